@@ -38,7 +38,7 @@ def _identifier(row: Row, rollout: Rollout) -> float:
 
 
 def _letter(row: Row, rollout: Rollout) -> float:
-    found = re.findall(r"^Answer:\s*\**\(?([A-D])\)?\**\.?\s*$", rollout.text.strip(), re.M)
+    found = re.findall(r"^Answer:\s*\**\(?([A-Z])\)?\**\.?\s*$", rollout.text.strip(), re.M)
     return bool(found) and found[-1] == row["gold"]
 
 

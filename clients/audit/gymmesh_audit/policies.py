@@ -111,6 +111,8 @@ def from_elsewhere(golds: Sequence[Gold], others: Sequence[Gold]) -> Iterator[At
     several = "\n".join(map(gold.say, (wrong[0], gold.answer, wrong[1])))
     yield Attack("several answers, each in its form", "elsewhere", several)
     if gold.choices:
+        taken = f"{gold.message}\nOn reflection that was a mistake.\n{gold.say(_no_option(gold))}"
+        yield Attack("the answer, then taken back for no option", "elsewhere", taken)
         yield Attack("all options", "elsewhere", gold.say(", ".join(gold.choices)))
 
 
@@ -143,6 +145,14 @@ def _same_gold(one: Gold, other: Gold) -> bool:
     if one.calls or other.calls:
         return list(one.calls) == list(other.calls)
     return same(one.answer, other.answer)
+
+
+def _no_option(gold: Gold) -> str:
+    """An answer that is none of the options: a letter where they are letters, else words."""
+    letters = (chr(code) for code in range(ord("E"), ord("Z") + 1))
+    if len(gold.answer) == 1 and gold.answer.isalpha():
+        return next((one for one in letters if one not in gold.choices), "none")
+    return "none of these options"
 
 
 def _wrong(gold: Gold, others: Sequence[Gold]) -> tuple[str, str]:

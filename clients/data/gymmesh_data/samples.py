@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from msgspec import UNSET
 
 from gymmesh_client import UserError
+from gymmesh_client.free_tokens import free_stretches
 from gymmesh_data.rollout import StoredRollout
 from gymmesh_rows import ModelCall, TokenCapture
 
@@ -30,7 +31,9 @@ class Sample:
 
     Attributes:
         input_ids: what the model read and wrote, in order.
-        mask: 1 where an id was sampled by the policy and is to be trained, else 0; as long.
+        mask: 1 where an id was sampled freely by the policy and is to be trained, else 0; as long.
+            What was forced or bound by a grammar is context, and so are calls beside the
+            conversation.
         logprobs: of the sampled ids, when they were sampled; 0.0 elsewhere; as long. Empty when
             they were not captured, or one is not finite.
         labels: `input_ids` where the mask is 1, else -100, which trainers leave out of the loss; as
@@ -45,11 +48,11 @@ class Sample:
 
 def samples_of(rollout: StoredRollout) -> list[Sample]:
     """The samples of a rollout: one, and another for each call that did not go on from what there
-    was (a fork: the history was rewritten). Each sampled id is trained in one sample only, and each
-    sample has some.
+    was (a fork: the history was rewritten). Each freely sampled id is trained in one sample only,
+    and each sample has some.
 
     Raises:
-        NoTokens: the row has no token ids, or the prompt of a call is not known.
+        NoTokens: the row has no token ids to train, or the prompt of a call is not known.
     """
     writer = _SampleWriter()
     for one in token_reads(rollout):
@@ -65,6 +68,11 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
             )
         writer.add(one, tokens)
     samples = [one for one, trains in zip(writer.samples, writer.trains, strict=True) if trains]
+    if writer.samples and not samples:
+        raise NoTokens(
+            f"{rollout.where}: {rollout.output_key}: has no token that the policy sampled freely: "
+            "all are of side calls, forced or bound by a grammar"
+        )
     if not samples:
         raise NoTokens(
             f"{rollout.where}: {rollout.output_key}: has no generation_token_ids; collect with a "
@@ -136,7 +144,7 @@ class _SampleWriter:
     """Puts the tokens of calls together.
 
     Attributes:
-        trains: of each sample, whether any of its ids was sampled.
+        trains: of each sample, whether any of its ids is to be trained.
         captured: whether each call had a log probability for each of its ids.
     """
 
@@ -163,20 +171,30 @@ class _SampleWriter:
         logprobs = [each for each in tokens.logprobs if each is not None]
         if len(logprobs) != len(sampled):
             logprobs = []  # one that is not finite: there is nothing to compare a new one with
-        self._extend(read, sampled, logprobs)
+        side, count = one.call.side_call, len(sampled)
+        free = [] if side else free_stretches(tokens.constrained, count)
+        self._extend(read, sampled, logprobs, free)
         self._kept = len(one.known)
 
-    def _extend(self, read: list[int], sampled: list[int], logprobs: list[float]) -> None:
+    def _extend(
+        self,
+        read: list[int],
+        sampled: list[int],
+        logprobs: list[float],
+        free: list[tuple[int, int]],
+    ) -> None:
         sample = self.samples[-1]
+        begins = len(sample.input_ids) + len(read)
         sample.input_ids += read
         sample.input_ids += sampled
-        sample.mask += [0] * len(read)
-        sample.mask += [1] * len(sampled)
-        sample.labels += [_UNTRAINED] * len(read)
-        sample.labels += sampled
+        sample.mask += [0] * (len(read) + len(sampled))
+        sample.labels += [_UNTRAINED] * (len(read) + len(sampled))
+        for first, end in free:
+            sample.mask[begins + first : begins + end] = [1] * (end - first)
+            sample.labels[begins + first : begins + end] = sampled[first:end]
         sample.logprobs += [0.0] * len(read)
         sample.logprobs += logprobs
-        if sampled:
+        if free:
             self.trains[-1] = True
         if len(logprobs) != len(sampled):
             self.captured = False

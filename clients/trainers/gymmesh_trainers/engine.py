@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.tokens_in import Generation, SamplingParams
 
 __all__ = ["TransformersEngine"]
 
+_Of: TypeAlias = tokens_pb2.LogprobDistribution.ValueType
 
 # What calls that are sampled together have alike.
 _kind: Final = attrgetter("temperature", "top_p", "top_k", "min_p")
@@ -33,8 +35,10 @@ class TransformersEngine:
     """Samples with `model.generate`; a `Generate` for TokenBackend.
 
     The log probabilities are those of the distribution after the temperature and before `top_p`
-    and `top_k`, as trainers compute theirs. A call with a `seed` samples the same tokens from the
-    same weights, whatever is sampled beside it, up to the rounding of batches of other shapes.
+    and `top_k`, as trainers compute theirs; `Generation.distribution` says which of the contract's
+    that is. A call that is cancelled ends at its next token. A call with a `seed` samples the same
+    tokens from the same weights, whatever is sampled beside it, up to the rounding of batches of
+    other shapes.
 
     Args:
         model: a causal language model of transformers.
@@ -122,6 +126,7 @@ class TransformersEngine:
                     repetition_penalty=1.0,
                     do_sample=False,  # chance comes from `_processors`
                     logits_processor=_processors(params, [one.params.seed for one in batch]),
+                    stopping_criteria=_unwanted(batch),
                 )
             finally:
                 self._model.train(training)
@@ -129,16 +134,42 @@ class TransformersEngine:
         logits = torch.stack(found.logits, dim=1).float()
         scores = torch.log_softmax(logits / (temperature or 1.0), dim=-1)
         chosen = scores.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+        of = logprobs_of(params)
         return [
-            self._cut(ids[row].tolist(), chosen[row].tolist(), limits[row])
+            self._cut(ids[row].tolist(), chosen[row].tolist(), limits[row], of)
             for row in range(len(batch))
         ]
 
-    def _cut(self, ids: list[int], logprobs: list[float], limit: int) -> Generation:
+    def _cut(self, ids: list[int], logprobs: list[float], limit: int, of: _Of) -> Generation:
         """Up to and including the stop token, and no more than the call's limit."""
         end = ids.index(self._stop) + 1 if self._stop in ids else len(ids)
         end = min(end, limit)
-        return Generation(ids[:end], logprobs[:end])
+        return Generation(ids[:end], logprobs[:end], distribution=of)
+
+
+def logprobs_of(params: SamplingParams) -> _Of:
+    """Which distribution the log probabilities are of: that of sampling where nothing is cut off
+    it; the model's own at temperature 1, and at 0, where sampling has none; with a cut at another
+    temperature it is neither. Pure.
+    """
+    temperature = 1.0 if params.temperature is None else params.temperature
+    below_1 = params.top_p is not None and params.top_p < 1.0
+    if temperature and not (below_1 or params.top_k or params.min_p):
+        return tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING
+    if temperature in (0.0, 1.0):
+        return tokens_pb2.LOGPROB_DISTRIBUTION_RAW
+    return tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+
+
+def _unwanted(batch: Sequence[_Waiting]) -> Any:
+    """Ends the rows of calls that were cancelled meanwhile, as those of a dropped step."""
+    import torch
+    from transformers import StoppingCriteriaList
+
+    def ended(ids: Any, scores: Any, **_: Any) -> Any:
+        return torch.tensor([one.done.done() for one in batch], device=ids.device)
+
+    return StoppingCriteriaList([ended])
 
 
 def _processors(params: SamplingParams, seeds: Sequence[int | None]) -> Any:

@@ -108,7 +108,8 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
         Raises:
             RolloutFailed: it failed. veRL's V1 trainer then replaces the group, or trains the rest
                 of it, as `trainer.v1.sampler.sync_refill_failed_groups` says.
-            UserError: the task can't be used, or the rollout can't be handed over.
+            UserError: the task can't be used, or the rollout has no reward, or can't be handed
+                over.
         """
         task, most = task_of_row(row), int(self.rollout_config.response_length)
         if self.rollout_config.get("name") != _SEEDED:
@@ -174,11 +175,17 @@ def loop_outputs(
     reward, which veRL gives to all. At least one.
 
     most: the longest completion, in tokens. room: how many outputs there is room for; None: any
-    number. Raises UserError where it can't be handed over.
+    number. Raises UserError where it can't be handed over, or has no reward.
     """
-    samples = lost.all_of_one_reward(rollout, most, room=room)
-    if not samples:
+    last = rollout.last_sample
+    if last is None:
         raise UserError(f"rollout {rollout.id}: has no tokens to train")
+    if rollout.reward_of(last.actor) is None:
+        raise UserError(
+            f"rollout {rollout.id} of task {rollout.task.id}: has no reward, and veRL would judge "
+            "it by a function of its own; use an environment that gives each rollout a verdict"
+        )
+    samples = lost.all_of_one_reward(rollout, most, room=room)
     return [_fields(rollout, sample, most) for sample in samples]
 
 

@@ -27,6 +27,11 @@ def _denied(row: Row, rollout: Rollout) -> float:
     return len(found) == 1 and found[0] == row["gold"]
 
 
+def _last_option(row: Row, rollout: Rollout) -> float:
+    found = re.findall(r"^Answer:\s*\**\(?([A-D])\)?\**\.?\s*$", rollout.text.strip(), re.M)
+    return bool(found) and found[-1] == row["gold"]
+
+
 FAULTY: Final[tuple[Small, ...]] = (
     Small(
         "option_100",
@@ -53,6 +58,15 @@ FAULTY: Final[tuple[Small, ...]] = (
         "choice",
         "Answer: {answer}",
         "elsewhere/a denial",
+        choices="ABCD",
+    ),
+    Small(
+        "last_option",
+        _last_option,
+        ("B", "C"),
+        "choice",
+        "Answer: {answer}",
+        "elsewhere/the answer, then taken back for no option",
         choices="ABCD",
     ),
 )

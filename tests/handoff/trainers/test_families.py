@@ -100,7 +100,7 @@ async def test_a_call_that_cannot_be_read_stays_text() -> None:
     tokenizer.name_or_path = NAMES["qwen3"]
     backend = TokenBackend(tokenizer, None)  # type: ignore[arg-type]
     ids = tokenizer.encode('so <tool_call>\n{"name": \n</tool_call>', add_special_tokens=False)
-    parsed = backend._read(ids, [1], None)
+    parsed = backend._read(ids, [1], {})
     assert parsed.text == 'so<tool_call>\n{"name": \n</tool_call>'
     assert not parsed.calls
 

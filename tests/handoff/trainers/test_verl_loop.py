@@ -98,6 +98,25 @@ def test_verl_gets_the_tokens_that_it_sampled() -> None:
     assert right.as_dict()["rm_scores"].sum() == 1.0
 
 
+def test_verl_gets_no_rollout_without_a_reward() -> None:
+    """It would judge one by a reward function of its own, and train on that."""
+    from gymmesh.rollout.v1 import rollout_pb2 as pb
+    from gymmesh_client import UserError
+    from gymmesh_resource import Task
+    from gymmesh_trainers import Rollout
+    from gymmesh_trainers.hooks import LostTokens
+    from gymmesh_trainers.verl import loop_outputs
+
+    message = pb.Rollout(rollout_id="ro")
+    message.verified.verification.status = pb.VERIFICATION_STATUS_PENDING
+    call = message.model_calls.add(call_id="c", trainable=True)
+    call.tokens.prompt_token_ids = call.tokens.output_token_ids = b"\1\0\0\0"
+    lost = LostTokens("refuse", "veRL")
+    with pytest.raises(UserError, match="rollout ro of task t: has no reward"):
+        loop_outputs(Rollout(message, Task(pb.Task(task_id="t"))), 8, lost)
+    assert lost.sampled == 0
+
+
 def test_openrlhf_gets_ranges_of_what_it_sampled() -> None:
     from gymmesh_trainers.openrlhf import executor
 

@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymmesh.model.v1 import tokens_pb2
 from gymmesh_client import UserError, completed_row, fold
 from gymmesh_data import Sample, samples_of, stored_rollout
 from gymmesh_data.samples import NoTokens, token_reads
 from gymmesh_responses import dumps, loads
+from gymmesh_trainers.collecting.stored import completed_of_row
+from gymmesh_trainers.rollouts import samples_of as completed_samples
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.data.rows import row, text
 
@@ -134,6 +137,54 @@ def test_a_call_that_another_actor_s_stands_before_goes_on_the_same_sample() -> 
     (sample,) = samples_of(stored_rollout(made, "x"))
     assert sample.input_ids == [1, 1, 2, 2, 11, 12, 12, 12, 21, 22, 22]
     assert sample.mask == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1]
+
+
+def stored_calls(*calls: dict[str, Any]) -> Any:
+    """A row of calls that go on from one another: each reads two tokens and samples five."""
+    events = []
+    for number, one in enumerate(calls):
+        event = answer("x", f"c{number}")
+        call = event.model_call_completed
+        call.trainable = True
+        call.side_call = one.get("side_call", "")
+        call.parent_call_id = f"c{number - 1}" if number else ""
+        call.tokens.prompt_prefix_tokens = 7 * number
+        call.tokens.prompt_token_ids = array("i", [1, 1]).tobytes()
+        call.tokens.output_token_ids = array("i", [2, 3, 4, 5, 6]).tobytes()
+        for first, count, kind in one.get("constrained", ()):
+            call.tokens.constrained.add(first_token=first, tokens=count, constraint=kind)
+        events.append(event)
+    task = make_task()
+    rollout = fold(make_events("ro", 1, *events, verdict(1.0), completed(), task=task), "ro")
+    return stored_rollout(loads(dumps(completed_row(task, rollout))), "x")
+
+
+FORCED, GRAMMAR = tokens_pb2.CONSTRAINT_FORCED, tokens_pb2.CONSTRAINT_GRAMMAR
+
+
+def test_tokens_that_were_not_sampled_freely_are_context() -> None:
+    bound = {"constrained": [(0, 1, FORCED), (3, 9, GRAMMAR)]}
+    (sample,) = samples_of(stored_calls({}, bound))
+    assert sample.mask == [0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1, 1, 0, 0]
+    assert sample.labels[7:] == [-100, -100, -100, 3, 4, -100, -100]
+
+
+def test_a_side_call_on_the_way_is_context() -> None:
+    (sample,) = samples_of(stored_calls({"side_call": "title"}, {}))
+    assert sample.mask == [0] * 9 + [1] * 5
+
+
+def test_a_rollout_whose_tokens_were_all_forced_makes_no_sample() -> None:
+    with pytest.raises(NoTokens, match="no token that the policy sampled freely"):
+        samples_of(stored_calls({"constrained": [(0, 5, FORCED)]}))
+
+
+def test_exports_train_the_tokens_that_trainers_train() -> None:
+    stored = stored_calls({"constrained": [(1, 2, FORCED)]}, {"constrained": [(4, 1, GRAMMAR)]})
+    (exported,) = samples_of(stored)
+    (trained,) = completed_samples(completed_of_row(stored.columns).model_calls)
+    assert (exported.input_ids, exported.mask) == (trained.tokens, trained.mask)
+    assert exported.labels == trained.labels
 
 
 def test_each_of_many_calls_adds_what_it_read_to_one_sample() -> None:

@@ -76,6 +76,30 @@ def first_system(messages: Sequence[Json], *, generation: bool, leaves_open: boo
     return _plain(ordered, leaves_open) + (f"{START}assistant\n" if generation else "")
 
 
+def switched(messages: Sequence[Json], *, generation: bool, leaves_open: bool) -> str:
+    """Reads in the first system message whether the model is to think."""
+    off = messages[0]["role"] == "system" and "/no_think" in messages[0]["content"]
+    head = f"{START}assistant\n" + ("<think></think>" if off else "")
+    return _plain(messages, leaves_open) + (head if generation else "")
+
+
+def switched_by_users(messages: Sequence[Json], *, generation: bool, leaves_open: bool) -> str:
+    """Reads in whatever a user said whether the model is to think."""
+    off = any(one["role"] == "user" and "/no_think" in one["content"] for one in messages)
+    head = f"{START}assistant\n" + ("<think></think>" if off else "")
+    return _plain(messages, leaves_open) + (head if generation else "")
+
+
+def counting_results(messages: Sequence[Json], *, generation: bool, leaves_open: bool) -> str:
+    """Numbers the results of tools behind an answer that called one."""
+    said = ""
+    for place, message in enumerate(messages):
+        called = place and messages[place - 1].get("tool_calls")
+        number = f"{place} " if called else ""
+        said += f"{START}{message['role']}\n{number}{_body(message, thought=False)}{END}\n"
+    return said + (f"{START}assistant\n" if generation else "")
+
+
 def joining(messages: Sequence[Json], *, generation: bool, leaves_open: bool) -> str:
     """Has no tokens of its own between messages: letters join over their ends."""
     said = "".join(f"{message['role'][0]}{_body(message, thought=False)}" for message in messages)
@@ -91,6 +115,7 @@ KEEPING: Final[dict[str, Template]] = {
     "headed": headed,
     "first_tool": first_tool,
     "single_calls": single_calls,
+    "switched": switched,
 }
 """Templates behind whose answers only what is new need be rendered."""
 

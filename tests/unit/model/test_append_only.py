@@ -24,9 +24,12 @@ from tests.unit.model.templates import (
     Template,
     ToyTokenizer,
     counting,
+    counting_results,
     first_system,
     joining,
     supports,
+    switched,
+    switched_by_users,
 )
 
 Json = dict[str, Any]
@@ -226,6 +229,34 @@ async def test_a_tail_that_depends_on_the_history_is_a_fork_that_says_so() -> No
     fork = (await rewritten(counting)).fork
     assert fork.reason == tokens_pb2.FORK_REASON_TEMPLATE_REWRITES
     assert "not append-only: what the template puts behind an answer depends on" in fork.detail
+
+
+async def test_a_switch_in_the_system_message_holds_in_every_turn() -> None:
+    for said, head in (("Be brief. /no_think", "<think></think>"), ("Be brief.", "")):
+        policy = Policy(switched)
+        asked = await policy.ask(
+            "", [{"role": "user", "content": "go"}], Answer(), instructions=said
+        )
+        for _ in range(2):
+            new = policy.after(asked, "and")
+            asked = await policy.ask(asked.call_id, new, Answer(), instructions=said)
+            assert not asked.reply.tokens.HasField("fork")
+            assert decode(asked.prompt).endswith(f"<|im_start|>assistant\n{head}")
+
+
+async def test_a_switch_in_what_users_said_is_no_tail() -> None:
+    policy = Policy(switched_by_users)
+    first = await policy.ask("", [{"role": "user", "content": "go /no_think"}], Answer())
+    asked = await policy.ask("c0", policy.after(first, "and"), Answer())
+    assert decode(asked.prompt).endswith("<think></think>")
+
+
+async def test_a_tail_that_depends_on_the_history_behind_calls_alone() -> None:
+    policy = Policy(counting_results)
+    first = await policy.ask("", [{"role": "user", "content": "go"}], Answer(calls=1))
+    second = await policy.ask("c0", policy.after(first, "so"), Answer(calls=1))
+    third = await policy.ask("c1", policy.after(second, "and"), Answer())
+    assert "tool\n4 and" in decode(third.prompt)
 
 
 async def test_a_tail_that_joins_the_answer_is_no_tail() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import run_attempt
 from gymmesh_client.collector import ended_by, repeat_seed
 from gymmesh_client.dispatch import cause_of
@@ -31,7 +32,7 @@ from gymmesh_trainers.collecting.filters import Keep
 from gymmesh_trainers.collecting.grouping import grouped, judged
 from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
 from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
-from gymmesh_trainers.collecting.runs import RunName, Runs
+from gymmesh_trainers.collecting.runs import RunName, Runs, first_of
 from gymmesh_trainers.collecting.series import StepSeries
 from gymmesh_trainers.collecting.settings import Settings, with_settings
 from gymmesh_trainers.collecting.sources import TaskStream
@@ -270,7 +271,38 @@ class TrainerCollector:
         that a step makes for such a failure, too.
         """
         policy = await self._ready()
-        message = as_message(task, defaults_of(policy), 0)
+        return await self._single(policy, as_message(task, defaults_of(policy), 0), repeat)
+
+    async def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
+        """A rollout of each, in their order: all at once, or `concurrency` at a time where that is
+        set. A task that is there several times in a row gets repeats 0, 1, 2 … See `one`.
+
+        Raises UserError for a task that can't be used, before any rollout begins. Where one
+        raises, the others are cancelled.
+        """
+        policy = await self._ready()
+        defaults = defaults_of(policy)
+        messages = [as_message(task, defaults, place) for place, task in enumerate(tasks)]
+        places = asyncio.Semaphore(self.settings.concurrency or max(1, len(tasks)))
+        repeats = [0] * len(tasks)
+        for place in range(1, len(tasks)):
+            if _same(tasks[place], tasks[place - 1]):
+                repeats[place] = repeats[place - 1] + 1
+
+        async def single(message: pb.Task, repeat: int) -> Rollout | FailedRollout:
+            async with places:
+                return await self._single(policy, message, repeat)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                started = [*map(group.create_task, map(single, messages, repeats))]
+        except ExceptionGroup as errors:
+            raise first_of(errors) from None
+        return [one.result() for one in started]
+
+    async def _single(
+        self, policy: Policy, message: pb.Task, repeat: int
+    ) -> Rollout | FailedRollout:
         self._singles += 1
         # Collectors of other processes may be at work on the same agents.
         run_id = f"one-{self._id}-{self._singles}"
@@ -301,22 +333,6 @@ class TrainerCollector:
         failed.partial.failed.failure.CopyFrom(failed.failure)
         self.counts["failed"] += 1
         return FailedRollout(failed.partial, Task(message))
-
-    async def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
-        """A rollout of each, in their order: all at once, or `concurrency` at a time where that is
-        set. A task that is there several times in a row gets repeats 0, 1, 2 … See `one`.
-        """
-        places = asyncio.Semaphore(self.settings.concurrency or max(1, len(tasks)))
-        repeats = [0] * len(tasks)
-        for place in range(1, len(tasks)):
-            if _same(tasks[place], tasks[place - 1]):
-                repeats[place] = repeats[place - 1] + 1
-
-        async def single(task: TaskLike, repeat: int) -> Rollout | FailedRollout:
-            async with places:
-                return await self.one(task, repeat=repeat)
-
-        return await asyncio.gather(*map(single, tasks, repeats))
 
     async def _ready(self) -> Policy:
         """The open mesh, which knows the weights' version of a loaded state."""

@@ -132,7 +132,7 @@ class Run:
             if self.collector.why:
                 self.error = UserError(f"collecting ended early: {self.collector.why}")
         except* Exception as group:
-            self.error = _first(group)
+            self.error = first_of(group)
         await self.queue.put(self)
 
     async def _hand_on(self) -> None:
@@ -283,6 +283,7 @@ async def wait_cancelled(runs: Sequence[Run]) -> None:
     await asyncio.gather(*(cancel_and_wait(run.work) for run in runs))
 
 
-def _first(group: ExceptionGroup[Exception]) -> Exception:
+def first_of(group: ExceptionGroup[Exception]) -> Exception:
+    """The first exception of a group that is none itself."""
     one = group.exceptions[0]
-    return _first(one) if isinstance(one, ExceptionGroup) else one
+    return first_of(one) if isinstance(one, ExceptionGroup) else one

@@ -217,7 +217,13 @@ class StepSeries:
             raise RuntimeError("a state is loaded before the first step")
         loaded = CollectorState.of(state)
         if self._source is not None and loaded.tasks is not None:
-            self._source.load_state_dict(loaded.tasks)
+            try:
+                self._source.load_state_dict(loaded.tasks)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise UserError(
+                    f"state: tasks: are not of a {type(self._source).__name__} ({error!r}); resume "
+                    "with the same tasks="
+                ) from None
         elif self._source is not None or loaded.tasks is not None:
             raise UserError(
                 "state: the collector was made with tasks=, and this one wasn't"

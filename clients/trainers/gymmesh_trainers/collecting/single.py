@@ -61,7 +61,12 @@ class SharedMesh:
     async def _opened(self) -> TrainerCollector:
         model = TokenBackend(self._tokenizer, _of_this_rollout, **self._backend)
         collector = TrainerCollector(self._place, model=model, **self._settings)
-        return await collector.__aenter__()
+        try:
+            return await collector.__aenter__()
+        except BaseException:
+            # The next rollout tries again: a mesh elsewhere may be there by then.
+            self._open.pop(asyncio.get_running_loop(), None)
+            raise
 
 
 async def _of_this_rollout(prompt: list[int], params: SamplingParams) -> Generation:

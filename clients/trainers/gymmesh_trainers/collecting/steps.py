@@ -112,7 +112,7 @@ class Step:
         self.rules = rules_of(options.keep)
         self._host = host
         self._starts = starts  # starts the runs of its tasks, one after another
-        self._lock = asyncio.Lock()  # held while it ends
+        self._ending: asyncio.Task[None] | None = None
         self._begun = False
         self._entered = False
 
@@ -214,14 +214,17 @@ class Step:
         return None
 
     async def _end(self, why: StepEnd) -> None:
-        async with self._lock:
-            if self.ended:
-                return
+        """End the step, once. A caller that is cancelled meanwhile doesn't keep it from ending."""
+        if self._ending is None:
             self.ended = why
-            await self._starts.aclose()
-            if self._begun:
-                self.counts["left"] = await self._host.end(self.options.leftovers)
-        self._warn(why)
+            self._ending = asyncio.create_task(self._finish())
+        await asyncio.shield(self._ending)
+
+    async def _finish(self) -> None:
+        await self._starts.aclose()
+        if self._begun:
+            self.counts["left"] = await self._host.end(self.options.leftovers)
+        self._warn(self.ended)
 
     def _warn(self, why: StepEnd) -> None:
         """Say that a step has fewer groups than were asked for."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, Final
 
 from aiohttp import web
 
 from gymmesh_client import UserError
-from gymmesh_responses import CodecError, dumps, dumps_sorted, loads
+from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_trainers.collecting import MeshPlace, Model, TrainerCollector
+from gymmesh_trainers.hooks import Repeats
 from gymmesh_trainers.nemo_rl.rows import Forks, NotTrainable, trained_row, whole_row
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
@@ -58,7 +58,7 @@ class NemoAgent:
         self.counts: Counter[str] = Counter()
         self._forks = forks
         self._collector = TrainerCollector(place, model=model, **settings)
-        self._times: Counter[bytes] = Counter()
+        self._repeats = Repeats()
 
     def application(self) -> web.Application:
         """The application; it opens the mesh when it starts."""
@@ -84,19 +84,21 @@ class NemoAgent:
             if not isinstance(row, dict):
                 raise UserError("the body must be a JSON object, a row of the data")
             theirs = {key: row.pop(key) for key in _THEIRS if key in row}
-            rollout = await self._collector.one(row, repeat=self._repeat(row, theirs))
+            said = theirs.get(_COLLECTED)
+            repeat = said if type(said) is int and said >= 0 else self._repeats.next(row)
+            rollout = await self._collector.one(row, repeat=repeat)
         except (CodecError, UserError) as error:
             return _answer({"error": str(error)}, 400)
         if isinstance(rollout, FailedRollout):
             self.counts["failed"] += 1
-            said = {"error": rollout.why, "boundary": rollout.boundary, "reason": rollout.reason}
+            why = {"error": rollout.why, "boundary": rollout.boundary, "reason": rollout.reason}
             if _COLLECTED not in theirs:
-                return _answer(said, _FAULT)
+                return _answer(why, _FAULT)
             row.pop("reward", None)  # a row that was a rollout once may have its old one
             # What NeMo Gym reads of it: its cause, and whether to try it again.
-            said[_FAILED] = f"{rollout.boundary}/{rollout.reason}"
+            why[_FAILED] = f"{rollout.boundary}/{rollout.reason}"
             retry_safe = rollout.message.failed.failure.retry_safe
-            return _answer({**row, **theirs, **said, _TERMINAL: not retry_safe}, 200)
+            return _answer({**row, **theirs, **why, _TERMINAL: not retry_safe}, 200)
         if _COLLECTED in theirs:
             return _answer({**whole_row(rollout), **theirs}, 200)
         try:
@@ -124,19 +126,6 @@ class NemoAgent:
                     extra={"urgent": True},
                 )
         return made.row
-
-    def _repeat(self, row: Mapping[str, Any], theirs: Mapping[str, Any]) -> int:
-        """Which repeat of its task a row is. It matters where the task has a seed: with the same
-        one, a group would be one answer many times.
-        """
-        said = theirs.get(_COLLECTED)
-        if type(said) is int and said >= 0:
-            return said
-        if row.get("seed") is None:
-            return 0
-        key = blake2b(dumps_sorted(row), digest_size=16).digest()
-        self._times[key] += 1
-        return self._times[key] - 1
 
     async def _metrics(self, request: web.Request) -> web.Response:
         """What NeMo Gym's own collection asks for at its end: the mean of what was judged."""

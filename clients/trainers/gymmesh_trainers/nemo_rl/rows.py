@@ -14,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from gymmesh_client import UserError
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import completed_line
 from gymmesh_rows import nemo_row, read_row
+from gymmesh_trainers.hooks import refuse_images
 from gymmesh_trainers.rollouts import Rollout
 
 Json = dict[str, Any]
@@ -54,10 +56,14 @@ def whole_row(rollout: Rollout) -> Json:
 def trained_row(rollout: Rollout, forks: Forks = "mask") -> TrainedRow:
     """The row of a completed rollout that NeMo RL can read.
 
-    Raises NotTrainable: no verdict, which is not a reward of 0, or no tokens.
+    Raises NotTrainable: no verdict, which is not a reward of 0, no tokens, or an image.
     """
     if rollout.reward is None:
         raise NotTrainable("the rollout has no verdict, and NeMo RL trains no rollout without one")
+    try:
+        refuse_images(rollout, "NeMo RL")
+    except UserError as error:
+        raise NotTrainable(str(error)) from None
     row = whole_row(rollout)
     output = row["response"]["output"]
     kept = last_chain(output)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.free_tokens import constrained_stretches
 from gymmesh_responses import TOKEN_BYTES
 from gymmesh_trainers.rollouts.samples import TrainingSample
-from gymmesh_trainers.rollouts.token_tree import constrained
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class TokenCounts:
             elif call.side_call:
                 side += count
             else:
-                spans = constrained(call.tokens)
-                bound = sum(end - first for first, end, _ in spans)
+                stretches = constrained_stretches(call.tokens.constrained, count)
+                bound = sum(end - first for first, end, _ in stretches)
                 mine = sum(
                     end - first
-                    for first, end, kind in spans
-                    if kind == tokens_pb2.CONSTRAINT_GRAMMAR
+                    for first, end, span in stretches
+                    if span.constraint == tokens_pb2.CONSTRAINT_GRAMMAR
                 )
                 sampled, grammar, forced = (
                     sampled + count - bound, grammar + mine, forced + bound - mine,

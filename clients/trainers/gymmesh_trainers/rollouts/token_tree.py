@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.free_tokens import free_stretches, is_learned
 from gymmesh_responses import TOKEN_BYTES, common_tokens
 
 PartReward: TypeAlias = tuple[int | None, float]
@@ -73,7 +73,7 @@ class CallNode:
     @property
     def learned(self) -> bool:
         """Whether a trainer should learn from it: the policy's own call in the conversation."""
-        return self.call.trainable and not self.call.side_call
+        return is_learned(self.call)
 
     def tokens(self, first: int = 0, last: int | None = None) -> bytes:
         """The ids of its prompt and output between two positions; little-endian int32."""
@@ -106,28 +106,8 @@ class CallNode:
         """
         if not self.learned:
             return []
-        found, at, begin = list[tuple[int, int]](), 0, self.begin
-        for first, end, _ in constrained(self.call.tokens):
-            if first > at:
-                found.append((begin + at, begin + first))
-            at = end
-        if self.sampled > at:
-            found.append((begin + at, begin + self.sampled))
-        return found
-
-
-def constrained(capture: tokens_pb2.TokenCapture) -> list[tuple[int, int, int]]:
-    """The stretches [first, end) of output tokens that were not sampled freely, each with its
-    Constraint; in order, without overlap, within the output.
-    """
-    count, at = len(capture.output_token_ids) // TOKEN_BYTES, 0
-    found: list[tuple[int, int, int]] = []
-    for span in sorted(capture.constrained, key=lambda one: one.first_token):
-        first, end = max(span.first_token, at), min(span.first_token + span.tokens, count)
-        if end > first:
-            found.append((first, end, span.constraint))
-            at = end
-    return found
+        free = free_stretches(self.call.tokens.constrained, self.sampled)
+        return [(self.begin + first, self.begin + end) for first, end in free]
 
 
 def token_tree(

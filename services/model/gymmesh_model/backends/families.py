@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from gymmesh_model.tokens import Prefix, pack_ids
 from gymmesh_model.tool_calls import ParsedAnswer, ParsedCall
-from gymmesh_responses import dumps, unpack_ids
+from gymmesh_responses import CodecError, dumps, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.extras import Extra
 
@@ -83,7 +83,7 @@ class Renderer(Protocol):
 
 
 class RenderIds(Protocol):
-    """RenderIds messages with these tools as the tokenizer's template does, ready for an answer."""
+    """Renders messages with these tools as the tokenizer's template does, ready for an answer."""
 
     def __call__(self, messages: list[Json], tools: list[Json] | None) -> list[int]: ...
 
@@ -127,7 +127,12 @@ class ModelFamily:
                 if messages is _TALK:
                     return False
                 continue  # some templates take arguments as text alone
-            made = self._renderer.render_ids(messages, tools=tools, add_generation_prompt=True)
+            try:
+                made = self._renderer.render_ids(messages, tools=tools, add_generation_prompt=True)
+            except Exception as error:
+                # It refuses what the template takes, in whatever way.
+                _LOG.info("the renderer cannot render what the template does: %s", error)
+                return False
             if list(made) != expected:
                 return False
         return True
@@ -140,17 +145,27 @@ class ModelFamily:
         """The tokens of new messages behind known ones; None where they cannot be put there."""
         if not prefix.output:
             return None
-        made = self._renderer.bridge_to_next_turn(
-            unpack_ids(prefix.prompt), unpack_ids(prefix.output), list(new), tools=tools
-        )
+        try:
+            made = self._renderer.bridge_to_next_turn(
+                unpack_ids(prefix.prompt), unpack_ids(prefix.output), list(new), tools=tools
+            )
+        except Exception as error:
+            # The template can still do it.
+            _LOG.debug("the renderer cannot continue a prompt: %s", error)
+            return None
         if made is None:
             return None
         tokens = pack_ids(list(made.token_ids))
         return tokens[len(prefix.tokens) :] if tokens.startswith(prefix.tokens) else None
 
     def read(self, ids: list[int], prompt: list[int], tools: Any, decode: Any) -> ParsedAnswer:
-        """An answer's parts. decode: the text of ids. A call that cannot be read stays text."""
-        parsed = self._renderer.parse_response(ids, tools=tools, prompt_ids=prompt)
+        """An answer's parts. decode: the text of ids. What cannot be read stays text."""
+        try:
+            parsed = self._renderer.parse_response(ids, tools=tools, prompt_ids=prompt)
+        except Exception as error:
+            # A model may write what a parser fails on, such as JSON nested too deep.
+            _LOG.debug("the renderer cannot read an answer: %s", error)
+            return ParsedAnswer(str(decode(ids)))
         calls: list[ParsedCall] = []
         text = str(parsed.content or "")
         for call in parsed.tool_calls:
@@ -163,7 +178,10 @@ class ModelFamily:
 
 
 def _arguments(value: Any) -> str:
-    """JSON text; empty where it is not an object."""
-    if isinstance(value, str):
-        return value
-    return dumps(value).decode("utf-8", "surrogatepass") if isinstance(value, dict) else ""
+    """JSON text; empty where it is no JSON object."""
+    try:
+        if isinstance(value, str):
+            return value if isinstance(loads(value), dict) else ""
+        return dumps(value).decode("utf-8", "surrogatepass") if isinstance(value, dict) else ""
+    except CodecError:  # such as numbers that JSON does not have
+        return ""

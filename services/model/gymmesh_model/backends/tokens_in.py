@@ -34,6 +34,7 @@ from gymmesh_model.backends.vllm import (
     go_on,
     preamble_digest,
     take_answer,
+    template_arguments,
 )
 from gymmesh_model.convert import (
     ChatOptions,
@@ -317,7 +318,7 @@ class TokenBackend(Backend):
 
         family = self._family
         # The renderer has the template arguments of the backend, not those of a call.
-        if family is None or body.get("chat_template_kwargs"):
+        if family is None or template_arguments(body):
             return Appending(self._tails, render)
         return Appending(
             self._tails,
@@ -347,7 +348,7 @@ class TokenBackend(Backend):
             "add_generation_prompt": body.get("add_generation_prompt", True),
             "continue_final_message": body.get("continue_final_message", False),
         }
-        options |= self._template | (body.get("chat_template_kwargs") or {})
+        options |= self._template | template_arguments(body)
         messages: list[dict[str, Any]] = body["messages"]
         try:
             return self._templated([for_template(one) for one in messages], options)
@@ -413,15 +414,18 @@ class TokenBackend(Backend):
             )
         return family
 
-    def _read(self, ids: list[int], prompt: list[int], tools: Any) -> ParsedAnswer:
-        """An answer, without its stop token."""
+    def _read(self, ids: list[int], prompt: list[int], body: Mapping[str, Any]) -> ParsedAnswer:
+        """An answer, without its stop token. Where no tool may be called, calls stay text."""
 
         def decode(one: Sequence[int]) -> str:
             return str(self._tokenizer.decode(one, skip_special_tokens=False))
 
         if self._reads_ids and self._family is not None:
-            return self._family.read(ids, prompt, tools, decode)
-        return self._parse(decode(ids))
+            parsed = self._family.read(ids, prompt, body.get("tools"), decode)
+        else:
+            parsed = self._parse(decode(ids))
+        no_calls = body.get("tool_choice") == "none" and parsed.calls
+        return ParsedAnswer(decode(ids)) if no_calls else parsed
 
     def _answer(
         self, prompt: list[int], made: Generation, body: Mapping[str, Any]
@@ -431,7 +435,7 @@ class TokenBackend(Backend):
         stopped = bool(ids) and ids[-1] in self._stop
         ended = stopped if made.finished is None else made.finished
         shown = ids[:-1] if stopped else ids
-        parsed = self._read(shown, prompt, body.get("tools"))
+        parsed = self._read(shown, prompt, body)
         message: dict[str, Any] = {"role": "assistant", "content": parsed.text}
         if parsed.reasoning:
             message["reasoning_content"] = parsed.reasoning

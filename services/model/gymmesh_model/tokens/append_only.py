@@ -9,9 +9,11 @@ is read off renderings in which a short made-up history replaces the real one:
 
 The history's own tokens are not rendered again, so a template that rewrites them (drops earlier
 reasoning, spells tool calls anew) changes nothing. This is right only where the tail depends on
-the new messages alone. That is checked once for each `Shape` of new messages, tools and template
-arguments: with a longer history, with reasoning, and with other marks. Where it fails, the call is
-rendered whole, see `gymmesh_model.tokens.continuation`.
+the new messages and on the system messages that the conversation begins with, which made-up
+histories begin with, too: some templates read there whether the model is to think. That is checked
+once for each `Shape` of new messages, tools and template arguments: with a longer history, with
+reasoning, and with other marks. Where it fails, the call is rendered whole, see
+`gymmesh_model.tokens.continuation`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ OTHER_MARKS: Final[tuple[Marks, ...]] = (("four", "nine"), ("one.", "two!"))
 # Long enough for the templates that count an id's letters.
 _CALL_ID: Final = "call00001"
 _QUESTION: Final = {"role": "user", "content": "Go on."}
+# Some templates have a switch in what a user says, however long ago.
+_SWITCHING: Final = {"role": "user", "content": "Go on. /no_think"}
 _LATER_QUESTION: Final = {"role": "user", "content": "And now?"}
 
 
@@ -41,26 +45,33 @@ class Shape:
     """What the tail of a prompt may depend on, besides the text of the new messages.
 
     roles: of the new messages. calls: how many tool calls the answer before them made. used_tools:
-    whether the conversation had tool results before that answer.
+    whether the conversation had tool results before that answer. instructed: whether it begins
+    with system messages.
     """
 
     roles: tuple[str, ...]
     calls: int
     used_tools: bool
+    instructed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessages:
-    """Chat messages behind an answer. calls: the tool calls of that answer."""
+    """Chat messages behind an answer.
+
+    calls: the tool calls of that answer. used_tools: as in Shape. instructions: the system
+    messages that the conversation begins with.
+    """
 
     messages: Sequence[Json]
     calls: Sequence[Json]
     used_tools: bool
+    instructions: Sequence[Json] = ()
 
     @property
     def shape(self) -> Shape:
         roles = tuple(str(message["role"]) for message in self.messages)
-        return Shape(roles, len(self.calls), self.used_tools)
+        return Shape(roles, len(self.calls), self.used_tools, bool(self.instructions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +90,14 @@ def histories(new: NewMessages) -> list[list[Json]]:
     """Made-up conversations before the answer. The first is the one that tails are read off; the
     others are those that must give the same tail.
     """
+    said = new.instructions
     used = [_called([_call({})]), _result()] if new.used_tools else []
     answered = {"role": "assistant", "content": "Fine."}
     thought = {**answered, "reasoning_content": "Well."}
     return [
-        [_QUESTION, *used],
-        [_QUESTION, *used, answered, _LATER_QUESTION],
-        [_QUESTION, thought, _LATER_QUESTION, *used],
+        [*said, _QUESTION, *used],
+        [*said, _SWITCHING, *used, answered, _LATER_QUESTION],
+        [*said, _QUESTION, thought, _LATER_QUESTION, *used],
     ]
 
 

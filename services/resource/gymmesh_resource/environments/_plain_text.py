@@ -25,7 +25,8 @@ _VULGAR = re.compile("[¼½¾⅐-⅞]")
 _THIN_GROUPS = re.compile("(?<=[0-9])[\u00a0\u2009\u202f](?=[0-9]{3}(?![0-9]))")
 
 _COMMANDS: Final = ("boxed", "text", "textbf", "textit", "texttt", "mathrm", "mathbf", "mathit",
-                    "mathsf", "mathbb", "mathcal", "operatorname", "emph", "url")  # fmt: skip
+                    "mathsf", "mathbb", "mathcal", "operatorname", "emph", "url", "textrm",
+                    "textsf", "textnormal", "mathnormal", "boldsymbol", "bm")  # fmt: skip
 _TOKENS = re.compile(r"(\\(?:" + "|".join(_COMMANDS) + r")\s?\{)|(\{)|(\})")
 _FRACTION = re.compile(r"\\[dt]?frac\s?\{([^{}]{1,100})\}\s?\{([^{}]{1,100})\}")
 _SHORT_FRACTION = re.compile(r"\\[dt]?frac\s?([0-9])\s?([0-9])(?![0-9])")
@@ -34,12 +35,14 @@ _POWER = re.compile(r"\^\{([^{}])\}")
 _SYMBOLS: Final = {
     r"\times": "×", r"\cdot": "·", r"\pi": "π", r"\infty": "∞", r"\leq": "≤", r"\geq": "≥",
     r"\le": "≤", r"\ge": "≥", r"\neq": "≠", r"\ne": "≠", r"\pm": "±", r"\circ": "°",
-    r"\degree": "°", r"\left": "", r"\right": "", r"\displaystyle": "",
+    r"\degree": "°", r"\left": "", r"\right": "", r"\displaystyle": "", r"\bf": "", r"\rm": "",
+    r"\large": "", r"\Large": "", r"\LARGE": "", r"\huge": "", r"\Huge": "",
 }  # fmt: skip
 _NOTATION: Final = frozenset("\\${√")
 _NAMED = re.compile("|".join(re.escape(name) + r"(?![A-Za-z])" for name in _SYMBOLS))
 _ESCAPED = re.compile(r"\\([%$#&_{}])")
 _SPACES = re.compile(r"\\[,;:! ]|\\quad(?![A-Za-z])|~")
+_CUT_SPACE = re.compile(r"(?<!\\)\\\Z")
 _DELIMITERS = re.compile(r"\\[()\[\]]")
 _EMPHASIS = re.compile(r"(\*{1,3}|_{1,3}|`{1,3})(?=\S)(.*\S)\1", re.DOTALL)
 _END_MARKS = re.compile(r"(?<=[^\W\d_]{2})!{1,20}\Z")
@@ -76,7 +79,7 @@ def _compatible(text: str) -> str:
 
 
 def _without_latex(text: str) -> str:
-    text = _without_commands(text.strip())
+    text = _CUT_SPACE.sub("", _without_commands(text.strip()))
     text = _SPACES.sub(" ", text.replace("{,}", ",").replace("\\!", ""))
     text = _SHORT_FRACTION.sub(r" \1/\2", _FRACTION.sub(_fraction, text))
     text = _ROOT.sub(lambda found: f"√({found[1] or found[2]})", text)

@@ -14,6 +14,7 @@ import pytest
 from gymmesh_client import UserError
 from gymmesh_trainers import (
     Generation,
+    Mix,
     RolloutGroup,
     SamplingParams,
     TaskSet,
@@ -233,3 +234,15 @@ async def test_a_state_that_cannot_be_meant_is_refused() -> None:
         assert len([one async for one in collector.step(rows(1))]) == 1
         with pytest.raises(RuntimeError, match="a state is loaded before the first step"):
             collector.load_state_dict(state)
+
+
+async def test_a_state_of_tasks_of_another_kind_is_refused() -> None:
+    set_of, mix = TaskSet(rows(2)), Mix({"a": rows(2)})
+    states = []
+    for tasks in (set_of, mix):
+        async with TrainerCollector(Sums, tasks=tasks, model=ones().model) as collector:
+            states.append(collector.state_dict())
+    for tasks, state in zip((Mix({"a": rows(2)}), TaskSet(rows(2))), states, strict=True):
+        async with TrainerCollector(Sums, tasks=tasks, model=ones().model) as collector:
+            with pytest.raises(UserError, match="state: tasks: are not of a"):
+                collector.load_state_dict(state)

@@ -80,6 +80,22 @@ async def test_a_step_left_by_break_with_drop_samples_nothing_after_it(entered: 
         assert [(group.task.id, group.carried) for group in late] == [("t0", False)]
 
 
+async def test_a_close_that_is_cancelled_still_ends_the_step() -> None:
+    engine = held_but_first()
+    async with TrainerCollector(Sums, model=engine.model, repeats=2, concurrency=8) as collector:
+        step = collector.step(endless(), leftovers="drop")
+        assert await step.next() is not None
+        await until(lambda: engine.now == 8)
+        closes = asyncio.create_task(step.close())
+        await asyncio.sleep(0)  # it has begun to close
+        closes.cancel()
+        await asyncio.wait([closes])
+        assert closes.cancelled()
+        await step.close()
+        assert engine.now == 0
+        assert step.counts["left"] > 0
+
+
 async def test_a_step_left_by_break_begins_no_more_groups_and_keeps_those_under_way() -> None:
     engine = held_but_first()
     async with TrainerCollector(Sums, model=engine.model, repeats=2, concurrency=8) as collector:

@@ -160,3 +160,13 @@ async def test_a_rollout_without_tokens_has_no_row() -> None:
 def test_forks_are_masked_or_trained() -> None:
     with pytest.raises(ValueError, match="'mask' or 'train', not 'drop'"):
         NemoAgent(Sums(), forks="drop")  # type: ignore[arg-type]
+
+
+async def test_a_rollout_with_an_image_is_refused() -> None:
+    """Rows carry token ids alone: NeMo RL would compute other probabilities without the image."""
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    said = {"role": "user", "content": [{"type": "input_text", "text": "What is it?"}, image]}
+    server = NemoServer(script=[says("2")])
+    agent, [(status, answer)] = await ran(server, row(input=[said]))
+    assert (status, agent.counts["failed"]) == (422, 1)
+    assert "has an image or a file, which the hook for NeMo RL can't hand over" in answer["error"]

@@ -20,6 +20,7 @@ from gymmesh_model.backends.vllm.render import (
     ConversationViews,
     go_on,
     preamble_digest,
+    template_arguments,
 )
 from gymmesh_model.backends.vllm.tails import Tails
 from gymmesh_model.backends.vllm.weights import follow_weights, version_of
@@ -36,5 +37,6 @@ __all__ = [
     "go_on",
     "preamble_digest",
     "take_answer",
+    "template_arguments",
     "version_of",
 ]

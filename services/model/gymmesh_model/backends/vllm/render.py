@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -44,6 +45,7 @@ from gymmesh_runtime.errors import MeshError
 
 Json = dict[str, Any]
 
+_INSTRUCTING: Final = ("system", "developer")
 # What a word more in the reasoning is.
 _OTHER: Final = " …"
 RENDER: Final = "/chat/completions/render"
@@ -177,17 +179,20 @@ def for_tokenize(body: Mapping[str, Any]) -> Json:
     asked["messages"] = [_renamed(message) for message in body["messages"]]
     for key, default in (("add_generation_prompt", True), ("continue_final_message", False)):
         asked[key] = body.get(key, default)
+    if kwargs := template_arguments(body):
+        asked["chat_template_kwargs"] = kwargs
+    return asked
+
+
+def template_arguments(body: Mapping[str, Any]) -> Json:
+    """What the template of a chat request gets beside messages and tools, as vLLM passes it on."""
     extra: Json = {}
     if body.get("documents") is not None:
         extra["documents"] = body["documents"]
     effort = body.get("reasoning_effort")
     if effort is not None:
-        # As vLLM itself passes it on to the template.
         extra |= {"reasoning_effort": effort, "enable_thinking": effort != "none"}
-    kwargs = extra | (body.get("chat_template_kwargs") or {})
-    if kwargs:
-        asked["chat_template_kwargs"] = kwargs
-    return asked
+    return extra | (body.get("chat_template_kwargs") or {})
 
 
 def _renamed(message: Json) -> Json:
@@ -241,7 +246,8 @@ class ConversationViews:
         if not self._is_answered or not new or new[0]["role"] == "assistant":
             return None
         used = any(message["role"] == "tool" for message in until)
-        return NewMessages(new, until[-1].get("tool_calls") or (), used)
+        instructions = list(takewhile(lambda one: one["role"] in _INSTRUCTING, until))
+        return NewMessages(new, until[-1].get("tool_calls") or (), used, instructions)
 
     def short(self, messages: list[Json], *, generation: bool) -> Json:
         """The request for a made-up conversation with this one's tools and arguments."""

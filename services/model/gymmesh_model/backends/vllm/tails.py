@@ -1,7 +1,7 @@
 """Has the tails of append-only prompts rendered, and checks once that they may be used.
 
 What a tail is and what is checked: `gymmesh_model.tokens.append_only`. A tail costs two renderings
-of a short conversation; the first of each shape costs about sixteen.
+of a short conversation and its system messages; the first of each shape costs about sixteen.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -43,7 +43,11 @@ class NoTail(Exception):
 
 
 class _Refused(NoTail):
-    """The template refuses these very messages, which says nothing of others."""
+    """The template refuses these messages, which says nothing of others."""
+
+
+class _Depends(NoTail):
+    """The tail depends on more than the new messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +91,18 @@ class Tails:
             self._checked.move_to_end(key)
             return known
         # Rollouts that begin together ask for one check.
-        async with self._checking.setdefault(key, asyncio.Lock()):
-            if (known := self._checked.get(key)) is None:
-                known = await _checked(new, render)
-                self._checked[key] = known
-                if len(self._checked) > _MOST_SHAPES:
-                    self._checked.popitem(last=False)
-        self._checking.pop(key, None)
+        lock = self._checking.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                if (known := self._checked.get(key)) is None:
+                    known = await _checked(new, render)
+                    self._checked[key] = known
+                    if len(self._checked) > _MOST_SHAPES:
+                        self._checked.popitem(last=False)
+        finally:
+            # Those that wait have the lock; later calls find the result, or check again.
+            if self._checking.get(key) is lock:
+                del self._checking[key]
         return known
 
 
@@ -104,6 +113,9 @@ async def _checked(new: NewMessages, render: Render) -> _Checked:
     for calls in sorted({len(new.calls), min(1, len(new.calls)), 0}, reverse=True):
         try:
             return _Checked(await _ends(_with_calls(new, calls), render), calls=calls)
+        except _Depends as error:
+            # Fewer calls would only hide it: the tail behind the real answer is not known.
+            return _Checked(None, str(error))
         except NoTail as error:
             failure = failure or error
     if isinstance(failure, _Refused):
@@ -112,7 +124,7 @@ async def _checked(new: NewMessages, render: Render) -> _Checked:
 
 
 async def _ends(new: NewMessages, render: Render) -> Ends:
-    """Raises NoTail where the tail depends on more than the new messages."""
+    """Raises NoTail: _Depends where the tail depends on more than the new messages."""
     first, *others = histories(new)
     tail = await _tail(new, render)
     if not tail:
@@ -127,11 +139,11 @@ async def _ends(new: NewMessages, render: Render) -> Ends:
     if not compared:
         raise NoTail("the template renders no other history to compare with")
     if compared != {tail}:
-        raise NoTail(_DEPENDS)
+        raise _Depends(_DEPENDS)
     for place, message in enumerate(new.messages):
         if message["role"] not in ("user", "tool"):
             left = [*new.messages[:place], *new.messages[place + 1 :]]
-            without = NewMessages(left, new.calls, new.used_tools)
+            without = replace(new, messages=left)
             if await _tail_or_none(without, render) == tail:
                 raise NoTail(f"the template moves a later {message['role']} message")
     plain = await _end((), first, render)
@@ -182,4 +194,4 @@ async def _end(calls: Sequence[Json], history: list[Json], render: Render) -> by
 
 def _with_calls(new: NewMessages, calls: int) -> NewMessages:
     """The same behind an answer with the first of its calls."""
-    return NewMessages(new.messages, new.calls[:calls], new.used_tools)
+    return replace(new, calls=new.calls[:calls])

@@ -85,11 +85,20 @@ _APPOSITION = re.compile(r"(?:the|a|an|which)\b")
 _TAKES_BACK = re.compile(
     r"[^\w\ue000\ue001]*(?:or|and|maybe|perhaps|possibly|also|no|not|nope|nah|never|wait|actually"
     r"|but|though|although|however|yet|unless|except|if|hmm|oh|sorry|scratch|just"
-    r"|none(?! of the others?\b)|neither|instead|rather|on second)\b"
+    r"|none(?! of the others?\b)|neither|instead|rather|on (?:second|reflection)|correction"
+    r"|make (?:that|it)|my mistake|i (?:take (?:that|this|it) back|retract|withdraw|meant?)"
+    r"|(?:i(?:'ve)? )?changed? my mind)\b"
 )
 _BAD = re.compile(
     r"\bwrong\b|incorrect|\bfalse\b|doubt|hardly|unlikely|impossible|implausible|mistake|ruled"
     r"|\bexclud|\breject|eliminat|\bfails?\b|kidding|joking|unsure|\bscratch\b"
+)
+# Signs that say something about an option, and quotes that stand alone: C', 100!.
+_SIGNS = re.compile(r"[≠=<>→¬~^+/|\\]")
+_QUOTE = re.compile(r"(?<!\w)'|'(?!\w)")
+# Another answer, in a few words.
+_RESTATES = re.compile(
+    r"(?:the|my)? ?(?:\w+ )?answer (?:is|was|should be|must be)\b(?P<what>[^.;!?\n]*)"
 )
 # A denial of the answer: these come after each other.
 _SUBJECT = re.compile(f"{_ONE}|\\b(?:it|that|this|i|we|answer|option|choice)\\b")
@@ -120,7 +129,8 @@ def affirmed(text: str, named: Sequence[Named], *, own: dict[str, str]) -> str |
     found = [
         letter
         for letter in dict.fromkeys(one.letter for one in named)
-        if _affirms(_masked(text, named, letter), own.get(letter))
+        if not any(_is_altered(text, one) for one in named if one.letter == letter)
+        and _affirms(_masked(text, named, letter), own.get(letter))
     ]
     return found[0] if len(found) == 1 else None
 
@@ -135,6 +145,19 @@ def _masked(text: str, named: Sequence[Named], letter: str) -> str:
         end = one.end
     parts += text[end:].translate(_PRIVATE).casefold()
     return "".join(parts)
+
+
+def _is_altered(text: str, one: Named) -> bool:
+    """Whether a sign right behind an option makes it another: C' and 100! are not C and 100."""
+    sign = text[one.end : one.end + 1]
+    match sign:
+        case "!":
+            return text[one.end - 1].isdigit()
+        case '"':
+            return text.count(sign) % 2 == 1
+        case "'":
+            return len(_QUOTE.findall(text)) % 2 == 1
+    return False
 
 
 def _affirms(sentence: str, own: str | None) -> bool:
@@ -221,6 +244,8 @@ def _follows_words(tail: str, own: str, parts: int = 1) -> bool:
     words = _WORD.findall(predicate)
     if not words or not all(word in _PREDICATE for word in words) or "?" in predicate:
         return False
+    if _SIGNS.search(predicate):
+        return False
     return end is None or (parts > 1 and _follows(tail[end.start() :], own, parts - 1))
 
 
@@ -239,8 +264,19 @@ def _explains(rest: str, own: str) -> bool:
         return False
     if len(words) <= 2 and not all(word in _PREDICATE or word in own for word in words):
         return False
+    restated = _RESTATES.match(rest)
+    if restated and _is_another(restated["what"], own):
+        return False
     first = _SENTENCE.split(rest, maxsplit=1)[0]
     return _OTHER in first or not _denies(first)
+
+
+def _is_another(answer: str, own: str) -> bool:
+    """Whether a few words give an answer that is none of the options."""
+    words = _WORD.findall(answer)
+    unknown = [word for word in words if word not in _PREDICATE and word not in _FRAME]
+    named = _ONE in answer or _OTHER in answer
+    return not named and 0 < len(unknown) == len(words) <= 2 and unknown[0] not in own
 
 
 def _repeats(rest: str, own: str) -> bool:

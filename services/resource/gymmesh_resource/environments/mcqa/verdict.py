@@ -40,9 +40,12 @@ _ALONE = re.compile(
     r"""[\s("'\[{<]*(?:(?:option|choice|letter|answer)\s*:?\s*[("'\[]?)?([A-Za-z])[\s)"'\]}>.,:;]*""",
     re.IGNORECASE,
 )
-_LABEL = re.compile(r"\s*[(\[]?([A-Z])[)\]]?(?:\s*[:).,\]\-]\s*|\s+)(?=\S)(.*)", re.DOTALL)
+_CALLED_SO = r"\s*(?:(?i:option|choice|letter|answer)\s*:?\s*)?"
+_LABEL = re.compile(
+    _CALLED_SO + r"[(\[]?([A-Z])[)\]]?(?:\s*[:).,\]\-]\s*|\s+)(?=\S)(.*)", re.DOTALL
+)
 _TEXT_FIRST = re.compile(r"(.*\S)\s*[(\[]([A-Z])[)\]]", re.DOTALL)
-_MARKED_LABEL = re.compile(r"\s*[(\[]?([A-Z])\s*[:).\]\-]\s*(?=\S)(.*)", re.DOTALL)
+_MARKED_LABEL = re.compile(_CALLED_SO + r"[(\[]?([A-Z])\s*[:).\]\-]\s*(?=\S)(.*)", re.DOTALL)
 _ANSWER = re.compile(r"answer[*_]{0,3}\s*:[*_]{0,3}\s*(.+)", re.IGNORECASE)
 _IN_OTHER_LANGUAGES = re.compile(LOCALIZED + r"[*_]{0,2}\s*:[*_\s]{0,2}(.+)", re.IGNORECASE)
 # What ends a sentence of other scripts.
@@ -160,7 +163,10 @@ def _labelled(text: str, question: ChoiceQuestion) -> str | None:
     found = _LABEL.fullmatch(text)
     if found is None:
         return None
-    return found[1] if question.named_by(found[2]) == found[1] else None
+    beside = found[2]
+    if beside.startswith("(") and beside.endswith(")"):
+        beside = beside[1:-1].strip()
+    return found[1] if question.named_by(beside) == found[1] else None
 
 
 def _contained(text: str, question: ChoiceQuestion) -> str | None:
@@ -204,8 +210,9 @@ def _after_colon(text: str, question: ChoiceQuestion) -> str | None:
     for found in reversed(list(_ANSWER.finditer(unicodedata.normalize("NFKC", text)))):
         candidate = _unmarked(found[1])
         letter = _alone(candidate) or _alone(candidate := _normal(candidate))
-        if letter is None:
-            letter = question.named_by(candidate) or _labelled(candidate, question)
+        if letter is not None:  # the answer, though it be no option
+            return letter if letter in question.letters else None
+        letter = question.named_by(candidate) or _labelled(candidate, question)
         if letter in question.letters:
             return letter
     return None
@@ -225,9 +232,10 @@ def _from_payloads(text: str, question: ChoiceQuestion, prefix: str) -> str | No
             found.append((match.start(), rest.partition("\n")[0]))
     for _, payload in sorted(found, reverse=True):
         payload = _unmarked(payload)
-        letter = _alone(payload)
-        if letter is None:
-            letter = _letter_of(_normal(payload), question)
+        letter = _alone(payload) or _alone(normal := _normal(payload))
+        if letter is not None:  # the answer, though it be no option
+            return letter if letter in question.letters else None
+        letter = _letter_of(normal, question)
         if letter in question.letters:
             return letter
     return None

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from gymmesh_resource.environments.reasoning_gym.corrections import CORRECTIONS, as_expected, finite
+from gymmesh_resource.environments.reasoning_gym.corrections import (
+    CORRECTIONS,
+    as_expected,
+    bare,
+    finite,
+)
 
 # Of an exception's text, kept as evidence.
 _TEXT = 300
@@ -54,10 +59,13 @@ def score(dataset: str, answer: str, entry: dict[str, Any], corrected: bool) -> 
     `entry`: question, answer and metadata as a task row has them, after a trip through JSON.
     """
     scorer = _scorer(dataset)
-    if corrected and answer != entry["answer"] and not finite(answer):
-        return Score(0.0)
-    if corrected and entry["answer"] is not None:
-        answer = as_expected(answer, str(entry["answer"]))
+    if corrected:
+        expected = "" if entry["answer"] is None else str(entry["answer"])
+        answer = bare(answer, expected)
+        if answer != expected and not finite(answer):
+            return Score(0.0)
+        if expected:
+            answer = as_expected(answer, expected)
     correction = CORRECTIONS.get(dataset) if corrected else None
     try:
         if correction is not None:

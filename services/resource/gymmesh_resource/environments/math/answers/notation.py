@@ -111,6 +111,7 @@ _OUTER = (
     ("\N{LEFT DOUBLE QUOTATION MARK}", "\N{RIGHT DOUBLE QUOTATION MARK}"),
     ("'", "'"),
 )
+_OVER = re.compile(r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}")
 _NAMES = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
     "ln", "log", "exp", "max", "min", "gcd", "lcm", "mod",
@@ -128,6 +129,8 @@ def clean(text: str) -> str:
     text = _THOUSANDS.sub(lambda found: re.sub(r"\{,\}|\\,", "", found.group()), text)
     text = _DECIMAL_COMMA.sub(".", text)
     text = _SPACES.sub(" ", _LAYOUT.sub(" ", _COLOR.sub("", text)))
+    if "\\over" in text:
+        text = _OVER.sub(r"\\frac{\1}{\2}", text)
     text = _DEGREE.sub(r"^{\\circ}", text)
     text = _DENIED.sub(lambda found: r"\ne " if found[1] == "=" else r"\notin ", text)
     text = _TIMES.sub(r" \\times ", text)

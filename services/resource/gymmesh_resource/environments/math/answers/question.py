@@ -22,7 +22,7 @@ from gymmesh_resource.environments.math.answers.notation import clean
 
 _TO_COMPUTE = {
     "factorial", "double_factorial", "binom", "sum", "prod", "max", "min", "gcd", "lcm",
-    "floor", "ceil", "abs",
+    "floor", "ceil", "abs", "gamma",
 }  # fmt: skip
 # Commands of what the reader of expressions leaves to a library.
 _COMMANDS = re.compile(
@@ -104,11 +104,13 @@ def _is_literal(node: Node) -> bool:
 
 
 def _is_scientific(node: Node) -> bool:
+    r"""``1.2\times10^3``, and ``1.2\times10``, but not ``12\times10``."""
     factor, power = node.args
+    bare = _bare(factor)
     return (
         node.op in ("times", "mul")
-        and _bare(factor).op == "number"
-        and power.op in ("pow", "number")
+        and bare.op == "number"
+        and (power.op == "pow" or (power.op == "number" and bare.value.denominator != 1))
         and exact(power.args[0] if power.args else power) == 10
     )
 

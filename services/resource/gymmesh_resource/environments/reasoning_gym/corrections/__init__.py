@@ -12,12 +12,13 @@ from gymmesh_resource.environments.reasoning_gym.corrections.expressions import 
     countdown,
     puzzle24,
 )
-from gymmesh_resource.environments.reasoning_gym.corrections.forms import as_expected
+from gymmesh_resource.environments.reasoning_gym.corrections.forms import as_expected, bare
 from gymmesh_resource.environments.reasoning_gym.corrections.grids import (
     arc,
     game_of_life,
-    only_numbers,
+    kakurasu,
     pool_matrix,
+    survo,
 )
 from gymmesh_resource.environments.reasoning_gym.corrections.moves import (
     quantum_lock,
@@ -44,10 +45,11 @@ from gymmesh_resource.environments.reasoning_gym.corrections.words import (
     letter_jumble,
     propositional_logic,
     same_words,
+    spell_backward,
     word_sorting,
 )
 
-__all__ = ["CORRECTIONS", "as_expected", "finite"]
+__all__ = ["CORRECTIONS", "as_expected", "bare", "finite"]
 
 CORRECTIONS: Final[dict[str, Correction]] = {
     "advanced_geometry": advanced_geometry,
@@ -60,7 +62,7 @@ CORRECTIONS: Final[dict[str, Correction]] = {
     "game_of_life": game_of_life,
     "game_of_life_halting": game_of_life_halting,
     "gsm_symbolic": gsm_symbolic,
-    "kakurasu": only_numbers,
+    "kakurasu": kakurasu,
     "knights_knaves": same_words,
     "letter_jumble": letter_jumble,
     "number_format": number_format,
@@ -74,8 +76,8 @@ CORRECTIONS: Final[dict[str, Correction]] = {
     "rearc": arc,
     "rush_hour": rush_hour,
     "sokoban": sokoban,
-    "spell_backward": same_words,
-    "survo": only_numbers,
+    "spell_backward": spell_backward,
+    "survo": survo,
     "time_intervals": time_intervals,
     "tower_of_hanoi": tower_of_hanoi,
     "word_sorting": word_sorting,

@@ -41,6 +41,8 @@ def arithmetic(text: str) -> tuple[Fraction, list[int]]:
     """
     if len(text) > _LONGEST:
         raise ValueError("too long")
+    if "#" in text:  # what stands behind it, such as another guess, is not read
+        raise ValueError("a comment")
     numbers: list[int] = []
 
     def value(node: ast.expr) -> Fraction:

@@ -12,10 +12,11 @@ from gymmesh_resource.environments.reasoning_gym.corrections.rounding import wri
 from gymmesh_resource.environments.reasoning_gym.corrections.scorer import (
     Scorer,
     capped,
-    has_letters,
 )
 
 _CELL: Final = Fraction(5, 10**3) + Fraction(1, 10**9)
+_BITS: Final = re.compile(r"[\s01\[\],;|]*")
+_NUMBERS: Final = re.compile(r"[\s0-9\[\],;|]*")
 _BRACKETS: Final = re.compile(r"[\[\],;|]")
 
 
@@ -26,10 +27,16 @@ def arc(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
     return float(scorer(answer=answer, entry={**entry, "metadata": metadata}))
 
 
-def only_numbers(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer skips what is no number: words that deny the grid, too."""
+def kakurasu(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
+    """The scorer skips what is not 0 or 1: words and marks that deny the grid, other digits."""
     value = float(scorer(answer=answer, entry=entry))
-    return capped(value) if has_letters(answer) else value
+    return value if _BITS.fullmatch(answer) else capped(value)
+
+
+def survo(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
+    """The scorer skips what is no number: words that deny the grid, and numbers with a comma."""
+    value = float(scorer(answer=_BRACKETS.sub(" ", answer), entry=entry))
+    return value if _NUMBERS.fullmatch(answer) else capped(value)
 
 
 def game_of_life(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:

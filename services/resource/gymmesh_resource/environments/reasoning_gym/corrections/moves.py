@@ -34,8 +34,11 @@ def quantum_lock(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
 
 
 def tower_of_hanoi(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer refuses moves that are numbered, or end with a mark."""
+    """The scorer refuses moves that are numbered, or end with a mark, and skips what stands before
+    them.
+    """
     lines = (line.strip() for line in answer.splitlines())
     found = [(line, _DISK.fullmatch(line)) for line in lines if line]
     moves = "\n".join(move["move"] if move else line for line, move in found)
-    return float(scorer(answer=moves, entry=entry))
+    value = float(scorer(answer=moves, entry=entry))
+    return value if all(move for _, move in found) else capped(value)

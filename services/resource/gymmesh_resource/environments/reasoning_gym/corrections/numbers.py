@@ -18,6 +18,8 @@ from gymmesh_resource.environments.reasoning_gym.corrections.scorer import (
 
 _SIGNS: Final = str.maketrans({"−": "-", "–": "-"})
 _NUMBER: Final = re.compile(r"(?<![\w.])-?[0-9][0-9,]*(?:\.[0-9]+)?")
+# 405x is a product, 405e1 another number, ~~405~~ is struck out.
+_NOT_PLAIN: Final = re.compile(r"[0-9](?:[a-fi-ln-rt-z](?![a-z/^])|e[0-9])|~~", re.IGNORECASE)
 _POINT: Final = re.compile(r"[\s$(\[]*([-+\d.eE]+)\s*,\s*([-+\d.eE]+)[\s$)\].]*")
 _FRACTION: Final = re.compile(
     r"[\s$(\[]*(?:\\[dt]?frac\s*\{\s*\d+\s*\}\s*\{\s*\d+\s*\}|\d+\s*/\s*\d+)[\s$)\].]*"
@@ -29,7 +31,7 @@ _GUESS: Final = 0.01
 _CHANCE_DIGITS: Final = 4
 _CHANCE_EXACT: Final = Fraction(1, 10**9)
 _ROOT: Final = Fraction(5, 10**5) + Fraction(1, 10**9)
-_COORDINATE: Final = Fraction(1, 10**3)
+_THREE_DIGITS: Final = Fraction(5, 10**4) + Fraction(1, 10**9)
 
 
 def finite(answer: str) -> bool:
@@ -136,7 +138,7 @@ def advanced_geometry(scorer: Scorer, answer: str, entry: dict[str, Any]) -> flo
     given, wanted = (written_decimal(one.replace("°", "")) for one in (answer, entry["answer"]))
     if given is None or wanted is None:
         return capped(value)
-    return 1.0 if abs(given.value - wanted.value) < _COORDINATE else capped(value)
+    return 1.0 if abs(given.value - wanted.value) <= _THREE_DIGITS else capped(value)
 
 
 def gsm_symbolic(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
@@ -152,6 +154,8 @@ def gsm_symbolic(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
         return 0.0
     if not all(gives(text, *one.span()) for one in found):
         return 0.0
+    if _NOT_PLAIN.search(text):
+        return _GUESS
     return 1.0 if numbers == {Fraction(str(entry["answer"]).replace(",", ""))} else _GUESS
 
 

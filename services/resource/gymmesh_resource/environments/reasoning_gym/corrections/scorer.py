@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -11,14 +10,8 @@ Correction: TypeAlias = Callable[[Scorer, str, dict[str, Any]], float]
 
 #: The most that an answer which is not right gets.
 NOT_RIGHT: Final = 0.99
-_WORD: Final = re.compile(r"[^\W\d_]")
 
 
 def capped(value: float) -> float:
     """A score of the library for an answer that is not right."""
     return min(float(value), NOT_RIGHT)
-
-
-def has_letters(text: str) -> bool:
-    """Whether there are letters: words that deny or hedge what stands beside them."""
-    return _WORD.search(text) is not None

@@ -10,12 +10,22 @@ from gymmesh_resource.environments.reasoning_gym.corrections.scorer import Score
 
 # What the library gives for a conclusion that is always true.
 _TRIVIAL = 0.25
+# What is no mark of a sentence, and may deny or doubt it.
+_SAYING_MARK = re.compile(r"""[^\w\s.,;:'"’“”!()*_`\-–—]""")
 
 
 def same_words(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer overlooks words beside the right ones: denials, guesses, appended letters."""
+    """The scorer overlooks words and marks beside the right ones: denials, guesses, questions."""
     value = float(scorer(answer=answer, entry=entry))
-    return value if _words(answer) == _words(str(entry["answer"])) else capped(value)
+    marked = _SAYING_MARK.search(answer) is not None
+    return capped(value) if marked or _words(answer) != _words(str(entry["answer"])) else value
+
+
+def spell_backward(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
+    """The scorer overlooks what stands behind the word."""
+    if answer.strip().casefold() == str(entry["answer"]).casefold():
+        return 1.0
+    return capped(scorer(answer=answer, entry=entry))
 
 
 def game_of_life_halting(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
@@ -41,13 +51,18 @@ def codeio(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
 
 
 def word_sorting(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer refuses the right order of the words in other letters."""
+    """The scorer refuses the right order of the words in other letters, and overlooks words behind
+    the right ones.
+    """
     wanted = [str(word) for word in entry["metadata"]["sorted_words"]]
     own = {word.casefold(): word for word in wanted}
+    given = [word.strip() for word in answer.split(",")]
     if len(own) == len(wanted):  # else words differ by their case alone
         given = [word.strip() for word in answer.strip().rstrip(".").split(",")]
-        answer = ", ".join(own.get(word.casefold(), word) for word in given)
-    return float(scorer(answer=answer, entry=entry))
+        given = [own.get(word.casefold(), word) for word in given]
+        answer = ", ".join(given)
+    value = float(scorer(answer=answer, entry=entry))
+    return value if len(given) == len(wanted) else capped(value)
 
 
 def propositional_logic(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
