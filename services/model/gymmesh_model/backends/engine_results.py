@@ -96,12 +96,14 @@ def check_sampling(body: Mapping[str, Any]) -> None:
         if not fits or (most is not None and value > most):
             wanted = f"from {least} to {most}" if most is not None else f"of at least {least}"
             raise field_invalid(f"params.{key}", f"is {value!r:.40}; give a number {wanted}")
-    for key, name, least in (
-        ("max_tokens", "max_output_tokens", 1), ("top_k", "top_k", -1), ("seed", "seed", None)
-    ):  # fmt: skip
+    for key, name, lowest in (
+        ("max_tokens", "max_output_tokens", 1),
+        ("top_k", "top_k", -1),
+        ("seed", "seed", -math.inf),
+    ):
         value = body.get(key)
-        if value is not None and (type(value) is not int or (least is not None and value < least)):
-            wanted = "" if least is None else f" of at least {least}"
+        if value is not None and not (type(value) is int and value >= lowest):
+            wanted = f" of at least {lowest}" if math.isfinite(lowest) else ""
             raise field_invalid(f"params.{name}", f"is {value!r:.40}; give a whole number{wanted}")
 
 

@@ -284,7 +284,7 @@ class TokenBackend(Backend):
         params = self._params(call, body, len(prompt))
         try:
             async with asyncio.timeout(call.timeout):
-                made = await self._sampled(prompt, params, call)
+                made = await self._generation(prompt, params, call)
         except TimeoutError:
             raise timed_out(self.endpoint_model, call.timeout) from None
         answer = self._answer(prompt, made, body)
@@ -303,7 +303,7 @@ class TokenBackend(Backend):
         params_given = call.params if call.settings is None else call.settings.params
         return respond(self.endpoint_model, answer, params_given)
 
-    async def _sampled(
+    async def _generation(
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
         """What the engine sampled, checked. Raises MeshError, and TimeoutError when time is up."""

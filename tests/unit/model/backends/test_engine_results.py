@@ -189,10 +189,16 @@ class Altered(ToyTokenizer):
 
     def __init__(self, *, template: Any = None, decode: Any = None) -> None:
         super().__init__(supports("keeps"))
-        if template is not None:
-            self.apply_chat_template = template
-        if decode is not None:
-            self.decode = decode
+        self._template_of = template
+        self._decode_of = decode
+
+    def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> Any:
+        made = self._template_of or super().apply_chat_template
+        return made(conversation, **options)
+
+    def decode(self, token_ids: Sequence[int], **options: Any) -> Any:
+        made = self._decode_of or super().decode
+        return made(token_ids, **options)
 
 
 async def test_a_template_that_raises_says_where() -> None:
