@@ -1,10 +1,12 @@
-"""Model calls that break off while another one of the same attempt goes on."""
+"""Model calls that break off while another one goes on, and those that lack tokens."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+
+import pytest
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
@@ -46,10 +48,24 @@ class BreakingModel:
         yield model_pb2.StreamResponseResponse(completed=completed)
 
 
+class TokenlessModel:
+    """Answers without tokens."""
+
+    async def GetModel(
+        self, request: model_pb2.GetModelRequest, *, timeout: float
+    ) -> model_pb2.GetModelResponse:
+        return model_pb2.GetModelResponse()
+
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, *, timeout: float
+    ) -> model_pb2.CreateResponseResponse:
+        return model_pb2.CreateResponseResponse(response=says("4"))
+
+
 class TwoInstances(PeerDirectory):
     """Two instances of a model service elsewhere, both served by one model."""
 
-    def __init__(self, model: BreakingModel) -> None:
+    def __init__(self, model: BreakingModel | TokenlessModel) -> None:
         super().__init__()
         self._model = model
         for number in (1, 2):
@@ -67,14 +83,18 @@ class TwoInstances(PeerDirectory):
         return self._model
 
 
-async def test_a_call_that_sent_deltas_is_not_asked_again_whatever_another_call_sends() -> None:
-    model, sent = BreakingModel(), list[rollout_pb2.RolloutEvent]()
+def client_of(
+    services: ModelServices,
+    config: AgentConfig,
+    options: agent_pb2.RolloutOptions,
+    sent: list[rollout_pb2.RolloutEvent],
+) -> tuple[ModelClient, Continuations]:
+    """The model client of one attempt, whose events go to `sent`."""
     attempt = AttemptId("r", 1)
-    options = agent_pb2.RolloutOptions(deltas=True)
-    plan = RolloutPlans(AgentConfig(), ()).read(options, params_from_json({}))
+    plan = RolloutPlans(config, ()).read(options, params_from_json({}))
     continuations = Continuations(attempt.name, ConversationTree(()), plan)
     client = ModelClient(
-        ModelServices(TwoInstances(model), 60.0),
+        services,
         attempt,
         plan,
         continuations,
@@ -82,6 +102,14 @@ async def test_a_call_that_sent_deltas_is_not_asked_again_whatever_another_call_
         RolloutClock(None, 60.0),
         EventStream("r", 1, sent.append),
     )
+    return client, continuations
+
+
+async def test_a_call_that_sent_deltas_is_not_asked_again_whatever_another_call_sends() -> None:
+    model, sent = BreakingModel(), list[rollout_pb2.RolloutEvent]()
+    options = agent_pb2.RolloutOptions(deltas=True)
+    services = ModelServices(TwoInstances(model), 60.0)
+    client, continuations = client_of(services, AgentConfig(), options, sent)
     first, second = (
         continuations.request(
             rollout_pb2.ModelCallCompleted(call_id=call_id, model="policy"), "policy", None, ()
@@ -96,3 +124,18 @@ async def test_a_call_that_sent_deltas_is_not_asked_again_whatever_another_call_
     assert isinstance(answered, model_pb2.CreateResponseResponse)
     assert model.asked == ["c1", "c2"]
     assert [event.output_delta.call_id for event in sent] == ["c1", "c2"]
+
+
+@pytest.mark.parametrize(("captures", "warnings"), [(True, 1), (False, 0)])
+async def test_a_model_without_tokens_is_logged_once_where_they_are_wanted(
+    captures: bool, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    services = ModelServices(TwoInstances(TokenlessModel()), 60.0)
+    config = AgentConfig(capture_tokens=captures)
+    for _ in range(2):
+        client, continuations = client_of(services, config, agent_pb2.RolloutOptions(), [])
+        about = rollout_pb2.ModelCallCompleted(call_id="c1", model="policy")
+        await client.ask(continuations.request(about, "policy", None, ()))
+    said = [one.getMessage() for one in caplog.records if "gives no token ids" in one.getMessage()]
+    assert len(said) == warnings
+    assert all("model 'policy'" in one and "capture_tokens" in one for one in said)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
@@ -20,6 +21,8 @@ from gymmesh_agent.tally import AttemptTally
 from gymmesh_responses import overlay_without, params_from_json, params_to_dict
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+
+_log = logging.getLogger("gymmesh.agent")
 
 MODEL_SERVICE = "gymmesh.model.v1.ModelService"
 # Seconds to wait for an instance to appear, and for what it says of itself.
@@ -75,6 +78,18 @@ class ModelServices:
         self.call_s = math.inf if call_s is None else call_s
         # By instance: constant while a server runs, so asked once.
         self._capabilities: dict[str, model_pb2.ModelCapabilities] = {}
+        self._without_tokens = set[str]()
+
+    def answered_without_tokens(self, model: str) -> None:
+        """Log, once for each model, that tokens were to be captured and the model gives none."""
+        if model not in self._without_tokens:
+            self._without_tokens.add(model)
+            _log.warning(
+                "model '%s' gives no token ids, so rollouts have none although they are to be "
+                "captured; use a backend that gives them (vllm, vllm_tokens, sglang, or a "
+                "TokenBackend), or set capture_tokens to false",
+                model,
+            )
 
     async def capabilities(
         self, instance: discovery_pb2.Instance, timeout: float
@@ -133,6 +148,13 @@ class ModelClient:
         Raises:
             MeshError: as the service says.
         """
+        reply = await self._ask(request)
+        wanted = self._plan.capture is not None and request.role == "policy"
+        if wanted and reply.response.output and not (reply.from_cache or _has_tokens(reply)):
+            self._services.answered_without_tokens(request.model)
+        return reply
+
+    async def _ask(self, request: ModelRequest) -> model_pb2.CreateResponseResponse:
         instance = await self._pick(request.model)
         for _ in range(_MOST_ASKED - 1):
             try:
@@ -291,6 +313,10 @@ def fill_params(
             params.max_output_tokens = cap
             params.overlay_json = overlay_without(params.overlay_json, "max_output_tokens")
     add_items(params.input, items)
+
+
+def _has_tokens(reply: model_pb2.CreateResponseResponse) -> bool:
+    return bool(reply.tokens.output_token_ids or reply.tokens.prompt_token_ids)
 
 
 def sampling_seed(seed: int, call_id: str) -> int:
