@@ -97,6 +97,7 @@ class StepSeries:
             await self._step.close()
         if not self._numbered:
             refuse_unnumbered(self._settings)
+            self._numbered = True  # what files hold from here on is this session's own
         self._step = step
         policy = await self._opened()
         restored, self._restored = self._restored, []
@@ -129,7 +130,7 @@ class StepSeries:
             unscored=len(group.unscored),
             stale=len(group.stale) + sum(one.stale for one in group.rollouts + group.unscored),
             carried=int(group.carried),
-            no_spread=int(group.no_spread),
+            no_spread=int(bool(group.rewards) and group.no_spread),
         )
         return group, rejected
 
@@ -205,6 +206,7 @@ class StepSeries:
             step=self.last_step,
             weights_version=self._weights.announced,
             newest_version=self._weights.newest,
+            first_version=self._weights.first,
             counts=dict(self.counts),
             carried=[*self._restored, *carried],
             returned=[_saved(one) for one in self._returned],
@@ -236,8 +238,7 @@ class StepSeries:
         self.counts.update(loaded.counts)
         self._restored = loaded.carried
         self._returned = deque(map(_restored_task, loaded.returned))
-        self._weights.announced = loaded.weights_version
-        self._weights.newest = loaded.newest_version
+        self._weights.restore(loaded.weights_version, loaded.newest_version, loaded.first_version)
 
 
 def refuse_unnumbered(settings: Settings) -> None:
