@@ -37,8 +37,7 @@ IN_FLIGHT: Final = (1, 64, 512)
 TARGET_US: Final = 100.0  # a unary call, both sides, 64 in flight
 _LONGEST_S: Final = 0.1
 _MESSAGES: Final = 100  # in a stream
-# Bytes of a request that goes by a plain RPC, whatever the transport.
-_LARGE_BYTES: Final = 2 * 1024 * 1024
+_LARGE_BYTES: Final = 2 * 1024 * 1024  # of a request that goes by a plain RPC
 _TIMEOUT_S: Final = 60.0
 
 

@@ -101,6 +101,14 @@ def test_a_part_of_a_full_endpoint_is_given_up_now_and_then_and_returns() -> Non
     assert widths[-10:].count(40) >= 5
 
 
+def test_at_the_floor_no_room_is_given() -> None:
+    machine = AdaptiveWidth(cap=64, floor=40, width=40, _safe=40.0, _resumes=1e9)
+    for call in range(40 * 60):
+        turn = float(call // 40)
+        assert not machine.succeeded(turn, waiting=True, now=turn + 1.0)
+    assert machine.width == 40
+
+
 def test_what_refuses_by_chance_is_not_given_up() -> None:
     machine = AdaptiveWidth(cap=64)
     for turn in range(100):

@@ -117,9 +117,8 @@ class Worker:
                 return await call.overdue(seconds)
             if task is None or task.cancelling():
                 raise
-            return await call.broken(
-                error
-            )  # the agent let one out that was meant for a task of its own
+            # The agent let one out that was meant for a task of its own.
+            return await call.broken(error)
         finally:
             attempt.due = math.inf
             if recording is not None:

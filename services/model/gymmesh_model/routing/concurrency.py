@@ -284,7 +284,10 @@ class AdaptiveWidth:
         is_full = self.width < self.cap or in_hand < _FULL * self.width
         if not is_full or self._began is not None or now <= self._tolerated_until:
             return False
-        self.width = max(self.floor, min(self.width, max(1.0, in_hand)) * (1 - _GIVES))
+        before = self.width
+        self.width = max(self.floor, min(before, max(1.0, in_hand)) * (1 - _GIVES))
+        if self.width == before:
+            return False
         turn = self._round
         turn.same_since, turn.same, turn.missed = now, 0, 0
         return True

@@ -237,12 +237,9 @@ async def test_a_state_that_cannot_be_meant_is_refused() -> None:
 
 
 async def test_a_state_of_tasks_of_another_kind_is_refused() -> None:
-    set_of, mix = TaskSet(rows(2)), Mix({"a": rows(2)})
-    states = []
-    for tasks in (set_of, mix):
-        async with TrainerCollector(Sums, tasks=tasks, model=ones().model) as collector:
-            states.append(collector.state_dict())
-    for tasks, state in zip((Mix({"a": rows(2)}), TaskSet(rows(2))), states, strict=True):
-        async with TrainerCollector(Sums, tasks=tasks, model=ones().model) as collector:
-            with pytest.raises(UserError, match="state: tasks: are not of a"):
-                collector.load_state_dict(state)
+    kinds: list[TaskSet | Mix] = [TaskSet(rows(2)), Mix({"a": rows(2)})]
+    collectors = [TrainerCollector(Sums, tasks=one, model=ones().model) for one in kinds]
+    states = [one.state_dict() for one in collectors]
+    for collector, state in zip(collectors, reversed(states), strict=True):
+        with pytest.raises(UserError, match="state: tasks: are not of a"):
+            collector.load_state_dict(state)

@@ -222,8 +222,8 @@ public final class Json {
       return sign + decimal.setScale(Math.max(decimal.scale(), 1)).toPlainString();
     }
     int exponent = decimal.precision() - decimal.scale() - 1;
-    return String.format(
-        "%s%se%+d", sign, decimal.movePointLeft(exponent).toPlainString(), exponent);
+    String digits = decimal.movePointLeft(exponent).toPlainString();
+    return sign + digits + (exponent < 0 ? "e" : "e+") + exponent;
   }
 
   /**

@@ -18,6 +18,7 @@ import io.gymmesh.row.v1.Row;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.Locale;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -50,6 +51,17 @@ class JsonTest {
     assertEquals(BigInteger.TWO.pow(64), Json.parse("18446744073709551616"));
     assertNotEquals(Json.parse("0.0"), Json.parse("-0.0"));
     assertEquals("1.0", Json.write(1.0));
+  }
+
+  @Test
+  void numbersAreWrittenAlikeInAllLocales() {
+    Locale usual = Locale.getDefault();
+    Locale.setDefault(Locale.forLanguageTag("ar-EG-u-nu-arab"));
+    try {
+      assertEquals("[1e+300,2.5e-7]", Json.write(Json.parse("[1e300,2.5e-7]")));
+    } finally {
+      Locale.setDefault(usual);
+    }
   }
 
   @Test
