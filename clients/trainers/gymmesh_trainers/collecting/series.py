@@ -22,7 +22,7 @@ from gymmesh_trainers.collecting.grouping import grouped
 from gymmesh_trainers.collecting.place import Policy
 from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
 from gymmesh_trainers.collecting.runs import Finished, Run, RunName, Runs, wait_cancelled
-from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_trainers.collecting.settings import Settings, whole_number
 from gymmesh_trainers.collecting.sources import DrawnTask, TaskStream, as_source
 from gymmesh_trainers.collecting.state import CollectorState, SavedRun, SavedTask
 from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
@@ -57,8 +57,8 @@ class StepSeries:
         start_step: int | None,
         opened: Callable[[], Awaitable[Policy]],
     ) -> None:
-        if start_step is not None and start_step < 1:
-            raise ValueError(f"start_step: must be at least 1, not {start_step}")
+        if start_step is not None:
+            whole_number("start_step", start_step)
         self.counts: Counter[str] = Counter()
         self.runs = Runs(settings, place, weights)
         self.last_step = (start_step or 1) - 1
@@ -80,6 +80,8 @@ class StepSeries:
             raise TypeError("tasks: give a TaskSet, Stages or Mix to the collector, as tasks=")
         if tasks is None and self._source is None:
             raise TypeError("tasks: are missing; give some to step(), or to the collector")
+        if number is not None:
+            whole_number("number", number, 0)
         if number is None:
             number = self.last_step + 1
         elif number <= self.last_step:

@@ -128,7 +128,7 @@ class TrainingSample:
 
     @property
     def weights_versions(self) -> list[int]:
-        """Of the weights that sampled the id; NO_VERSION elsewhere, and before any was announced."""
+        """Of the weights that sampled the id; NO_VERSION elsewhere, and where they had none yet."""
         found = [NO_VERSION] * len(self)
         for node in self._calls():
             if node.learned:
