@@ -88,8 +88,8 @@ def check_settings(params: Mapping[str, JsonValue]) -> Mistakes:
         value = params.get(key)
         if value is None or (key in _KINDS and not _is_number(value)):
             continue
-        fits = type(value) is int if whole else _is_number(value)
-        if not fits or not least <= value <= most:
+        right = type(value) is int if whole else _is_number(value)
+        if not right or not least <= value <= most:
             kind = "a whole number" if whole else "a number"
             between = f"of at least {least}" if most == math.inf else f"from {least} to {most:g}"
             shown = value if _is_number(value) else kind_of(value)
