@@ -66,6 +66,7 @@ class StepSeries:
         self._weights = weights
         self._opened = opened
         self._source = None if tasks is None else as_source(tasks)
+        self._given = None if isinstance(tasks, TaskStream) else tasks
         self._source_open = False
         self._returned: deque[DrawnTask] = deque()
         # With files to resume, the first step's number must be known.
@@ -193,6 +194,8 @@ class StepSeries:
         if self._source is None:
             return None
         if not self._source_open:
+            if self._given is not None:
+                refuse_bad(self._given, policy)
             self._source.open(defaults_of(policy))
             self._source_open = True
         return self._source.draw()

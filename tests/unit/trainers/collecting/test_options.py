@@ -91,6 +91,10 @@ async def test_a_wrong_row_of_a_file_is_named_before_any_is_run(
     async with TrainerCollector(Checked, model=one.model, repeats=1) as collector:
         with pytest.raises(UserError) as caught:
             await collector.step(path).next()
+    async with TrainerCollector(Checked, model=one.model, repeats=1, tasks=path) as collector:
+        with pytest.raises(UserError) as own:
+            await collector.step(groups=2).next()
+    assert str(own.value) == str(caught.value)
     assert said in str(caught.value)
     assert "changed" not in str(caught.value)
     assert one.calls == 0
