@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_client.tasks.checks import check_settings
+from gymmesh_client.tasks import check_settings
 from gymmesh_responses import dumps
 from gymmesh_runtime.config import nearest
 
