@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gymmesh
-from gymmesh_trainers import Generation, SamplingParams
+from gymmesh_trainers import Generation, SamplingParams, Settings
 from tests.unit.trainers.char_model import CharTokenizer
 from tests.unit.trainers.environments import Sums, rows
 
@@ -23,7 +25,7 @@ def test_the_snippets_run(
     page = (ROOT / "docs" / "training.md").read_text()
     # What needs TRL is run by tests/handoff.
     blocks = re.findall(r"```python\n((?!# TRL).*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, "training.md", "exec"), names)  # noqa: S102
@@ -35,6 +37,18 @@ def test_the_snippets_run(
     said = sorted(lines[:2])
     assert said[0] == "one [1.0, 1.0, 1.0, 1.0] [0.0, 0.0, 0.0, 0.0] 0"
     assert said[1].endswith("[0.0, 0.0, 0.0, 0.0] [0.0, 0.0, 0.0, 0.0] 0")
+
+
+def test_the_table_of_settings_has_all_of_them_with_their_defaults() -> None:
+    page = (ROOT / "docs" / "training.md").read_text()
+    table = page.partition("| setting | default | |\n|---|---|---|\n")[2].partition("\n\n")[0]
+    said = {}
+    for line in table.splitlines():
+        _, name, default, *_ = (cell.strip(" `") for cell in line.split("|"))
+        said[name] = ast.literal_eval(default)
+    settings = Settings()
+    assert said == {one.name: getattr(settings, one.name) for one in fields(Settings)}
+    assert list(said) == [one.name for one in fields(Settings)]
 
 
 def test_a_step_in_which_every_group_failed_ends_no_loop() -> None:

@@ -225,7 +225,9 @@ class Dispatcher(Generic[W]):
             or not self._may_retry(assignment, now + wait, cause.counts)
             or self._refused_for_too_long(assignment, now, wait, cause.counts)
         ):
-            return self._give_up(ended, mendable=ended.retry_safe and not comes_back)
+            # Without a second attempt, nothing shows whether a fault of code comes back.
+            lasting = comes_back or (bool(fault) and self._options.max_attempts == 1)
+            return self._give_up(ended, mendable=ended.retry_safe and not lasting)
         if self.state is State.DRAINING:
             return Decision.LEAVE
         return self._again(assignment, now, wait, counts=cause.counts, fault=fault)

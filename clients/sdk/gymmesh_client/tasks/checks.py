@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from gymmesh_client.problems import UserError
@@ -74,14 +74,27 @@ def _other_shape(row: dict[str, JsonValue]) -> str:
 def check_params(params: dict[str, JsonValue]) -> Mistakes:
     """The row's Responses parameters."""
     yield from check_input(params)
+    for key, sentence in check_settings(params):
+        yield f"{_PARAMS}.{key}", sentence
+    yield from check_tools(params.get("tools"))
+
+
+def check_settings(params: Mapping[str, JsonValue]) -> Mistakes:
+    """Responses parameters other than the prompt and the tools, by their own keys."""
     for key, (fits, kind) in _KINDS.items():
         value = params.get(key)
         if value is not None and not fits(value):
-            yield f"{_PARAMS}.{key}", f"must be {kind}, not {kind_of(value)}"
-    limit = params.get("max_output_tokens")
-    if limit is not None and (type(limit) is not int or limit < 1):
-        yield f"{_PARAMS}.max_output_tokens", "must be a whole number of at least 1"
-    yield from check_tools(params.get("tools"))
+            yield key, f"must be {kind}, not {kind_of(value)}"
+    for key, least, most, whole in _RANGES:
+        value = params.get(key)
+        if value is None or (key in _KINDS and not _is_number(value)):
+            continue
+        right = type(value) is int if whole else _is_number(value)
+        if not right or not least <= value <= most:
+            kind = "a whole number" if whole else "a number"
+            between = f"of at least {least}" if most == math.inf else f"from {least} to {most:g}"
+            shown = value if _is_number(value) else kind_of(value)
+            yield key, f"must be {kind} {between}, not {shown}"
 
 
 def check_input(params: dict[str, JsonValue]) -> Mistakes:
@@ -252,6 +265,14 @@ def _nearest(name: str, names: Collection[str]) -> str | None:
 _IS_TEXT: Final = (lambda value: type(value) is str, "a string")
 _IS_NUMBER: Final = (_is_number, "a number")
 _IS_OBJECT: Final = (lambda value: type(value) is dict, "an object")
+# Of a number its least and greatest value, and whether it must be whole.
+_RANGES: Final = (
+    ("max_output_tokens", 1, math.inf, True),
+    ("temperature", 0, math.inf, False),
+    ("top_p", 0, 1.0, False),
+    ("top_k", -1, math.inf, True),  # 0 and -1 are engines' words for no limit
+    ("min_p", 0, 1.0, False),
+)
 _KINDS: Final[dict[str, tuple[Callable[[JsonValue], bool], str]]] = {
     "model": _IS_TEXT,
     "instructions": _IS_TEXT,

@@ -64,7 +64,8 @@ class TaskFile(Sequence[rollout_pb2.Task]):
             raise unreadable(self._path, error) from None
         entry = self._reader.row(0, raw.removeprefix(b"\xef\xbb\xbf"))
         if isinstance(entry, TaskProblem):
-            raise self._changed(replace(entry, line=self._line_at(offset)))
+            found = replace(entry, line=self._line_at(offset)).at(self._path)
+            raise UserError(f"{found} (the file changed while it was being read)")
         task = entry.task
         task.task_id = self._copies.get(index % len(self), task.task_id)
         return task
@@ -79,7 +80,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         read = (one for one in self._reader.read(self._path) if one.line not in self._without)
         for position, entry in enumerate(islice(read, self._limit)):
             if isinstance(entry, TaskProblem):
-                raise self._changed(entry)
+                raise UserError(entry.at(self._path))
             if not self._shard.takes(position):
                 continue
             if entry.renamed:  # which the row alone does not show
@@ -90,6 +91,3 @@ class TaskFile(Sequence[rollout_pb2.Task]):
         """The line, from 1, that begins there."""
         with self._path.open("rb") as file:
             return 1 + file.read(offset).count(b"\n")
-
-    def _changed(self, problem: TaskProblem) -> UserError:
-        return UserError(f"{problem.at(self._path)} (the file changed while it was being read)")

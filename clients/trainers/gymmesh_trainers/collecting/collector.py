@@ -34,7 +34,7 @@ from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_pla
 from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
 from gymmesh_trainers.collecting.runs import RunName, Runs, first_of
 from gymmesh_trainers.collecting.series import StepSeries
-from gymmesh_trainers.collecting.settings import Settings, with_settings
+from gymmesh_trainers.collecting.settings import Settings, whole_number, with_settings
 from gymmesh_trainers.collecting.sources import TaskStream
 from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message
@@ -71,7 +71,8 @@ class TrainerCollector:
     Attributes:
         counts: over all steps: `groups` that finished, `rejected` ones of these; their rollouts:
             `rollouts` with a reward, `failed`, `unscored`, `stale`; groups `carried` from earlier
-            steps, and those with `no_spread`.
+            steps, and those with a
+            reward and `no_spread`.
     """
 
     def __init__(
@@ -135,8 +136,11 @@ class TrainerCollector:
 
     async def set_weights_version(self, version: int) -> None:
         """The policy's weights are at this version now: new tokens carry it, and staleness is
-        counted from it. Raises MeshError where a model service refuses.
+        counted from it. Tokens that were sampled before the first call count as of the version
+        before its own. Raises MeshError where a model service refuses, and TypeError or ValueError
+        for what is no version.
         """
+        whole_number("version", version, 0)
         await self._opened().set_weights_version(version)
         self._unsent = None
         self._weights.announce(version)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.groups import weights_of
 from gymmesh_resource import Task
 from gymmesh_trainers.collecting.weights import WeightsVersions
-from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
+from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup, versions_of
 
 
 def judged(message: pb.Rollout, task: Task, weights: WeightsVersions) -> Rollout:
     """A completed rollout with its staleness; its versions are seen."""
-    versions = weights_of(message)  # those of other models are none of the policy's
+    versions = versions_of(message)  # those of other models are none of the policy's
     for version in versions:
-        weights.see(version)
+        if version is not None:
+            weights.see(version)
     return Rollout(message, task, weights.staleness(versions), weights.is_stale(versions))
 
 

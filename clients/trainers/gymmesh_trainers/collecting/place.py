@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +57,7 @@ class Policy:
         role: the model service for the role `policy`; empty: the default one.
         addresses: model services to notify of new weights.
         checks: what the environments say of tasks; None: they are elsewhere.
+        environments: the names of those; None: not known.
     """
 
     mesh: Mesh
@@ -64,6 +65,7 @@ class Policy:
     addresses: Sequence[str] = ()
     security: SecurityConfig | None = None
     checks: TaskChecks | None = None
+    environments: Collection[str] | None = None
 
     async def set_weights_version(self, version: int) -> None:
         """Notify the model services that can be reached. Raises MeshError."""
@@ -99,7 +101,9 @@ async def open_place(
         config, objects = _embedded(place, model, model_name, timeout_s)
         checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
-            yield Policy(mesh, "", model_addresses, security, checks)
+            yield Policy(
+                mesh, "", model_addresses, security, checks, frozenset(config.environments)
+            )
         return
     if model is not None and not isinstance(model, str):
         raise UserError(

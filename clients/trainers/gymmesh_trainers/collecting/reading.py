@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from gymmesh_client import TaskDefaults, UserError
+from gymmesh_client import TaskDefaults, TaskProblem, TaskReader, UserError
 from gymmesh_trainers.collecting.place import Policy
 from gymmesh_trainers.collecting.sources import DrawnTask
 from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
@@ -24,15 +24,33 @@ def defaults_of(policy: Policy) -> TaskDefaults:
 
 
 def refuse_bad(tasks: TaskBlock, policy: Policy) -> None:
-    """Raise UserError for a task that its environment would refuse, before any is run; tasks
-    that are read one at a time fail when their turn comes.
+    """Raise UserError for a task that its environment would refuse, before any is run, and for a
+    file without tasks; tasks that are read one at a time fail when their turn comes.
     """
+    if isinstance(tasks, Path | str):
+        _refuse_bad_rows(Path(tasks), policy)
+        return
     if policy.checks is None or not isinstance(tasks, list | tuple):
         return
     for place, task in enumerate(tasks):
         problem = policy.checks.problem(as_message(task, defaults_of(policy), place))
         if problem is not None:
             raise UserError(f"tasks[{place}]: {': '.join(filter(None, problem))}")
+
+
+def _refuse_bad_rows(path: Path, policy: Policy) -> None:
+    """The same, of a file, with the line."""
+    reader = TaskReader(defaults_of(policy), policy.environments, number_repeated_ids=True)
+    empty = True
+    for entry in reader.read(path):
+        empty = False
+        if isinstance(entry, TaskProblem):
+            raise UserError(entry.at(path))
+        problem = None if policy.checks is None else policy.checks.problem(entry.task)
+        if problem is not None:
+            raise UserError(TaskProblem(entry.line, *problem).at(path))
+    if empty:
+        raise UserError(f"{path}: holds no tasks")
 
 
 def drawn_of(tasks: TaskBlock, policy: Policy) -> Iterator[DrawnTask]:

@@ -22,7 +22,7 @@ from gymmesh_trainers.collecting.grouping import grouped
 from gymmesh_trainers.collecting.place import Policy
 from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
 from gymmesh_trainers.collecting.runs import Finished, Run, RunName, Runs, wait_cancelled
-from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_trainers.collecting.settings import Settings, whole_number
 from gymmesh_trainers.collecting.sources import DrawnTask, TaskStream, as_source
 from gymmesh_trainers.collecting.state import CollectorState, SavedRun, SavedTask
 from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
@@ -57,8 +57,8 @@ class StepSeries:
         start_step: int | None,
         opened: Callable[[], Awaitable[Policy]],
     ) -> None:
-        if start_step is not None and start_step < 1:
-            raise ValueError(f"start_step: must be at least 1, not {start_step}")
+        if start_step is not None:
+            whole_number("start_step", start_step)
         self.counts: Counter[str] = Counter()
         self.runs = Runs(settings, place, weights)
         self.last_step = (start_step or 1) - 1
@@ -66,6 +66,7 @@ class StepSeries:
         self._weights = weights
         self._opened = opened
         self._source = None if tasks is None else as_source(tasks)
+        self._given = None if isinstance(tasks, TaskStream) else tasks
         self._source_open = False
         self._returned: deque[DrawnTask] = deque()
         # With files to resume, the first step's number must be known.
@@ -80,6 +81,8 @@ class StepSeries:
             raise TypeError("tasks: give a TaskSet, Stages or Mix to the collector, as tasks=")
         if tasks is None and self._source is None:
             raise TypeError("tasks: are missing; give some to step(), or to the collector")
+        if number is not None:
+            whole_number("number", number, 0)
         if number is None:
             number = self.last_step + 1
         elif number <= self.last_step:
@@ -97,6 +100,7 @@ class StepSeries:
             await self._step.close()
         if not self._numbered:
             refuse_unnumbered(self._settings)
+            self._numbered = True  # what files hold from here on is this session's own
         self._step = step
         policy = await self._opened()
         restored, self._restored = self._restored, []
@@ -129,7 +133,7 @@ class StepSeries:
             unscored=len(group.unscored),
             stale=len(group.stale) + sum(one.stale for one in group.rollouts + group.unscored),
             carried=int(group.carried),
-            no_spread=int(group.no_spread),
+            no_spread=int(bool(group.rewards) and group.no_spread),
         )
         return group, rejected
 
@@ -190,6 +194,8 @@ class StepSeries:
         if self._source is None:
             return None
         if not self._source_open:
+            if self._given is not None:
+                refuse_bad(self._given, policy)
             self._source.open(defaults_of(policy))
             self._source_open = True
         return self._source.draw()
@@ -205,6 +211,7 @@ class StepSeries:
             step=self.last_step,
             weights_version=self._weights.announced,
             newest_version=self._weights.newest,
+            first_version=self._weights.first,
             counts=dict(self.counts),
             carried=[*self._restored, *carried],
             returned=[_saved(one) for one in self._returned],
@@ -236,8 +243,7 @@ class StepSeries:
         self.counts.update(loaded.counts)
         self._restored = loaded.carried
         self._returned = deque(map(_restored_task, loaded.returned))
-        self._weights.announced = loaded.weights_version
-        self._weights.newest = loaded.newest_version
+        self._weights.restore(loaded.weights_version, loaded.newest_version, loaded.first_version)
 
 
 def refuse_unnumbered(settings: Settings) -> None:

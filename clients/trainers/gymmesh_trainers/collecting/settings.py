@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.model.v1 import tokens_pb2
+from gymmesh_client.tasks import check_settings
 from gymmesh_responses import dumps
 from gymmesh_runtime.config import nearest
 
@@ -74,14 +76,31 @@ class Settings:
         return cls(**given)
 
     def __post_init__(self) -> None:
-        counts = ("repeats", "concurrency", "max_attempts", "max_steps", "max_total_output_tokens")
-        for key in counts:
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise ValueError(f"{key}: must be at least 1, not {value}")
-        if not 0 < self.timeout_s < float("inf"):
+        whole_number("repeats", self.repeats)
+        whole_number("max_attempts", self.max_attempts)
+        for key, value, least in (
+            ("concurrency", self.concurrency, 1),
+            ("max_steps", self.max_steps, 1),
+            ("max_total_output_tokens", self.max_total_output_tokens, 1),
+            ("max_staleness", self.max_staleness, 0),
+        ):
+            if value is not None:
+                whole_number(key, value, least)
+        for key, switch in (
+            ("allow_token_divergence", self.allow_token_divergence),
+            ("append_only", self.append_only),
+            ("resume", self.resume),
+        ):
+            if type(switch) is not bool:
+                raise TypeError(f"{key}: must be True or False, not {switch!r}")
+        if self.output is not None and not isinstance(self.output, Path):
+            raise TypeError(
+                f"output: must be a pathlib.Path, not {self.output!r}; give Path({self.output!r})"
+            )
+        _check_params(self.params)
+        if not isinstance(self.timeout_s, Real) or not 0 < self.timeout_s < float("inf"):
             raise ValueError(
-                f"timeout_s: must be a positive number of seconds, not {self.timeout_s}"
+                f"timeout_s: must be a positive number of seconds, not {self.timeout_s!r}"
             )
         if self.stale not in ("drop", "flag"):
             raise ValueError(f"stale: must be 'drop' or 'flag', not {self.stale!r}")
@@ -106,6 +125,22 @@ class Settings:
         if self.max_total_output_tokens is not None:
             options.max_total_output_tokens = self.max_total_output_tokens
         return options
+
+
+def whole_number(key: str, value: object, least: int = 1) -> None:
+    """Raise TypeError where an option is no whole number, ValueError where it is too small."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{key}: must be a whole number, not {value!r}")
+    if value < least:
+        raise ValueError(f"{key}: must be at least {least}, not {value}")
+
+
+def _check_params(params: object) -> None:
+    """Raise TypeError or ValueError where sampling parameters are ones that a task can't have."""
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params: must be a dictionary, not {params!r}")
+    for key, sentence in check_settings(params):
+        raise ValueError(f"params: {key}: {sentence}")
 
 
 def with_settings(function: F) -> F:

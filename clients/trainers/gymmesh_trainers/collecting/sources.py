@@ -118,6 +118,8 @@ class TaskSet(TaskStream):
         if isinstance(self._given, Path | str):
             reader = TaskReader(defaults, number_repeated_ids=True)
             self._tasks = TaskFile(reader, Path(self._given))
+            if not self._tasks:
+                raise UserError(f"{self._given}: holds no tasks")
         else:
             self._tasks = [as_message(one, defaults, at) for at, one in enumerate(self._given)]
         if self._loaded is not None and self._loaded != len(self._tasks):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -50,6 +50,7 @@ class CollectorState(msgspec.Struct, kw_only=True):
         step: the last step that began; 0: none.
         weights_version: the version that was announced last; None: none.
         newest_version: the newest version that was announced or seen.
+        first_version: the oldest of these.
         counts: of the collector.
         carried: what earlier steps left under way.
         returned: tasks that a step drew and dropped; they are drawn first.
@@ -57,13 +58,14 @@ class CollectorState(msgspec.Struct, kw_only=True):
     """
 
     version: int = VERSION
-    step: int = 0
-    weights_version: int | None = None
-    newest_version: int | None = None
-    counts: dict[str, int] = msgspec.field(default_factory=dict)
-    carried: list[SavedRun] = msgspec.field(default_factory=list)
-    returned: list[SavedTask] = msgspec.field(default_factory=list)
-    tasks: dict[str, Any] | None = None
+    step: Annotated[int, msgspec.Meta(ge=0)]
+    weights_version: int | None
+    newest_version: int | None
+    first_version: int | None = None  # later than the others: a state may be without it
+    counts: dict[str, int]
+    carried: list[SavedRun]
+    returned: list[SavedTask]
+    tasks: dict[str, Any] | None
 
     def to_dict(self) -> dict[str, Any]:
         """The state as JSON can hold it."""
@@ -73,6 +75,10 @@ class CollectorState(msgspec.Struct, kw_only=True):
     @staticmethod
     def of(state: Mapping[str, Any]) -> CollectorState:
         """The state of a dictionary. Raises UserError for one of another form."""
+        if not isinstance(state, Mapping):
+            raise UserError(
+                f"state: must be what state_dict() gave, a dictionary, not {type(state).__name__}"
+            )
         version = state.get("version")
         if version != VERSION:
             raise UserError(

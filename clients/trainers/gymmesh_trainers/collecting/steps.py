@@ -16,6 +16,7 @@ from typing import Final, Literal, Protocol
 
 from gymmesh_trainers.collecting.filters import Keep, rules_of
 from gymmesh_trainers.collecting.runs import Finished, Run, Runs
+from gymmesh_trainers.collecting.settings import whole_number
 from gymmesh_trainers.rollouts import RolloutGroup
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
@@ -47,8 +48,8 @@ class StepOptions:
 
     def __post_init__(self) -> None:
         for key, value in (("groups", self.groups), ("at_most", self.at_most)):
-            if value is not None and value < 1:
-                raise ValueError(f"{key}: must be at least 1, not {value}")
+            if value is not None:
+                whole_number(key, value)
         if self.leftovers not in ("keep", "drop"):
             raise ValueError(f"leftovers: must be 'keep' or 'drop', not {self.leftovers!r}")
         rules_of(self.keep)

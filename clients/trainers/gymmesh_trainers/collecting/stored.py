@@ -107,14 +107,25 @@ def replaced_tasks(files: OutputFiles, weights: WeightsVersions) -> frozenset[st
     """The tasks whose stored groups are collected anew: weights of a rollout of theirs are too old,
     or newer than the trainer's. Raises UserError where the rows can't be read.
     """
-    known: dict[str, set[int]] = {}
+    known: dict[str, set[int | None]] = {}
     for stored in stored_rows(files, ROWS):
         row = read_row(stored.line)
-        known.setdefault(row.task_id, set()).update(row.metadata.weights_versions)
-    for version in {one for versions in known.values() for one in versions}:
+        versions = known.setdefault(row.task_id, set())
+        versions.update(row.metadata.weights_versions)
+        if any(map(_before_versions, row.calls)):
+            versions.add(None)
+    for version in {one for versions in known.values() for one in versions if one is not None}:
         if weights.announced is None or version <= weights.announced:
             weights.see(version)
     return frozenset(name for name, versions in known.items() if weights.replaces(versions))
+
+
+def _before_versions(call: ModelCall) -> bool:
+    """Whether the policy sampled a call before any version of its weights was announced."""
+    tokens = call.tokens
+    if tokens is UNSET or not call.trainable or not tokens.output_token_ids:
+        return False
+    return not tokens.weights or tokens.weights[0].first_token > 0
 
 
 def _asked(task: pb.Task) -> Json:

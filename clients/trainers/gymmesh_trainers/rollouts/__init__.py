@@ -8,7 +8,13 @@ token_counts.py  how many tokens were sampled, and how
 """
 
 from gymmesh_trainers.rollouts.credits import tool_rewards, turn_scores
-from gymmesh_trainers.rollouts.rollout import FailedRollout, Rollout, RolloutGroup, advantages
+from gymmesh_trainers.rollouts.rollout import (
+    FailedRollout,
+    Rollout,
+    RolloutGroup,
+    advantages,
+    versions_of,
+)
 from gymmesh_trainers.rollouts.samples import (
     NO_VERSION,
     SampleTurn,
@@ -31,4 +37,5 @@ __all__ = [
     "samples_of",
     "tool_rewards",
     "turn_scores",
+    "versions_of",
 ]

@@ -10,7 +10,6 @@ from statistics import fmean, stdev
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import boundary_name
-from gymmesh_client.groups import weights_of
 from gymmesh_client.rollout import final_call
 from gymmesh_resource import Task
 from gymmesh_responses import text_of
@@ -56,8 +55,9 @@ class Rollout:
     Attributes:
         message: the whole rollout, as the contract has it.
         task: its task.
-        staleness: how many versions its oldest weights are behind the newest known; 0 where the
-            versions are not known.
+        staleness: how many versions its oldest weights are behind the newest known; 0 where no
+            version is known. Tokens that were sampled before any version was announced count as
+            of the version before the first.
         stale: whether that is more than was allowed.
     """
 
@@ -172,8 +172,11 @@ class Rollout:
 
     @property
     def oldest_weights(self) -> int | None:
-        """The oldest version of the weights that sampled any of it; None where not known."""
-        return min(weights_of(self.message), default=None)
+        """The oldest version of the weights that sampled any of it; None where that is not known,
+        as of tokens that were sampled before any version was announced.
+        """
+        known = [one for one in versions_of(self.message) if one is not None]
+        return min(known) if known and None not in versions_of(self.message) else None
 
     @property
     def _only(self) -> TrainingSample:
@@ -287,5 +290,22 @@ class RolloutGroup:
 
     @property
     def no_spread(self) -> bool:
-        """Whether all rewards are alike, so that there is nothing to learn from the group."""
+        """Whether all rewards are alike (or there is none), so that there is nothing to learn from
+        the group.
+        """
         return len(set(self.rewards)) < 2
+
+
+def versions_of(rollout: pb.Rollout) -> set[int | None]:
+    """The versions of the weights that sampled a rollout's tokens; None among them: some were
+    sampled before any version was announced. Those of models that are not trained don't count.
+    """
+    found: set[int | None] = set()
+    for call in rollout.model_calls:
+        if not call.trainable:
+            continue
+        spans = call.tokens.weights
+        found.update(span.version for span in spans)
+        if call.tokens.output_token_ids and (not spans or spans[0].first_token):
+            found.add(None)
+    return found

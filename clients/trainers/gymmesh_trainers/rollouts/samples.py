@@ -12,15 +12,19 @@ paths share is stored once.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import unpack_ids, unpack_logprobs
 from gymmesh_trainers.rollouts.token_tree import CallNode, PartReward, leaves, token_tree
+
+_LOG: Final = logging.getLogger("gymmesh.trainers")
 
 NO_VERSION: Final = -1
 """Stands where no weights sampled the token, or their version is not known."""
@@ -98,8 +102,12 @@ class TrainingSample:
     @property
     def logprobs(self) -> list[float]:
         """Of each sampled id, as it was sampled; 0.0 elsewhere. Empty where the engine gave none,
-        or one that is not finite: there is nothing to compare a new one with.
+        or one that is not finite, and where they are of several distributions: there is nothing to
+        compare a new one with.
         """
+        if len(self._distributions()) > 1:
+            _warn_mixed()
+            return []
         found = [0.0] * len(self)
         for node in self._calls():
             if not node.learned:
@@ -111,8 +119,16 @@ class TrainingSample:
         return found
 
     @property
+    def logprob_distribution(self) -> tokens_pb2.LogprobDistribution.ValueType:
+        """Which distribution `logprobs` are of; unspecified where that is not known, or where the
+        sample's calls have several.
+        """
+        found = self._distributions()
+        return found.pop() if len(found) == 1 else tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
+
+    @property
     def weights_versions(self) -> list[int]:
-        """Of the weights that sampled the id; NO_VERSION elsewhere."""
+        """Of the weights that sampled the id; NO_VERSION elsewhere, and where they had none yet."""
         found = [NO_VERSION] * len(self)
         for node in self._calls():
             if node.learned:
@@ -207,6 +223,14 @@ class TrainingSample:
         found = {id(node): node for part in self._parts for node in part.path()}
         return sorted(found.values(), key=lambda node: node.begin)
 
+    def _distributions(self) -> set[tokens_pb2.LogprobDistribution.ValueType]:
+        """Those of the log probabilities that the calls trained here have."""
+        return {
+            node.call.tokens.logprob_distribution
+            for node in self._trained()
+            if node.call.tokens.logprobs and node.free()
+        }
+
     def _trained(self) -> list[CallNode]:
         parts = {id(part) for part in self._parts}
         return [node for node in self._calls() if id(node.leaf) in parts]
@@ -247,6 +271,15 @@ def merged(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
                 sample = both
         found = [*kept, sample]
     return found
+
+
+@cache
+def _warn_mixed() -> None:
+    """Say once why samples are without log probabilities."""
+    _LOG.warning(
+        "a sample has no log probabilities: its model calls gave them of several distributions "
+        "(SAMPLING, RAW or unspecified), which no ratio can mix; let the engine give them of one"
+    )
 
 
 def _logprobs(node: CallNode) -> list[float] | None:

@@ -231,3 +231,11 @@ def test_an_attempt_ends_once() -> None:
     one.completed(first)
     with pytest.raises(RuntimeError, match="not in flight"):
         one.dropped(first)
+
+
+def test_faults_end_a_run_of_one_attempt_too() -> None:
+    one = dispatcher(100, concurrency=1, max_attempts=1)
+    for _ in range(20):
+        assert not one.complaint
+        assert one.failed(started(one, 0.0), 0.0, FAULT) is Decision.GIVE_UP
+    assert "20 rollouts in a row failed for the same reason" in one.complaint

@@ -243,3 +243,42 @@ async def test_a_state_of_tasks_of_another_kind_is_refused() -> None:
     for collector, state in zip(collectors, reversed(states), strict=True):
         with pytest.raises(UserError, match="state: tasks: are not of a"):
             collector.load_state_dict(state)
+
+
+async def test_a_session_that_began_with_an_empty_folder_needs_no_number(tmp_path: Path) -> None:
+    """What the second step finds there is the first one's own."""
+    settings: dict[str, Any] = {"output": tmp_path / "rollouts.jsonl", "resume": True}
+    async with TrainerCollector(Sums, model=ones().model, repeats=2, **settings) as collector:
+        steps = [[one.step async for one in collector.step(rows(1))] for _ in range(2)]
+    assert steps == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    "key", ["step", "weights_version", "newest_version", "counts", "carried", "returned", "tasks"]
+)
+def test_a_state_without_a_key_is_refused(key: str) -> None:
+    collector = TrainerCollector(Sums, tasks=rows(1), model=ones().model)
+    state = collector.state_dict()
+    del state[key]
+    with pytest.raises(UserError, match=f"missing required field `{key}`"):
+        collector.load_state_dict(state)
+
+
+@pytest.mark.parametrize("state", [None, "x", []], ids=str)
+def test_what_is_no_state_is_refused(state: Any) -> None:
+    with pytest.raises(UserError, match="state: must be what state_dict\\(\\) gave, a dictionary"):
+        TrainerCollector(Sums, model=ones().model).load_state_dict(state)
+
+
+async def test_groups_from_before_the_first_version_are_collected_anew(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"repeats": 1, "output": tmp_path / "rollouts.jsonl"}
+    engine = ones()
+    settings |= {"model": engine.model, "max_staleness": 0}
+    async with TrainerCollector(Sums, start_step=1, **settings) as collector:
+        assert len([one async for one in collector.step(rows(2))]) == 2
+    calls = engine.calls
+    async with TrainerCollector(Sums, start_step=1, resume=True, **settings) as collector:
+        await collector.set_weights_version(3)
+        groups = [one async for one in collector.step(rows(2))]
+    assert engine.calls == calls + 2
+    assert [one.oldest_weights for group in groups for one in group.rollouts] == [3, 3]

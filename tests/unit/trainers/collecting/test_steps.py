@@ -12,14 +12,18 @@ import pytest
 
 from gymmesh_client import UserError
 from gymmesh_trainers import (
+    Generation,
     RolloutGroup,
+    SamplingParams,
     Settings,
     SyncCollector,
     TaskSet,
+    TokenBackend,
     TrainerCollector,
     pass_rate,
     spread,
 )
+from tests.unit.trainers.char_model import CharTokenizer
 from tests.unit.trainers.collecting.engines import CountingEngine
 from tests.unit.trainers.environments import Sums, rows
 
@@ -390,3 +394,48 @@ def test_steps_and_evaluations_of_a_trainer_that_is_not_asynchronous() -> None:
             break
         assert collector.next_step == 3
         assert collector.state_dict()["step"] == 2
+
+
+@pytest.mark.parametrize(("announced", "stale"), [([3], 1), ([3, 6], 4), ([0], 1)], ids=str)
+async def test_tokens_from_before_the_first_version_are_older_than_it(
+    announced: list[int], stale: int
+) -> None:
+    engine = held_but_first()
+    async with TrainerCollector(
+        Sums, tasks=rows(3), model=engine.model, repeats=1, max_staleness=0
+    ) as collector:
+        async with collector.step(groups=1) as step:
+            [first] = [group async for group in step]
+        assert (first.rollouts[0].staleness, first.rollouts[0].oldest_weights) == (0, None)
+        await until(lambda: engine.now >= 2)
+        for version in announced:
+            await collector.set_weights_version(version)
+        state = collector.state_dict()
+        engine.gate.set()
+        async with collector.step(groups=2) as step:
+            late = [group async for group in step]
+    assert all(group.carried and not group.rollouts for group in late)
+    assert [one.staleness for group in late for one in group.stale] == [stale, stale]
+    assert collector.counts["stale"] == 2
+    assert state["first_version"] == announced[0]
+
+
+async def test_groups_without_a_reward_do_not_count_as_of_no_spread() -> None:
+    async def breaks(prompt: list[int], params: SamplingParams) -> Generation:
+        raise RuntimeError("no memory")
+
+    model = TokenBackend(CharTokenizer(), breaks)
+    async with TrainerCollector(Sums, model=model, repeats=1, max_attempts=1) as collector:
+        assert len([one async for one in collector.step(rows(2))]) == 2
+    assert (collector.counts["groups"], collector.counts["no_spread"]) == (2, 0)
+
+
+async def test_an_engine_that_always_raises_ends_a_step_with_one_attempt_too() -> None:
+    async def breaks(prompt: list[int], params: SamplingParams) -> Generation:
+        raise RuntimeError("no memory")
+
+    model = TokenBackend(CharTokenizer(), breaks)
+    settings: dict[str, Any] = {"repeats": 2, "max_attempts": 1, "concurrency": 4}
+    async with TrainerCollector(Sums, tasks=rows(4), model=model, **settings) as collector:
+        with pytest.raises(UserError, match="20 rollouts in a row failed for the same reason"):
+            await collector.step(groups=1, keep=spread).next()

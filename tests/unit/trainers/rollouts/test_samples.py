@@ -137,3 +137,29 @@ def test_advantages(rewards: list[float]) -> None:
 def test_a_reward_that_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
         advantages([1.0, float("nan")])
+
+
+def test_log_probabilities_of_several_distributions_are_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sampling = tokens_pb2.LOGPROB_DISTRIBUTION_SAMPLING
+    raw, unknown = (
+        tokens_pb2.LOGPROB_DISTRIBUTION_RAW,
+        tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED,
+    )
+    first = call("a", [1], [2])
+    second = call("b", [1, 2, 8], [3], parent="a", prefix=2)
+    for one, two, found in (
+        (sampling, sampling, sampling),
+        (raw, raw, raw),
+        (sampling, raw, None),
+        (raw, unknown, None),
+    ):
+        first.tokens.logprob_distribution = one
+        second.tokens.logprob_distribution = two
+        [sample] = samples_of([first, second])
+        assert sample.logprob_distribution == (unknown if found is None else found)
+        assert len(sample.logprobs) == (0 if found is None else 4)
+        assert sample.mask == [0, 1, 0, 1]
+    said = [one for one in caplog.messages if "several distributions" in one]
+    assert len(said) <= 1, "it is said once in a process"
