@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from msgspec import UNSET
 
 from gymmesh_client import UserError
-from gymmesh_client.free_tokens import free_stretches
+from gymmesh_client.rollout import free_stretches
 from gymmesh_data.rollout import StoredRollout
 from gymmesh_rows import ModelCall, TokenCapture
 

@@ -9,7 +9,6 @@ groups          all repeats of a task: judged together, handed to a trainer
 control         a run steered from other processes
 output          a run's files: opened, gone on with, written to, merged
 rows            rollouts as rows of JSON lines (pure)
-free_tokens     which sampled tokens a trainer learns from (pure)
 journal         writes rows and the log of outcomes, on disk before they count
 log             what the log of a run says (log_records: the records; rollout_ids: how rollouts are
                 named; output_files: how files are)

@@ -4,6 +4,7 @@ fold          events into a rollout, by the stream law
 rollout_parts what a fold collects: the messages that the events brought
 conversation  what a model call saw and gave, found by following parents
 tokens        a call's tokens, put together from what its events carry
+free_tokens   which sampled tokens a trainer learns from
 reading       what a row needs of the calls, summed up in one pass
 """
 
@@ -18,6 +19,11 @@ from gymmesh_client.rollout.conversation import (
     transcript,
 )
 from gymmesh_client.rollout.fold import Fold, StreamViolation, fold
+from gymmesh_client.rollout.free_tokens import (
+    constrained_stretches,
+    free_stretches,
+    is_learned,
+)
 from gymmesh_client.rollout.reading import RolloutReading, read
 from gymmesh_client.rollout.rollout_parts import RolloutParts, let_go
 from gymmesh_client.rollout.tokens import CallTokens, call_tokens
@@ -31,10 +37,13 @@ __all__ = [
     "RolloutReading",
     "StreamViolation",
     "call_tokens",
+    "constrained_stretches",
     "continuation",
     "conversation",
     "final_call",
     "fold",
+    "free_stretches",
+    "is_learned",
     "let_go",
     "path_to",
     "read",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.free_tokens import constrained_stretches
+from gymmesh_client.rollout import constrained_stretches
 from gymmesh_responses import TOKEN_BYTES
 from gymmesh_trainers.rollouts.samples import TrainingSample
 

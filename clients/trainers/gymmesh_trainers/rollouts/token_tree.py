@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.free_tokens import free_stretches, is_learned
+from gymmesh_client.rollout import free_stretches, is_learned
 from gymmesh_responses import TOKEN_BYTES, common_tokens
 
 PartReward: TypeAlias = tuple[int | None, float]
