@@ -143,6 +143,8 @@ def _message(item: dict[str, JsonValue], key: str) -> Mistakes:
     if type(role) is not str or role not in _ROLES:
         problem = "must be a string" if type(role) is not str else f"is {role!r:.40}"
         problem = problem if "role" in item else "is missing"
+        if type(role) is str and _has_surrogate(role):
+            problem = "holds an unpaired surrogate"
         yield f"{key}.role", f"{problem}; give system, developer, user or assistant"
     content = item.get("content")
     if type(content) is list:

@@ -149,7 +149,9 @@ class ModelClient:
             MeshError: as the service says.
         """
         reply = await self._ask(request)
-        wanted = self._plan.capture is not None and request.role == "policy"
+        # A trainer asks for tokens of any model, and meets rollouts without samples by itself.
+        by_configuration = not self._plan.options.HasField("capture")
+        wanted = by_configuration and self._plan.capture is not None and request.role == "policy"
         if wanted and reply.response.output and not (reply.from_cache or _has_tokens(reply)):
             self._services.answered_without_tokens(request.model)
         return reply
