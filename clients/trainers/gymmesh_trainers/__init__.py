@@ -8,9 +8,11 @@ trl/, nemo_rl/, verl.py, openrlhf.py, skyrl.py, ray.py
                one trainer's hook each; imported by name, as each needs its trainer
 """
 
+from gymmesh_model.backends.engine import Engine
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_model.backends.token_engines import SglangEngine, VllmEngine
-from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams, TokenBackend
+from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_trainers.collecting import (
     Evaluation,
     Mix,

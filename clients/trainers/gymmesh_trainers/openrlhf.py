@@ -29,7 +29,8 @@ from typing import Any, Final
 from openrlhf.utils.agent import AgentExecutorBase
 
 from gymmesh_client import UserError
-from gymmesh_model.backends.tokens_in import Generate, Generation, SamplingParams
+from gymmesh_model.backends.engine import Generate
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_responses import CodecError, dumps_sorted, loads
 from gymmesh_trainers.collecting import MeshPlace, SharedMesh
 from gymmesh_trainers.hooks import (

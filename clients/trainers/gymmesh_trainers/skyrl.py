@@ -31,7 +31,7 @@ from math import fsum
 from typing import Any
 
 from gymmesh_client import UserError
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_trainers.collecting import MeshPlace, SharedMesh, task_written
 from gymmesh_trainers.hooks import Lost, LostTokens, filler_rewards, paths_left_out, refuse_images
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample

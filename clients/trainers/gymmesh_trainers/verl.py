@@ -27,7 +27,7 @@ from typing import Any, Final
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from gymmesh_client import UserError
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_trainers.collecting import SharedMesh, task_written
 from gymmesh_trainers.hooks import (
     CompletionLimit,

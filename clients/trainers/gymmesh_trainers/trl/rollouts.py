@@ -22,8 +22,9 @@ from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, UserError
+from gymmesh_model.backends.engine import Engine, Generate
 from gymmesh_model.backends.token_engines import VllmEngine
-from gymmesh_model.backends.tokens_in import Engine, Generate, TokenBackend
+from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
 from gymmesh_trainers.collecting import MeshPlace, SyncCollector, TaskLike, messages_of
