@@ -1,6 +1,7 @@
 """Rollouts for trainers: groups with exact tokens, in the trainer's own loop or by its hooks.
 
-collecting/    groups step by step: `collect`, `TrainerCollector`, `SyncCollector`
+trainer_collector/
+               groups step by step: `collect`, `TrainerCollector`, `SyncCollector`
 rollouts/      what they give: rollouts, groups, advantages and training samples (pure)
 testing.py     one rollout with a scripted model
 engine.py      the trainer's own inference as a model
@@ -13,7 +14,16 @@ from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_model.backends.token_engines import SglangEngine, VllmEngine
 from gymmesh_model.backends.tokens_in import TokenBackend
-from gymmesh_trainers.collecting import (
+from gymmesh_trainers.rollouts import (
+    FailedRollout,
+    Rollout,
+    RolloutGroup,
+    TrainingSample,
+    advantages,
+    samples_of,
+)
+from gymmesh_trainers.testing import RolloutFailed, run_one
+from gymmesh_trainers.trainer_collector import (
     Evaluation,
     Mix,
     Settings,
@@ -28,15 +38,6 @@ from gymmesh_trainers.collecting import (
     pass_rate,
     spread,
 )
-from gymmesh_trainers.rollouts import (
-    FailedRollout,
-    Rollout,
-    RolloutGroup,
-    TrainingSample,
-    advantages,
-    samples_of,
-)
-from gymmesh_trainers.testing import RolloutFailed, run_one
 
 __all__ = [
     "Engine",

@@ -25,8 +25,8 @@ from gymmesh_trainers import (
     spread,
 )
 from tests.unit.trainers.char_model import CharTokenizer
-from tests.unit.trainers.collecting.engines import CountingEngine, generation
 from tests.unit.trainers.environments import Sums, rows
+from tests.unit.trainers.trainer_collector.engines import CountingEngine, generation
 
 _LOST_S = 120.0  # of a busy machine
 
