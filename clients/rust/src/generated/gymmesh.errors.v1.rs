@@ -347,6 +347,10 @@ pub enum ErrorReason {
     /// Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
     /// "metadata": {"port": "8080"}}
     SandboxPortUnreachable = 133,
+    /// NOT_FOUND. There is no file of that path in the sandbox.
+    /// Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
+    /// "metadata": {"path": "/work/a.txt"}}
+    SandboxFileNotFound = 134,
     /// FAILED_PRECONDITION. The program that should run as the agent is not installed in
     /// its sandbox.
     /// Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
@@ -434,6 +438,7 @@ impl ErrorReason {
             Self::SandboxPathInvalid => "ERROR_REASON_SANDBOX_PATH_INVALID",
             Self::SandboxProcessNotFound => "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND",
             Self::SandboxPortUnreachable => "ERROR_REASON_SANDBOX_PORT_UNREACHABLE",
+            Self::SandboxFileNotFound => "ERROR_REASON_SANDBOX_FILE_NOT_FOUND",
             Self::ProgramNotFound => "ERROR_REASON_PROGRAM_NOT_FOUND",
             Self::ProgramFailed => "ERROR_REASON_PROGRAM_FAILED",
             Self::ProgramKilled => "ERROR_REASON_PROGRAM_KILLED",
@@ -507,6 +512,7 @@ impl ErrorReason {
             "ERROR_REASON_SANDBOX_PATH_INVALID" => Some(Self::SandboxPathInvalid),
             "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND" => Some(Self::SandboxProcessNotFound),
             "ERROR_REASON_SANDBOX_PORT_UNREACHABLE" => Some(Self::SandboxPortUnreachable),
+            "ERROR_REASON_SANDBOX_FILE_NOT_FOUND" => Some(Self::SandboxFileNotFound),
             "ERROR_REASON_PROGRAM_NOT_FOUND" => Some(Self::ProgramNotFound),
             "ERROR_REASON_PROGRAM_FAILED" => Some(Self::ProgramFailed),
             "ERROR_REASON_PROGRAM_KILLED" => Some(Self::ProgramKilled),

@@ -63,3 +63,3920 @@ impl ::prost::Name for SandboxGrant {
         "/gymmesh.sandbox.v1.SandboxGrant".into()
     }
 }
+/// A file as it is listed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileInfo {
+    /// Its path, as absolute path in the sandbox. Bytes, since Linux asks for no
+    /// encoding.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// What it is; links are not followed.
+    #[prost(enumeration = "FileKind", tag = "2")]
+    pub kind: i32,
+    /// Its size in bytes, of plain files.
+    #[prost(uint64, tag = "3")]
+    pub size: u64,
+    /// The permission bits, as chmod has them.
+    #[prost(uint32, tag = "4")]
+    pub mode: u32,
+    /// The number of its user in the sandbox.
+    #[prost(uint32, tag = "5")]
+    pub uid: u32,
+    /// The number of its group in the sandbox.
+    #[prost(uint32, tag = "6")]
+    pub gid: u32,
+    /// When its content changed: nanoseconds since 1970-01-01 UTC.
+    #[prost(fixed64, tag = "7")]
+    pub modified_unix_nano: u64,
+    /// Where a link leads, as it is written.
+    #[prost(bytes = "vec", tag = "8")]
+    pub link_target: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for FileInfo {
+    const NAME: &'static str = "FileInfo";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.FileInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.FileInfo".into()
+    }
+}
+/// A plain file to be written.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FileContent {
+    /// Where. Folders above it are made where they are missing. A link at its end is
+    /// replaced by the file and not followed.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// What is in it, or the piece of it at `offset`.
+    #[prost(bytes = "vec", tag = "2")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
+    /// The permission bits; zero: 0644.
+    #[prost(uint32, tag = "3")]
+    pub mode: u32,
+    /// Absent: the content is the whole file, and takes the place of what was there at
+    /// once, so that nobody sees a part of it. Present: the content is written there, the
+    /// rest of the file stays, and the file ends behind the content. Must not lie beyond
+    /// the end of the file. A large file is written piece by piece; to write a piece
+    /// again changes nothing.
+    #[prost(uint64, optional, tag = "4")]
+    pub offset: ::core::option::Option<u64>,
+}
+impl ::prost::Name for FileContent {
+    const NAME: &'static str = "FileContent";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.FileContent".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.FileContent".into()
+    }
+}
+/// Reads plain files.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadFilesRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may read files.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// The files; at most 1,024. Links are followed within the sandbox.
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub paths: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// The first byte to read, of each.
+    #[prost(uint64, tag = "4")]
+    pub offset: u64,
+    /// The most bytes to read of each; zero: all.
+    #[prost(uint64, tag = "5")]
+    pub max_bytes: u64,
+}
+impl ::prost::Name for ReadFilesRequest {
+    const NAME: &'static str = "ReadFilesRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ReadFilesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ReadFilesRequest".into()
+    }
+}
+/// A piece of one file. The files come one after another, in the order of the request;
+/// each ends with `info` or with `error`, and a stream without that for each is broken.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReadFilesResponse {
+    /// The file, by its place in the request.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    /// What it is.
+    #[prost(oneof = "read_files_response::Part", tags = "2, 3, 4")]
+    pub part: ::core::option::Option<read_files_response::Part>,
+}
+/// Nested message and enum types in `ReadFilesResponse`.
+pub mod read_files_response {
+    /// What it is.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Part {
+        /// The next bytes, at most 1 MiB.
+        #[prost(bytes, tag = "2")]
+        Content(::prost::alloc::vec::Vec<u8>),
+        /// The file was read: what it is.
+        #[prost(message, tag = "3")]
+        Info(super::FileInfo),
+        /// The file cannot be read; the next one may be. SANDBOX_FILE_NOT_FOUND, or
+        /// SANDBOX_PATH_INVALID for what is no plain file. Read as if the call had failed
+        /// with it.
+        #[prost(message, tag = "4")]
+        Error(::tonic_types::Status),
+    }
+}
+impl ::prost::Name for ReadFilesResponse {
+    const NAME: &'static str = "ReadFilesResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ReadFilesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ReadFilesResponse".into()
+    }
+}
+/// Writes plain files.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WriteFilesRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may write files.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// The files, in this order; what follows one that cannot be written is not written.
+    #[prost(message, repeated, tag = "3")]
+    pub files: ::prost::alloc::vec::Vec<FileContent>,
+    /// Whose they are to be, a name or a number of the sandbox's own; empty: the
+    /// sandbox's `user`, or the one of the lease.
+    #[prost(string, tag = "4")]
+    pub user: ::prost::alloc::string::String,
+}
+impl ::prost::Name for WriteFilesRequest {
+    const NAME: &'static str = "WriteFilesRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.WriteFilesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.WriteFilesRequest".into()
+    }
+}
+/// The files were written. A repeat writes the same again, so no id is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteFilesResponse {}
+impl ::prost::Name for WriteFilesResponse {
+    const NAME: &'static str = "WriteFilesResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.WriteFilesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.WriteFilesResponse".into()
+    }
+}
+/// Lists what is in a folder, by path, a page at a time.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListFilesRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may read files.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// The folder, or a file, of which the list then consists; empty: the `workdir`.
+    #[prost(bytes = "vec", tag = "3")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// With the folders below it. Links to folders are not followed.
+    #[prost(bool, tag = "4")]
+    pub recursive: bool,
+    /// The most files to return; zero: the service chooses.
+    #[prost(int32, tag = "5")]
+    pub page_size: i32,
+    /// Where to go on: next_page_token of the page before; empty: at the start. What is
+    /// made or removed meanwhile may be in the list or not.
+    #[prost(string, tag = "6")]
+    pub page_token: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListFilesRequest {
+    const NAME: &'static str = "ListFilesRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ListFilesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ListFilesRequest".into()
+    }
+}
+/// A page of files.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListFilesResponse {
+    /// The files, by their paths as bytes.
+    #[prost(message, repeated, tag = "1")]
+    pub files: ::prost::alloc::vec::Vec<FileInfo>,
+    /// Where the next page starts; empty on the last.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListFilesResponse {
+    const NAME: &'static str = "ListFilesResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ListFilesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ListFilesResponse".into()
+    }
+}
+/// Reads a folder, or a file, as an archive.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadArchiveRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may read files.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// The folder or file; names in the archive are relative to it, or its last part for
+    /// a file. Links are archived as links. What is neither file, folder nor link is left
+    /// out.
+    #[prost(bytes = "vec", tag = "3")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// How it is compressed.
+    #[prost(enumeration = "ArchiveFormat", tag = "4")]
+    pub format: i32,
+}
+impl ::prost::Name for ReadArchiveRequest {
+    const NAME: &'static str = "ReadArchiveRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ReadArchiveRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ReadArchiveRequest".into()
+    }
+}
+/// The next bytes of an archive, at most 1 MiB. The last response says so: a stream
+/// without it is broken.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadArchiveResponse {
+    /// The bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
+    /// Nothing follows.
+    #[prost(bool, tag = "2")]
+    pub last: bool,
+}
+impl ::prost::Name for ReadArchiveResponse {
+    const NAME: &'static str = "ReadArchiveResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ReadArchiveResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ReadArchiveResponse".into()
+    }
+}
+/// Sends a piece of an archive that is to be unpacked in a folder.
+///
+/// Pieces come one after another, each once the one before was answered. Nothing is
+/// unpacked before the last one; a piece that is repeated changes nothing. A piece that
+/// lies beyond what was received is FIELD_INVALID. What was received of an archive is
+/// dropped when no piece came for a minute, and counts against
+/// `ServiceLimits.max_archive_bytes`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteArchiveRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may write files.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// Names the archive, unique in the sandbox.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// The folder to unpack it in; made where it is missing. Members that would lie
+    /// outside of it, by `..`, by an absolute name or through a link, are
+    /// SANDBOX_PATH_INVALID, and nothing of the archive is unpacked; devices are too. A
+    /// link may lead anywhere, since nothing follows it out of the sandbox.
+    #[prost(bytes = "vec", tag = "4")]
+    pub path: ::prost::alloc::vec::Vec<u8>,
+    /// How it is compressed.
+    #[prost(enumeration = "ArchiveFormat", tag = "5")]
+    pub format: i32,
+    /// Where this piece lies in the archive.
+    #[prost(uint64, tag = "6")]
+    pub offset: u64,
+    /// The piece.
+    #[prost(bytes = "vec", tag = "7")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
+    /// It is the last one: unpack.
+    #[prost(bool, tag = "8")]
+    pub last: bool,
+    /// Whose the files are to be, as in WriteFilesRequest.
+    #[prost(string, tag = "9")]
+    pub user: ::prost::alloc::string::String,
+}
+impl ::prost::Name for WriteArchiveRequest {
+    const NAME: &'static str = "WriteArchiveRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.WriteArchiveRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.WriteArchiveRequest".into()
+    }
+}
+/// A piece was received, and the archive unpacked if it was the last one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteArchiveResponse {
+    /// Bytes of the archive that were received so far: where the next piece lies.
+    #[prost(uint64, tag = "1")]
+    pub received: u64,
+}
+impl ::prost::Name for WriteArchiveResponse {
+    const NAME: &'static str = "WriteArchiveResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.WriteArchiveResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.WriteArchiveResponse".into()
+    }
+}
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FileKind {
+    /// Something else: a device, a socket, a pipe.
+    Unspecified = 0,
+    /// A plain file.
+    File = 1,
+    /// A folder.
+    Folder = 2,
+    /// A symbolic link.
+    Link = 3,
+}
+impl FileKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FILE_KIND_UNSPECIFIED",
+            Self::File => "FILE_KIND_FILE",
+            Self::Folder => "FILE_KIND_FOLDER",
+            Self::Link => "FILE_KIND_LINK",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FILE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "FILE_KIND_FILE" => Some(Self::File),
+            "FILE_KIND_FOLDER" => Some(Self::Folder),
+            "FILE_KIND_LINK" => Some(Self::Link),
+            _ => None,
+        }
+    }
+}
+/// How an archive is compressed. All are archives of tar (POSIX.1-2001, pax; GNU's
+/// long names are read as well).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ArchiveFormat {
+    /// The same as ARCHIVE_FORMAT_TAR.
+    Unspecified = 0,
+    /// Not compressed.
+    Tar = 1,
+    /// By gzip.
+    TarGzip = 2,
+}
+impl ArchiveFormat {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ARCHIVE_FORMAT_UNSPECIFIED",
+            Self::Tar => "ARCHIVE_FORMAT_TAR",
+            Self::TarGzip => "ARCHIVE_FORMAT_TAR_GZIP",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ARCHIVE_FORMAT_UNSPECIFIED" => Some(Self::Unspecified),
+            "ARCHIVE_FORMAT_TAR" => Some(Self::Tar),
+            "ARCHIVE_FORMAT_TAR_GZIP" => Some(Self::TarGzip),
+            _ => None,
+        }
+    }
+}
+/// What to run.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProcessSpec {
+    /// The folder to start in; empty: the sandbox's `workdir`. One that is not there is
+    /// an exit with the code 126.
+    #[prost(string, tag = "3")]
+    pub cwd: ::prost::alloc::string::String,
+    /// Variables, in addition to the sandbox's; one of the same name takes its place.
+    #[prost(map = "string, string", tag = "4")]
+    pub env:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// The user to be, a name or a number of the sandbox's own; empty: the sandbox's
+    /// `user`.
+    #[prost(string, tag = "5")]
+    pub user: ::prost::alloc::string::String,
+    /// The time from the start to the end, in milliseconds; zero: as long as the sandbox
+    /// lives. At its end the process and its descendants are killed.
+    #[prost(uint64, tag = "6")]
+    pub timeout_ms: u64,
+    /// The most bytes of standard output that are kept; zero: the service's default.
+    /// More than `ServiceLimits.max_output_bytes` is FIELD_INVALID.
+    #[prost(uint64, tag = "7")]
+    pub stdout_bytes: u64,
+    /// The same of standard error.
+    #[prost(uint64, tag = "8")]
+    pub stderr_bytes: u64,
+    /// End the process when it has written more than is kept. Otherwise what is beyond
+    /// is read, counted and dropped, and the process runs on.
+    #[prost(bool, tag = "9")]
+    pub end_at_output_limit: bool,
+    /// The most seconds of a processor for each of its processes; zero: no limit.
+    #[prost(uint32, tag = "10")]
+    pub cpu_s: u32,
+    /// The largest file that it may write, in bytes; zero: no limit.
+    #[prost(uint64, tag = "11")]
+    pub file_bytes: u64,
+    /// The most address space of each of its processes, in bytes; zero: no limit.
+    #[prost(uint64, tag = "12")]
+    pub address_space_bytes: u64,
+    /// The most files that each of its processes has open; zero: the sandbox's own limit.
+    #[prost(uint32, tag = "13")]
+    pub open_files: u32,
+    /// What to run. One of them is required.
+    #[prost(oneof = "process_spec::Command", tags = "1, 2")]
+    pub command: ::core::option::Option<process_spec::Command>,
+}
+/// Nested message and enum types in `ProcessSpec`.
+pub mod process_spec {
+    /// What to run. One of them is required.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Command {
+        /// The program and its arguments. A name without a slash is looked up in the
+        /// `PATH` of the environment in force. No shell reads it.
+        #[prost(message, tag = "1")]
+        Argv(super::Argv),
+        /// A line for the sandbox's shell: `/bin/sh -c LINE`.
+        #[prost(string, tag = "2")]
+        Shell(::prost::alloc::string::String),
+    }
+}
+impl ::prost::Name for ProcessSpec {
+    const NAME: &'static str = "ProcessSpec";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ProcessSpec".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ProcessSpec".into()
+    }
+}
+/// A program and its arguments.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Argv {
+    /// The program first. Not empty. Bytes, since Linux asks for no encoding; none has a
+    /// zero byte.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub words: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+}
+impl ::prost::Name for Argv {
+    const NAME: &'static str = "Argv";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.Argv".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.Argv".into()
+    }
+}
+/// One thing that is heard of a process. The events of a stream begin with `started`,
+/// and end with `exit`; a stream that ends without one is broken, and is asked for
+/// again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessEvent {
+    /// What it is.
+    #[prost(oneof = "process_event::Event", tags = "1, 2, 3, 4")]
+    pub event: ::core::option::Option<process_event::Event>,
+}
+/// Nested message and enum types in `ProcessEvent`.
+pub mod process_event {
+    /// What it is.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Event {
+        /// It was started, or is found running.
+        #[prost(message, tag = "1")]
+        Started(super::ProcessStarted),
+        /// It wrote to its standard output. Pieces of at most 1 MiB, in order, without a
+        /// gap up to what is kept.
+        #[prost(bytes, tag = "2")]
+        Stdout(::prost::alloc::vec::Vec<u8>),
+        /// It wrote to its standard error.
+        #[prost(bytes, tag = "3")]
+        Stderr(::prost::alloc::vec::Vec<u8>),
+        /// It ended, and everything it wrote that is kept was sent.
+        #[prost(message, tag = "4")]
+        Exit(super::ProcessExit),
+    }
+}
+impl ::prost::Name for ProcessEvent {
+    const NAME: &'static str = "ProcessEvent";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ProcessEvent".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ProcessEvent".into()
+    }
+}
+/// A process was started.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessStarted {
+    /// Its id, unique in the sandbox. Not the number that it has in the sandbox.
+    #[prost(string, tag = "1")]
+    pub process_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ProcessStarted {
+    const NAME: &'static str = "ProcessStarted";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ProcessStarted".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ProcessStarted".into()
+    }
+}
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProcessExit {
+    /// Why.
+    #[prost(enumeration = "ExitCause", tag = "1")]
+    pub cause: i32,
+    /// The exit code, where it ended by itself; otherwise absent.
+    #[prost(int32, optional, tag = "2")]
+    pub exit_code: ::core::option::Option<i32>,
+    /// The signal that ended it; zero: none, or not known.
+    #[prost(uint32, tag = "3")]
+    pub signal: u32,
+    /// Bytes that it wrote to its standard output, with those that were dropped.
+    #[prost(uint64, tag = "4")]
+    pub stdout_bytes: u64,
+    /// Bytes that it wrote to its standard error, with those that were dropped.
+    #[prost(uint64, tag = "5")]
+    pub stderr_bytes: u64,
+    /// Bytes of standard output that were dropped, all behind those that were kept.
+    #[prost(uint64, tag = "6")]
+    pub stdout_dropped: u64,
+    /// Bytes of standard error that were dropped, all behind those that were kept.
+    #[prost(uint64, tag = "7")]
+    pub stderr_dropped: u64,
+    /// Microseconds from the start to the end.
+    #[prost(uint64, tag = "8")]
+    pub duration_us: u64,
+}
+impl ::prost::Name for ProcessExit {
+    const NAME: &'static str = "ProcessExit";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ProcessExit".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ProcessExit".into()
+    }
+}
+/// What is known of a thread of a process and its descendants.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ThreadUsage {
+    /// Tells it apart from the other threads of the sandbox.
+    #[prost(uint64, tag = "1")]
+    pub thread: u64,
+    /// Microseconds that it ran on a processor.
+    #[prost(uint64, tag = "2")]
+    pub ran_us: u64,
+    /// Microseconds that it was ready to run and waited for a processor.
+    #[prost(uint64, tag = "3")]
+    pub waited_us: u64,
+    /// It is running or ready to run now.
+    #[prost(bool, tag = "4")]
+    pub ready: bool,
+    /// It runs at a lower priority than a process is started with.
+    #[prost(bool, tag = "5")]
+    pub yields: bool,
+}
+impl ::prost::Name for ThreadUsage {
+    const NAME: &'static str = "ThreadUsage";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ThreadUsage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ThreadUsage".into()
+    }
+}
+/// Why a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ExitCause {
+    /// Not used on the wire.
+    Unspecified = 0,
+    /// By itself, `exit_code` says how. A program that is not there is 127, one that
+    /// cannot be run 126; standard error then has a line about it.
+    Exited = 1,
+    /// By a signal that neither the service nor a limit of this list sent, SignalProcess
+    /// included; `signal` is its number.
+    Signaled = 2,
+    /// It was killed at its `timeout_ms`.
+    TimedOut = 3,
+    /// It was killed at the sandbox's limit of memory. The sandbox goes on.
+    OutOfMemory = 4,
+    /// It was killed when it had written more than is kept, as was asked.
+    OutputLimit = 5,
+    /// It ended with its sandbox.
+    SandboxEnded = 6,
+}
+impl ExitCause {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EXIT_CAUSE_UNSPECIFIED",
+            Self::Exited => "EXIT_CAUSE_EXITED",
+            Self::Signaled => "EXIT_CAUSE_SIGNALED",
+            Self::TimedOut => "EXIT_CAUSE_TIMED_OUT",
+            Self::OutOfMemory => "EXIT_CAUSE_OUT_OF_MEMORY",
+            Self::OutputLimit => "EXIT_CAUSE_OUTPUT_LIMIT",
+            Self::SandboxEnded => "EXIT_CAUSE_SANDBOX_ENDED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EXIT_CAUSE_UNSPECIFIED" => Some(Self::Unspecified),
+            "EXIT_CAUSE_EXITED" => Some(Self::Exited),
+            "EXIT_CAUSE_SIGNALED" => Some(Self::Signaled),
+            "EXIT_CAUSE_TIMED_OUT" => Some(Self::TimedOut),
+            "EXIT_CAUSE_OUT_OF_MEMORY" => Some(Self::OutOfMemory),
+            "EXIT_CAUSE_OUTPUT_LIMIT" => Some(Self::OutputLimit),
+            "EXIT_CAUSE_SANDBOX_ENDED" => Some(Self::SandboxEnded),
+            _ => None,
+        }
+    }
+}
+/// Asks what the service can do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetServiceRequest {}
+impl ::prost::Name for GetServiceRequest {
+    const NAME: &'static str = "GetServiceRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.GetServiceRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.GetServiceRequest".into()
+    }
+}
+/// What the service can do, and how much is free.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetServiceResponse {
+    /// This instance's id: the `Instance.id` under which it is registered.
+    #[prost(string, tag = "1")]
+    pub instance_id: ::prost::alloc::string::String,
+    /// The contract's version that the server speaks, such as `1.0`.
+    #[prost(string, tag = "2")]
+    pub contract_version: ::prost::alloc::string::String,
+    /// What runs the sandboxes: `bubblewrap`, `docker`, `kubernetes` …
+    #[prost(string, tag = "3")]
+    pub backend: ::prost::alloc::string::String,
+    /// The backend's version; empty: not known.
+    #[prost(string, tag = "4")]
+    pub backend_version: ::prost::alloc::string::String,
+    /// The images that sandboxes can start from without being fetched or built.
+    /// Others may be had as well: `Capabilities.fetches`.
+    #[prost(message, repeated, tag = "5")]
+    pub images: ::prost::alloc::vec::Vec<Image>,
+    /// The image of a request that names none; empty: an image has to be named.
+    #[prost(string, tag = "6")]
+    pub default_image: ::prost::alloc::string::String,
+    /// What it can do.
+    #[prost(message, optional, tag = "7")]
+    pub capabilities: ::core::option::Option<Capabilities>,
+    /// Its limits and defaults.
+    #[prost(message, optional, tag = "8")]
+    pub limits: ::core::option::Option<ServiceLimits>,
+    /// Places for sandboxes now; changes with memory and load where `adapts` says so.
+    #[prost(uint32, tag = "9")]
+    pub places: u32,
+    /// Sandboxes that are there.
+    #[prost(uint32, tag = "10")]
+    pub running: u32,
+    /// CreateSandbox calls that wait for a place.
+    #[prost(uint32, tag = "11")]
+    pub waiting: u32,
+}
+impl ::prost::Name for GetServiceResponse {
+    const NAME: &'static str = "GetServiceResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.GetServiceResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.GetServiceResponse".into()
+    }
+}
+/// What sandboxes can start from.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Image {
+    /// Its name, as CreateSandboxRequest has it.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its digest, as SandboxRef has it; empty: not known.
+    #[prost(string, tag = "2")]
+    pub digest: ::prost::alloc::string::String,
+    /// It is a snapshot.
+    #[prost(bool, tag = "3")]
+    pub snapshot: bool,
+}
+impl ::prost::Name for Image {
+    const NAME: &'static str = "Image";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.Image".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.Image".into()
+    }
+}
+/// What a backend can do. What is false is refused with SANDBOX_OPTION_UNSUPPORTED.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Capabilities {
+    /// SnapshotSandbox and DeleteSnapshot.
+    #[prost(bool, tag = "1")]
+    pub snapshots: bool,
+    /// ForkSandbox.
+    #[prost(bool, tag = "2")]
+    pub forks: bool,
+    /// CreateSandboxRequest.build.
+    #[prost(bool, tag = "3")]
+    pub builds: bool,
+    /// Images that are not here are fetched.
+    #[prost(bool, tag = "4")]
+    pub fetches: bool,
+    /// `Resources.memory_bytes` bounds all processes of a sandbox together.
+    #[prost(bool, tag = "5")]
+    pub memory: bool,
+    /// `Resources.cpu_millis`.
+    #[prost(bool, tag = "6")]
+    pub cpu: bool,
+    /// `Resources.pids`.
+    #[prost(bool, tag = "7")]
+    pub pids: bool,
+    /// `Resources.disk_bytes`.
+    #[prost(bool, tag = "8")]
+    pub disk: bool,
+    /// Users other than the sandbox's own.
+    #[prost(bool, tag = "9")]
+    pub users: bool,
+    /// CallPort.
+    #[prost(bool, tag = "10")]
+    pub ports: bool,
+    /// The kinds of network that can be had.
+    #[prost(enumeration = "NetworkKind", repeated, tag = "11")]
+    pub networks: ::prost::alloc::vec::Vec<i32>,
+    /// GetProcess has `threads`.
+    #[prost(bool, tag = "12")]
+    pub thread_usage: bool,
+    /// The limits of one process in ProcessSpec, from `cpu_s` to `open_files`.
+    #[prost(bool, tag = "13")]
+    pub process_limits: bool,
+    /// Places change with memory and load.
+    #[prost(bool, tag = "14")]
+    pub adapts: bool,
+}
+impl ::prost::Name for Capabilities {
+    const NAME: &'static str = "Capabilities";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.Capabilities".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.Capabilities".into()
+    }
+}
+/// Limits of the service.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceLimits {
+    /// What a sandbox gets that asks for nothing.
+    #[prost(message, optional, tag = "1")]
+    pub default_resources: ::core::option::Option<Resources>,
+    /// The most that one may ask for; a zero in it is no limit.
+    #[prost(message, optional, tag = "2")]
+    pub max_resources: ::core::option::Option<Resources>,
+    /// The time that an own lease lasts when the request says nothing.
+    #[prost(uint32, tag = "3")]
+    pub default_ttl_s: u32,
+    /// The longest that any lease may last.
+    #[prost(uint32, tag = "4")]
+    pub max_ttl_s: u32,
+    /// The bytes of each output stream that are kept when the request says nothing.
+    #[prost(uint64, tag = "5")]
+    pub default_output_bytes: u64,
+    /// The most bytes of each output stream that can be kept.
+    #[prost(uint64, tag = "6")]
+    pub max_output_bytes: u64,
+    /// The most bytes of the body of an answer to CallPort.
+    #[prost(uint64, tag = "7")]
+    pub max_port_bytes: u64,
+    /// The most bytes of an archive that is written, packed and unpacked.
+    #[prost(uint64, tag = "8")]
+    pub max_archive_bytes: u64,
+    /// How long answers are kept for repeats once a call has ended, in seconds.
+    #[prost(uint32, tag = "9")]
+    pub repeat_s: u32,
+    /// The most CreateSandbox calls that wait for a place.
+    #[prost(uint32, tag = "10")]
+    pub max_waiting: u32,
+    /// The most processes that StartProcess and Exec have running in one sandbox.
+    #[prost(uint32, tag = "11")]
+    pub max_processes: u32,
+    /// The longest time to start, and that of a request that says nothing.
+    #[prost(uint32, tag = "12")]
+    pub start_timeout_s: u32,
+}
+impl ::prost::Name for ServiceLimits {
+    const NAME: &'static str = "ServiceLimits";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ServiceLimits".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ServiceLimits".into()
+    }
+}
+/// What a sandbox may use, all its processes together. Zero: the service's default.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Resources {
+    /// Thousandths of a processor.
+    #[prost(uint32, tag = "1")]
+    pub cpu_millis: u32,
+    /// Memory in bytes; files on a file system in memory count as well.
+    #[prost(uint64, tag = "2")]
+    pub memory_bytes: u64,
+    /// Processes and threads at a time.
+    #[prost(uint32, tag = "3")]
+    pub pids: u32,
+    /// What it may write to its file system, in bytes.
+    #[prost(uint64, tag = "4")]
+    pub disk_bytes: u64,
+    /// Seconds from its start to its end, whatever is renewed.
+    #[prost(uint32, tag = "5")]
+    pub life_s: u32,
+}
+impl ::prost::Name for Resources {
+    const NAME: &'static str = "Resources";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.Resources".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.Resources".into()
+    }
+}
+/// What a sandbox can reach. Its own loopback address is always there.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Network {
+    /// What it can reach. Absent: none.
+    #[prost(oneof = "network::Kind", tags = "1, 2, 3, 4")]
+    pub kind: ::core::option::Option<network::Kind>,
+}
+/// Nested message and enum types in `Network`.
+pub mod network {
+    /// What it can reach. Absent: none.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Kind {
+        /// Nothing.
+        #[prost(message, tag = "1")]
+        None(super::NoNetwork),
+        /// One service of the mesh, through a Unix socket in the sandbox.
+        #[prost(message, tag = "2")]
+        Relay(super::Relay),
+        /// The hosts that are listed.
+        #[prost(message, tag = "3")]
+        Hosts(super::AllowedHosts),
+        /// Everything that the host of the sandbox can reach.
+        #[prost(message, tag = "4")]
+        Open(super::OpenNetwork),
+    }
+}
+impl ::prost::Name for Network {
+    const NAME: &'static str = "Network";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.Network".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.Network".into()
+    }
+}
+/// No network.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NoNetwork {}
+impl ::prost::Name for NoNetwork {
+    const NAME: &'static str = "NoNetwork";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.NoNetwork".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.NoNetwork".into()
+    }
+}
+/// Every network of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenNetwork {}
+impl ::prost::Name for OpenNetwork {
+    const NAME: &'static str = "OpenNetwork";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.OpenNetwork".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.OpenNetwork".into()
+    }
+}
+/// One service of the mesh, through a socket. Bytes are carried as they are, both ways;
+/// each connection to the socket is one to the service.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Relay {
+    /// The path of the Unix socket in the sandbox.
+    #[prost(string, tag = "1")]
+    pub socket_path: ::prost::alloc::string::String,
+    /// The kind of the service, such as `gymmesh.agent.v1.AgentService`.
+    #[prost(string, tag = "2")]
+    pub service: ::prost::alloc::string::String,
+    /// Its name in the mesh.
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
+    /// One instance of it; empty: any.
+    #[prost(string, tag = "4")]
+    pub instance_id: ::prost::alloc::string::String,
+    /// The address to use of that instance: the value of this key of `Instance.meta`, a
+    /// host and port; empty: `Instance.address`.
+    #[prost(string, tag = "5")]
+    pub address_key: ::prost::alloc::string::String,
+}
+impl ::prost::Name for Relay {
+    const NAME: &'static str = "Relay";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.Relay".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.Relay".into()
+    }
+}
+/// Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
+/// `HTTPS_PROXY` (and both in lower case) name in the environment of every process.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AllowedHosts {
+    /// The hosts.
+    #[prost(message, repeated, tag = "1")]
+    pub hosts: ::prost::alloc::vec::Vec<AllowedHost>,
+}
+impl ::prost::Name for AllowedHosts {
+    const NAME: &'static str = "AllowedHosts";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.AllowedHosts".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.AllowedHosts".into()
+    }
+}
+/// A host that can be reached.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllowedHost {
+    /// Its name; `*.` in front stands for all names below it. The proxy resolves it, and
+    /// refuses addresses that are loopback, link-local or private unless `private` says
+    /// otherwise.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its ports; none: 80 and 443.
+    #[prost(uint32, repeated, tag = "2")]
+    pub ports: ::prost::alloc::vec::Vec<u32>,
+    /// Its address may be a private one.
+    #[prost(bool, tag = "3")]
+    pub private: bool,
+}
+impl ::prost::Name for AllowedHost {
+    const NAME: &'static str = "AllowedHost";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.AllowedHost".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.AllowedHost".into()
+    }
+}
+/// An image that is built for the sandbox.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ImageBuild {
+    /// The folder with what is needed, as an archive of tar, gzip or not.
+    #[prost(bytes = "vec", tag = "1")]
+    pub context: ::prost::alloc::vec::Vec<u8>,
+    /// The path of the build file in it; empty: `Dockerfile`.
+    #[prost(string, tag = "2")]
+    pub dockerfile: ::prost::alloc::string::String,
+    /// The build's arguments.
+    #[prost(map = "string, string", tag = "3")]
+    pub args:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// The stage to build; empty: the last one.
+    #[prost(string, tag = "4")]
+    pub target: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ImageBuild {
+    const NAME: &'static str = "ImageBuild";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ImageBuild".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ImageBuild".into()
+    }
+}
+/// Makes a sandbox.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CreateSandboxRequest {
+    /// Unique to the sandbox; makes a retry safe for as long as the sandbox is there.
+    #[prost(string, tag = "1")]
+    pub request_id: ::prost::alloc::string::String,
+    /// The digest that the image must have; another one is SANDBOX_IMAGE_FAILED. Empty:
+    /// any.
+    #[prost(string, tag = "4")]
+    pub image_digest: ::prost::alloc::string::String,
+    /// What it may use.
+    #[prost(message, optional, tag = "5")]
+    pub resources: ::core::option::Option<Resources>,
+    /// What it can reach.
+    #[prost(message, optional, tag = "6")]
+    pub network: ::core::option::Option<Network>,
+    /// Variables of all its processes, in addition to the image's.
+    #[prost(map = "string, string", tag = "7")]
+    pub env:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// The user of its processes and files, a name or a number of the image's own; empty:
+    /// the image's.
+    #[prost(string, tag = "8")]
+    pub user: ::prost::alloc::string::String,
+    /// The folder that its processes start in; made where it is missing. Empty: the
+    /// image's.
+    #[prost(string, tag = "9")]
+    pub workdir: ::prost::alloc::string::String,
+    /// Files that are there before any process.
+    #[prost(message, repeated, tag = "10")]
+    pub files: ::prost::alloc::vec::Vec<FileContent>,
+    /// Labels, for people and for the backend's own tools. No secrets.
+    #[prost(map = "string, string", tag = "11")]
+    pub labels:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// Seconds that the own lease lasts, unless it is renewed; zero: the service's
+    /// default.
+    #[prost(uint32, tag = "12")]
+    pub ttl_s: u32,
+    /// Seconds that the sandbox may take to be ready, a fetch and a build included; zero:
+    /// the service's default.
+    #[prost(uint32, tag = "13")]
+    pub start_timeout_s: u32,
+    /// A process to start with the sandbox. Its time counts from the answer. A service
+    /// that starts sandboxes ahead starts this one with them: before `files`, so that it
+    /// should wait for a word on its standard input.
+    #[prost(message, optional, tag = "14")]
+    pub process: ::core::option::Option<ProcessSpec>,
+    /// The rollout it is for, for logs and metrics.
+    #[prost(string, tag = "15")]
+    pub rollout_id: ::prost::alloc::string::String,
+    /// The attempt.
+    #[prost(uint32, tag = "16")]
+    pub attempt: u32,
+    /// What its file system is made from. Absent: the service's default image.
+    #[prost(oneof = "create_sandbox_request::Root", tags = "2, 3")]
+    pub root: ::core::option::Option<create_sandbox_request::Root>,
+}
+/// Nested message and enum types in `CreateSandboxRequest`.
+pub mod create_sandbox_request {
+    /// What its file system is made from. Absent: the service's default image.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Root {
+        /// An image or a snapshot, by name.
+        #[prost(string, tag = "2")]
+        Image(::prost::alloc::string::String),
+        /// An image to be built. One that was built from equal content before is taken as
+        /// it is.
+        #[prost(message, tag = "3")]
+        Build(super::ImageBuild),
+    }
+}
+impl ::prost::Name for CreateSandboxRequest {
+    const NAME: &'static str = "CreateSandboxRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.CreateSandboxRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.CreateSandboxRequest".into()
+    }
+}
+/// A sandbox that runs.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CreateSandboxResponse {
+    /// The own lease. It stays with the one who asked.
+    #[prost(bytes = "vec", tag = "1")]
+    pub own_lease: ::prost::alloc::vec::Vec<u8>,
+    /// The sandbox, and an operate lease to be handed on. Both leases last equally long.
+    #[prost(message, optional, tag = "2")]
+    pub grant: ::core::option::Option<SandboxGrant>,
+    /// What it may use.
+    #[prost(message, optional, tag = "3")]
+    pub resources: ::core::option::Option<Resources>,
+    /// The user of its processes.
+    #[prost(string, tag = "4")]
+    pub user: ::prost::alloc::string::String,
+    /// The process that was started with it; empty: none.
+    #[prost(string, tag = "5")]
+    pub process_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CreateSandboxResponse {
+    const NAME: &'static str = "CreateSandboxResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.CreateSandboxResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.CreateSandboxResponse".into()
+    }
+}
+/// What a lease allows, beside its kind.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaseScope {
+    /// Reading files is all that it allows.
+    #[prost(bool, tag = "1")]
+    pub read_only: bool,
+    /// Files below this folder are all that it allows; empty: no such limit.
+    #[prost(string, tag = "2")]
+    pub folder: ::prost::alloc::string::String,
+    /// Programs run as this user, and files are written as this user's; empty: no such
+    /// limit.
+    #[prost(string, tag = "3")]
+    pub user: ::prost::alloc::string::String,
+}
+impl ::prost::Name for LeaseScope {
+    const NAME: &'static str = "LeaseScope";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.LeaseScope".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.LeaseScope".into()
+    }
+}
+/// Asks what a lease is of.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AttachSandboxRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// Any lease.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for AttachSandboxRequest {
+    const NAME: &'static str = "AttachSandboxRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.AttachSandboxRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.AttachSandboxRequest".into()
+    }
+}
+/// What the lease is of.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AttachSandboxResponse {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxInfo>,
+    /// It is the own lease.
+    #[prost(bool, tag = "2")]
+    pub own: bool,
+    /// What it allows.
+    #[prost(message, optional, tag = "3")]
+    pub scope: ::core::option::Option<LeaseScope>,
+    /// When it ends unless it is renewed: nanoseconds since 1970-01-01 UTC.
+    #[prost(fixed64, tag = "4")]
+    pub expires_unix_nano: u64,
+}
+impl ::prost::Name for AttachSandboxResponse {
+    const NAME: &'static str = "AttachSandboxResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.AttachSandboxResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.AttachSandboxResponse".into()
+    }
+}
+/// A sandbox, as people see it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SandboxInfo {
+    /// The sandbox.
+    #[prost(message, optional, tag = "1")]
+    pub sandbox: ::core::option::Option<SandboxRef>,
+    /// What it may use.
+    #[prost(message, optional, tag = "2")]
+    pub resources: ::core::option::Option<Resources>,
+    /// What it can reach.
+    #[prost(enumeration = "NetworkKind", tag = "3")]
+    pub network: i32,
+    /// The folder that its processes start in.
+    #[prost(string, tag = "4")]
+    pub workdir: ::prost::alloc::string::String,
+    /// The user of its processes.
+    #[prost(string, tag = "5")]
+    pub user: ::prost::alloc::string::String,
+    /// Its labels.
+    #[prost(map = "string, string", tag = "6")]
+    pub labels:
+        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    /// The rollout it is for.
+    #[prost(string, tag = "7")]
+    pub rollout_id: ::prost::alloc::string::String,
+    /// When it was ready: nanoseconds since 1970-01-01 UTC.
+    #[prost(fixed64, tag = "8")]
+    pub started_unix_nano: u64,
+    /// When its own lease ends unless it is renewed.
+    #[prost(fixed64, tag = "9")]
+    pub expires_unix_nano: u64,
+    /// When its life is over whatever is renewed; zero: never.
+    #[prost(fixed64, tag = "10")]
+    pub ends_unix_nano: u64,
+    /// Processes that run, of those that were started through the service.
+    #[prost(uint32, tag = "11")]
+    pub processes: u32,
+}
+impl ::prost::Name for SandboxInfo {
+    const NAME: &'static str = "SandboxInfo";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.SandboxInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.SandboxInfo".into()
+    }
+}
+/// Makes a further lease.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LendSandboxRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// The lease that it is made of.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// Unique to the new lease: a repeat returns the same one.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// What the new lease allows. More than the first allows is SANDBOX_LEASE_INVALID.
+    #[prost(message, optional, tag = "4")]
+    pub scope: ::core::option::Option<LeaseScope>,
+    /// Seconds that it lasts; zero: as long as the first. It never lasts longer.
+    #[prost(uint32, tag = "5")]
+    pub ttl_s: u32,
+    /// SandboxGrant.role of the answer.
+    #[prost(string, tag = "6")]
+    pub role: ::prost::alloc::string::String,
+}
+impl ::prost::Name for LendSandboxRequest {
+    const NAME: &'static str = "LendSandboxRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.LendSandboxRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.LendSandboxRequest".into()
+    }
+}
+/// The further lease: an operate lease.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LendSandboxResponse {
+    /// What can be handed on.
+    #[prost(message, optional, tag = "1")]
+    pub grant: ::core::option::Option<SandboxGrant>,
+}
+impl ::prost::Name for LendSandboxResponse {
+    const NAME: &'static str = "LendSandboxResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.LendSandboxResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.LendSandboxResponse".into()
+    }
+}
+/// Lets a lease last longer.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewLeaseRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// The lease.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// Seconds from now; zero: as long as it was first given. It never becomes shorter.
+    #[prost(uint32, tag = "3")]
+    pub ttl_s: u32,
+}
+impl ::prost::Name for RenewLeaseRequest {
+    const NAME: &'static str = "RenewLeaseRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.RenewLeaseRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.RenewLeaseRequest".into()
+    }
+}
+/// The lease lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RenewLeaseResponse {
+    /// When it ends unless it is renewed again: nanoseconds since 1970-01-01 UTC. An
+    /// operate lease never lasts longer than the one it was made of.
+    #[prost(fixed64, tag = "1")]
+    pub expires_unix_nano: u64,
+}
+impl ::prost::Name for RenewLeaseResponse {
+    const NAME: &'static str = "RenewLeaseResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.RenewLeaseResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.RenewLeaseResponse".into()
+    }
+}
+/// Ends a lease.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeLeaseRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// The lease.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for RevokeLeaseRequest {
+    const NAME: &'static str = "RevokeLeaseRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.RevokeLeaseRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.RevokeLeaseRequest".into()
+    }
+}
+/// The lease is no longer there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RevokeLeaseResponse {}
+impl ::prost::Name for RevokeLeaseResponse {
+    const NAME: &'static str = "RevokeLeaseResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.RevokeLeaseResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.RevokeLeaseResponse".into()
+    }
+}
+/// Ends a sandbox.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndSandboxRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// The own lease.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for EndSandboxRequest {
+    const NAME: &'static str = "EndSandboxRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.EndSandboxRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.EndSandboxRequest".into()
+    }
+}
+/// The sandbox is no longer there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndSandboxResponse {}
+impl ::prost::Name for EndSandboxResponse {
+    const NAME: &'static str = "EndSandboxResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.EndSandboxResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.EndSandboxResponse".into()
+    }
+}
+/// Lists sandboxes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListSandboxesRequest {
+    /// The most sandboxes to return; zero: the service chooses.
+    #[prost(int32, tag = "1")]
+    pub page_size: i32,
+    /// Where to go on: next_page_token of the page before; empty: at the start.
+    #[prost(string, tag = "2")]
+    pub page_token: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListSandboxesRequest {
+    const NAME: &'static str = "ListSandboxesRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ListSandboxesRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ListSandboxesRequest".into()
+    }
+}
+/// A page of sandboxes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListSandboxesResponse {
+    /// The sandboxes, by id.
+    #[prost(message, repeated, tag = "1")]
+    pub sandboxes: ::prost::alloc::vec::Vec<SandboxInfo>,
+    /// Where the next page starts; empty on the last.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ListSandboxesResponse {
+    const NAME: &'static str = "ListSandboxesResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ListSandboxesResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ListSandboxesResponse".into()
+    }
+}
+/// Ends a sandbox without its lease.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveSandboxRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for RemoveSandboxRequest {
+    const NAME: &'static str = "RemoveSandboxRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.RemoveSandboxRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.RemoveSandboxRequest".into()
+    }
+}
+/// The sandbox is no longer there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveSandboxResponse {}
+impl ::prost::Name for RemoveSandboxResponse {
+    const NAME: &'static str = "RemoveSandboxResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.RemoveSandboxResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.RemoveSandboxResponse".into()
+    }
+}
+/// Runs a program to its end.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExecRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may run programs.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// Unique in the sandbox; makes a retry safe.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// The program.
+    #[prost(message, optional, tag = "4")]
+    pub process: ::core::option::Option<ProcessSpec>,
+    /// All of its standard input.
+    #[prost(bytes = "vec", tag = "5")]
+    pub stdin: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for ExecRequest {
+    const NAME: &'static str = "ExecRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ExecRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ExecRequest".into()
+    }
+}
+/// What is heard of it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExecResponse {
+    /// The event.
+    #[prost(message, optional, tag = "1")]
+    pub event: ::core::option::Option<ProcessEvent>,
+}
+impl ::prost::Name for ExecResponse {
+    const NAME: &'static str = "ExecResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ExecResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ExecResponse".into()
+    }
+}
+/// Starts a program that stays.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StartProcessRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may run programs.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// Unique in the sandbox; makes a retry safe.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// The program.
+    #[prost(message, optional, tag = "4")]
+    pub process: ::core::option::Option<ProcessSpec>,
+}
+impl ::prost::Name for StartProcessRequest {
+    const NAME: &'static str = "StartProcessRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.StartProcessRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.StartProcessRequest".into()
+    }
+}
+/// The program was started. One that cannot be run ends at once with the exit code 126
+/// or 127.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StartProcessResponse {
+    /// Its id.
+    #[prost(string, tag = "1")]
+    pub process_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for StartProcessResponse {
+    const NAME: &'static str = "StartProcessResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.StartProcessResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.StartProcessResponse".into()
+    }
+}
+/// Writes to a process.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteStdinRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may run programs.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// The process.
+    #[prost(string, tag = "3")]
+    pub process_id: ::prost::alloc::string::String,
+    /// Where in its standard input this lies: the number of bytes written before. Bytes
+    /// that were written already are not written again, so that a repeat is safe; beyond
+    /// them is FIELD_INVALID.
+    #[prost(uint64, tag = "4")]
+    pub offset: u64,
+    /// What to write.
+    #[prost(bytes = "vec", tag = "5")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
+    /// Close its standard input behind it.
+    #[prost(bool, tag = "6")]
+    pub close: bool,
+}
+impl ::prost::Name for WriteStdinRequest {
+    const NAME: &'static str = "WriteStdinRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.WriteStdinRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.WriteStdinRequest".into()
+    }
+}
+/// It was written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteStdinResponse {
+    /// Bytes of standard input so far: the offset of the next call.
+    #[prost(uint64, tag = "1")]
+    pub written: u64,
+}
+impl ::prost::Name for WriteStdinResponse {
+    const NAME: &'static str = "WriteStdinResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.WriteStdinResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.WriteStdinResponse".into()
+    }
+}
+/// Signals a process.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignalProcessRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may run programs.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// The process.
+    #[prost(string, tag = "3")]
+    pub process_id: ::prost::alloc::string::String,
+    /// The number of the signal, as Linux has it: 15 asks it to end, 9 ends it.
+    #[prost(uint32, tag = "4")]
+    pub signal: u32,
+    /// Its descendants as well.
+    #[prost(bool, tag = "5")]
+    pub descendants: bool,
+}
+impl ::prost::Name for SignalProcessRequest {
+    const NAME: &'static str = "SignalProcessRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.SignalProcessRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.SignalProcessRequest".into()
+    }
+}
+/// The signal was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignalProcessResponse {}
+impl ::prost::Name for SignalProcessResponse {
+    const NAME: &'static str = "SignalProcessResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.SignalProcessResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.SignalProcessResponse".into()
+    }
+}
+/// Listens to a process.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitProcessRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may run programs.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// The process. SANDBOX_PROCESS_NOT_FOUND once its end is forgotten:
+    /// `ServiceLimits.repeat_s` after it.
+    #[prost(string, tag = "3")]
+    pub process_id: ::prost::alloc::string::String,
+    /// Bytes of standard output that the caller has.
+    #[prost(uint64, tag = "4")]
+    pub stdout_offset: u64,
+    /// Bytes of standard error that the caller has.
+    #[prost(uint64, tag = "5")]
+    pub stderr_offset: u64,
+}
+impl ::prost::Name for WaitProcessRequest {
+    const NAME: &'static str = "WaitProcessRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.WaitProcessRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.WaitProcessRequest".into()
+    }
+}
+/// What is heard of it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitProcessResponse {
+    /// The event.
+    #[prost(message, optional, tag = "1")]
+    pub event: ::core::option::Option<ProcessEvent>,
+}
+impl ::prost::Name for WaitProcessResponse {
+    const NAME: &'static str = "WaitProcessResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.WaitProcessResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.WaitProcessResponse".into()
+    }
+}
+/// Asks how a process stands.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetProcessRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may run programs.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// The process.
+    #[prost(string, tag = "3")]
+    pub process_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for GetProcessRequest {
+    const NAME: &'static str = "GetProcessRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.GetProcessRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.GetProcessRequest".into()
+    }
+}
+/// How a process stands.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetProcessResponse {
+    /// How it ended; absent while it runs.
+    #[prost(message, optional, tag = "1")]
+    pub exit: ::core::option::Option<ProcessExit>,
+    /// Its threads and those of its descendants now; empty where the backend cannot say.
+    #[prost(message, repeated, tag = "2")]
+    pub threads: ::prost::alloc::vec::Vec<ThreadUsage>,
+}
+impl ::prost::Name for GetProcessResponse {
+    const NAME: &'static str = "GetProcessResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.GetProcessResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.GetProcessResponse".into()
+    }
+}
+/// Calls an HTTP server in the sandbox.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CallPortRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// A lease that may run programs.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// Unique in the sandbox: a repeat gets the same answer and does not call again.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// The port, at 127.0.0.1.
+    #[prost(uint32, tag = "4")]
+    pub port: u32,
+    /// The method; empty: GET.
+    #[prost(string, tag = "5")]
+    pub method: ::prost::alloc::string::String,
+    /// The path and query; begins with a slash. Empty: `/`.
+    #[prost(string, tag = "6")]
+    pub path: ::prost::alloc::string::String,
+    /// The headers.
+    #[prost(message, repeated, tag = "7")]
+    pub headers: ::prost::alloc::vec::Vec<HttpHeader>,
+    /// The body.
+    #[prost(bytes = "vec", tag = "8")]
+    pub body: ::prost::alloc::vec::Vec<u8>,
+    /// The time that it may take, in milliseconds; zero: a minute.
+    #[prost(uint32, tag = "9")]
+    pub timeout_ms: u32,
+}
+impl ::prost::Name for CallPortRequest {
+    const NAME: &'static str = "CallPortRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.CallPortRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.CallPortRequest".into()
+    }
+}
+/// A header of HTTP.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HttpHeader {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Its value.
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for HttpHeader {
+    const NAME: &'static str = "HttpHeader";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.HttpHeader".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.HttpHeader".into()
+    }
+}
+/// The server's answer.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CallPortResponse {
+    /// The status, such as 200.
+    #[prost(uint32, tag = "1")]
+    pub status: u32,
+    /// The headers, in their order.
+    #[prost(message, repeated, tag = "2")]
+    pub headers: ::prost::alloc::vec::Vec<HttpHeader>,
+    /// The body.
+    #[prost(bytes = "vec", tag = "3")]
+    pub body: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for CallPortResponse {
+    const NAME: &'static str = "CallPortResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.CallPortResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.CallPortResponse".into()
+    }
+}
+/// Keeps the file system.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotSandboxRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// The own lease.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// Unique in the sandbox; makes a retry safe.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// The snapshot's name, unique at the instance; empty: the service makes one that
+    /// nobody can guess.
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    /// Seconds that it is kept; zero: as long as the service runs.
+    #[prost(uint32, tag = "5")]
+    pub ttl_s: u32,
+}
+impl ::prost::Name for SnapshotSandboxRequest {
+    const NAME: &'static str = "SnapshotSandboxRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.SnapshotSandboxRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.SnapshotSandboxRequest".into()
+    }
+}
+/// The file system is kept.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotSandboxResponse {
+    /// What sandboxes can start from.
+    #[prost(message, optional, tag = "1")]
+    pub image: ::core::option::Option<Image>,
+}
+impl ::prost::Name for SnapshotSandboxResponse {
+    const NAME: &'static str = "SnapshotSandboxResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.SnapshotSandboxResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.SnapshotSandboxResponse".into()
+    }
+}
+/// Removes a snapshot.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteSnapshotRequest {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DeleteSnapshotRequest {
+    const NAME: &'static str = "DeleteSnapshotRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.DeleteSnapshotRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.DeleteSnapshotRequest".into()
+    }
+}
+/// The snapshot is no longer there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeleteSnapshotResponse {}
+impl ::prost::Name for DeleteSnapshotResponse {
+    const NAME: &'static str = "DeleteSnapshotResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.DeleteSnapshotResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.DeleteSnapshotResponse".into()
+    }
+}
+/// Makes sandboxes of a sandbox.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ForkSandboxRequest {
+    /// The sandbox.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// The own lease.
+    #[prost(bytes = "vec", tag = "2")]
+    pub lease: ::prost::alloc::vec::Vec<u8>,
+    /// Unique in the sandbox; makes a retry safe for as long as it is there.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// How many; zero: one. They take places as those of CreateSandbox do.
+    #[prost(uint32, tag = "4")]
+    pub count: u32,
+    /// Seconds that their own leases last; zero: as this one was asked for.
+    #[prost(uint32, tag = "5")]
+    pub ttl_s: u32,
+}
+impl ::prost::Name for ForkSandboxRequest {
+    const NAME: &'static str = "ForkSandboxRequest";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ForkSandboxRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ForkSandboxRequest".into()
+    }
+}
+/// The new sandboxes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ForkSandboxResponse {
+    /// Each as CreateSandbox answers.
+    #[prost(message, repeated, tag = "1")]
+    pub sandboxes: ::prost::alloc::vec::Vec<CreateSandboxResponse>,
+}
+impl ::prost::Name for ForkSandboxResponse {
+    const NAME: &'static str = "ForkSandboxResponse";
+    const PACKAGE: &'static str = "gymmesh.sandbox.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.sandbox.v1.ForkSandboxResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.sandbox.v1.ForkSandboxResponse".into()
+    }
+}
+/// A kind of network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum NetworkKind {
+    /// Not used on the wire.
+    Unspecified = 0,
+    /// Network.none.
+    None = 1,
+    /// Network.relay.
+    Relay = 2,
+    /// Network.hosts.
+    Hosts = 3,
+    /// Network.open.
+    Open = 4,
+}
+impl NetworkKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "NETWORK_KIND_UNSPECIFIED",
+            Self::None => "NETWORK_KIND_NONE",
+            Self::Relay => "NETWORK_KIND_RELAY",
+            Self::Hosts => "NETWORK_KIND_HOSTS",
+            Self::Open => "NETWORK_KIND_OPEN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NETWORK_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "NETWORK_KIND_NONE" => Some(Self::None),
+            "NETWORK_KIND_RELAY" => Some(Self::Relay),
+            "NETWORK_KIND_HOSTS" => Some(Self::Hosts),
+            "NETWORK_KIND_OPEN" => Some(Self::Open),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod sandbox_service_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value
+    )]
+    use tonic::codegen::http::Uri;
+    use tonic::codegen::*;
+    /// Machines to work in.
+    #[derive(Debug, Clone)]
+    pub struct SandboxServiceClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl SandboxServiceClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> SandboxServiceClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> SandboxServiceClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                    http::Request<tonic::body::Body>,
+                    Response = http::Response<
+                        <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                    >,
+                >,
+            <T as tonic::codegen::Service<http::Request<tonic::body::Body>>>::Error:
+                Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            SandboxServiceClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Says what the service can do and how much is free. What it can do is constant
+        /// while the server runs.
+        pub async fn get_service(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetServiceRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetServiceResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/GetService",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "GetService",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes a sandbox and starts it.
+        ///
+        /// Where all places are taken the call waits, no longer than its deadline and only
+        /// while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
+        /// SANDBOX_LIMIT. What the backend cannot give is refused by name with
+        /// SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
+        /// `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
+        /// cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
+        /// `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
+        /// equal requests started ahead; the caller cannot tell, but for the time.
+        pub async fn create_sandbox(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CreateSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::CreateSandboxResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/CreateSandbox",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "CreateSandbox",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says what a lease is of and what it allows. The first call of a service that was
+        /// handed one.
+        pub async fn attach_sandbox(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AttachSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::AttachSandboxResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/AttachSandbox",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "AttachSandbox",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes a further lease that allows the same or less.
+        pub async fn lend_sandbox(
+            &mut self,
+            request: impl tonic::IntoRequest<super::LendSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::LendSandboxResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/LendSandbox",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "LendSandbox",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
+        /// to `Resources.life_s` after its start.
+        pub async fn renew_lease(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RenewLeaseRequest>,
+        ) -> std::result::Result<tonic::Response<super::RenewLeaseResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/RenewLease",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "RenewLease",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends a lease and those that were made of it. Revoking the own lease ends the
+        /// sandbox. Revoking one that is not there is a success.
+        pub async fn revoke_lease(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RevokeLeaseRequest>,
+        ) -> std::result::Result<tonic::Response<super::RevokeLeaseResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/RevokeLease",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "RevokeLease",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends the sandbox; answers once nothing of it is left. Ending one that is not there
+        /// is a success.
+        pub async fn end_sandbox(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EndSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::EndSandboxResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/EndSandbox",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "EndSandbox",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists the sandboxes of this instance for people, without leases, by id, a page at
+        /// a time.
+        pub async fn list_sandboxes(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListSandboxesRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListSandboxesResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/ListSandboxes",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "ListSandboxes",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends a sandbox without its lease, for operators.
+        pub async fn remove_sandbox(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::RemoveSandboxResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/RemoveSandbox",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "RemoveSandbox",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Runs a program to its end and streams what it writes.
+        ///
+        /// Standard input is what the request has, then its end. The process and its
+        /// descendants are killed at its `timeout_ms`; a descendant that outlives it without
+        /// that runs on, and holds no stream open: `exit` comes within a second of the end of
+        /// the process itself.
+        pub async fn exec(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExecRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ExecResponse>>,
+            tonic::Status,
+        > {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/gymmesh.sandbox.v1.SandboxService/Exec");
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("gymmesh.sandbox.v1.SandboxService", "Exec"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Starts a program that stays: a server, a shell, an interpreter.
+        pub async fn start_process(
+            &mut self,
+            request: impl tonic::IntoRequest<super::StartProcessRequest>,
+        ) -> std::result::Result<tonic::Response<super::StartProcessResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/StartProcess",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "StartProcess",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Writes to the standard input of a process that StartProcess or CreateSandbox
+        /// started. Waits until the process has taken it, or its pipe has. What a process no
+        /// longer reads is dropped.
+        pub async fn write_stdin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WriteStdinRequest>,
+        ) -> std::result::Result<tonic::Response<super::WriteStdinResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/WriteStdin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "WriteStdin",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sends a signal to a process, or to it and all its descendants. Signalling one that
+        /// has ended is a success.
+        pub async fn signal_process(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SignalProcessRequest>,
+        ) -> std::result::Result<tonic::Response<super::SignalProcessResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/SignalProcess",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "SignalProcess",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Streams what a process has written and writes, up to its end: of any process that
+        /// was started here, Exec's included. Several may listen at a time.
+        pub async fn wait_process(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WaitProcessRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WaitProcessResponse>>,
+            tonic::Status,
+        > {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/WaitProcess",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "WaitProcess",
+            ));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Says how a process stands and what its threads have used.
+        pub async fn get_process(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetProcessRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetProcessResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/GetProcess",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "GetProcess",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Calls an HTTP server that listens in the sandbox, at its own loopback address. No
+        /// port of the host is used. Redirects are not followed. Where nothing listens,
+        /// UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+        /// `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
+        pub async fn call_port(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CallPortRequest>,
+        ) -> std::result::Result<tonic::Response<super::CallPortResponse>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/gymmesh.sandbox.v1.SandboxService/CallPort");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "CallPort",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads plain files.
+        pub async fn read_files(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadFilesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ReadFilesResponse>>,
+            tonic::Status,
+        > {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/ReadFiles",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "ReadFiles",
+            ));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Writes plain files. SANDBOX_DISK_FULL where there is no space left.
+        pub async fn write_files(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WriteFilesRequest>,
+        ) -> std::result::Result<tonic::Response<super::WriteFilesResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/WriteFiles",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "WriteFiles",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists a folder.
+        pub async fn list_files(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListFilesRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListFilesResponse>, tonic::Status> {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/ListFiles",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "ListFiles",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads a folder as an archive.
+        pub async fn read_archive(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadArchiveRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ReadArchiveResponse>>,
+            tonic::Status,
+        > {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/ReadArchive",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "ReadArchive",
+            ));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive.
+        pub async fn write_archive(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WriteArchiveRequest>,
+        ) -> std::result::Result<tonic::Response<super::WriteArchiveResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/WriteArchive",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "WriteArchive",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Keeps the file system as it is under a name, from which sandboxes start as from an
+        /// image. Processes are not kept, and files that change meanwhile are kept at some
+        /// moment of it. A name that is taken is FIELD_INVALID.
+        pub async fn snapshot_sandbox(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SnapshotSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::SnapshotSandboxResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/SnapshotSandbox",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "SnapshotSandbox",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes a snapshot; sandboxes that started from it keep what they have. Removing
+        /// one that is not there is a success.
+        pub async fn delete_snapshot(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DeleteSnapshotRequest>,
+        ) -> std::result::Result<tonic::Response<super::DeleteSnapshotResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/DeleteSnapshot",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "DeleteSnapshot",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes sandboxes whose file systems start as this one's is now; all else is as this
+        /// one was asked for. All of them start, or none.
+        pub async fn fork_sandbox(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ForkSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::ForkSandboxResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.sandbox.v1.SandboxService/ForkSandbox",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.sandbox.v1.SandboxService",
+                "ForkSandbox",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod sandbox_service_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with SandboxServiceServer.
+    #[async_trait]
+    pub trait SandboxService: std::marker::Send + std::marker::Sync + 'static {
+        /// Says what the service can do and how much is free. What it can do is constant
+        /// while the server runs.
+        async fn get_service(
+            &self,
+            request: tonic::Request<super::GetServiceRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetServiceResponse>, tonic::Status>;
+        /// Makes a sandbox and starts it.
+        ///
+        /// Where all places are taken the call waits, no longer than its deadline and only
+        /// while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
+        /// SANDBOX_LIMIT. What the backend cannot give is refused by name with
+        /// SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
+        /// `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
+        /// cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
+        /// `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
+        /// equal requests started ahead; the caller cannot tell, but for the time.
+        async fn create_sandbox(
+            &self,
+            request: tonic::Request<super::CreateSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::CreateSandboxResponse>, tonic::Status>;
+        /// Says what a lease is of and what it allows. The first call of a service that was
+        /// handed one.
+        async fn attach_sandbox(
+            &self,
+            request: tonic::Request<super::AttachSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::AttachSandboxResponse>, tonic::Status>;
+        /// Makes a further lease that allows the same or less.
+        async fn lend_sandbox(
+            &self,
+            request: tonic::Request<super::LendSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::LendSandboxResponse>, tonic::Status>;
+        /// Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
+        /// to `Resources.life_s` after its start.
+        async fn renew_lease(
+            &self,
+            request: tonic::Request<super::RenewLeaseRequest>,
+        ) -> std::result::Result<tonic::Response<super::RenewLeaseResponse>, tonic::Status>;
+        /// Ends a lease and those that were made of it. Revoking the own lease ends the
+        /// sandbox. Revoking one that is not there is a success.
+        async fn revoke_lease(
+            &self,
+            request: tonic::Request<super::RevokeLeaseRequest>,
+        ) -> std::result::Result<tonic::Response<super::RevokeLeaseResponse>, tonic::Status>;
+        /// Ends the sandbox; answers once nothing of it is left. Ending one that is not there
+        /// is a success.
+        async fn end_sandbox(
+            &self,
+            request: tonic::Request<super::EndSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::EndSandboxResponse>, tonic::Status>;
+        /// Lists the sandboxes of this instance for people, without leases, by id, a page at
+        /// a time.
+        async fn list_sandboxes(
+            &self,
+            request: tonic::Request<super::ListSandboxesRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListSandboxesResponse>, tonic::Status>;
+        /// Ends a sandbox without its lease, for operators.
+        async fn remove_sandbox(
+            &self,
+            request: tonic::Request<super::RemoveSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::RemoveSandboxResponse>, tonic::Status>;
+        /// Server streaming response type for the Exec method.
+        type ExecStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ExecResponse, tonic::Status>,
+            > + std::marker::Send
+            + 'static;
+        /// Runs a program to its end and streams what it writes.
+        ///
+        /// Standard input is what the request has, then its end. The process and its
+        /// descendants are killed at its `timeout_ms`; a descendant that outlives it without
+        /// that runs on, and holds no stream open: `exit` comes within a second of the end of
+        /// the process itself.
+        async fn exec(
+            &self,
+            request: tonic::Request<super::ExecRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ExecStream>, tonic::Status>;
+        /// Starts a program that stays: a server, a shell, an interpreter.
+        async fn start_process(
+            &self,
+            request: tonic::Request<super::StartProcessRequest>,
+        ) -> std::result::Result<tonic::Response<super::StartProcessResponse>, tonic::Status>;
+        /// Writes to the standard input of a process that StartProcess or CreateSandbox
+        /// started. Waits until the process has taken it, or its pipe has. What a process no
+        /// longer reads is dropped.
+        async fn write_stdin(
+            &self,
+            request: tonic::Request<super::WriteStdinRequest>,
+        ) -> std::result::Result<tonic::Response<super::WriteStdinResponse>, tonic::Status>;
+        /// Sends a signal to a process, or to it and all its descendants. Signalling one that
+        /// has ended is a success.
+        async fn signal_process(
+            &self,
+            request: tonic::Request<super::SignalProcessRequest>,
+        ) -> std::result::Result<tonic::Response<super::SignalProcessResponse>, tonic::Status>;
+        /// Server streaming response type for the WaitProcess method.
+        type WaitProcessStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WaitProcessResponse, tonic::Status>,
+            > + std::marker::Send
+            + 'static;
+        /// Streams what a process has written and writes, up to its end: of any process that
+        /// was started here, Exec's included. Several may listen at a time.
+        async fn wait_process(
+            &self,
+            request: tonic::Request<super::WaitProcessRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WaitProcessStream>, tonic::Status>;
+        /// Says how a process stands and what its threads have used.
+        async fn get_process(
+            &self,
+            request: tonic::Request<super::GetProcessRequest>,
+        ) -> std::result::Result<tonic::Response<super::GetProcessResponse>, tonic::Status>;
+        /// Calls an HTTP server that listens in the sandbox, at its own loopback address. No
+        /// port of the host is used. Redirects are not followed. Where nothing listens,
+        /// UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+        /// `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
+        async fn call_port(
+            &self,
+            request: tonic::Request<super::CallPortRequest>,
+        ) -> std::result::Result<tonic::Response<super::CallPortResponse>, tonic::Status>;
+        /// Server streaming response type for the ReadFiles method.
+        type ReadFilesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ReadFilesResponse, tonic::Status>,
+            > + std::marker::Send
+            + 'static;
+        /// Reads plain files.
+        async fn read_files(
+            &self,
+            request: tonic::Request<super::ReadFilesRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadFilesStream>, tonic::Status>;
+        /// Writes plain files. SANDBOX_DISK_FULL where there is no space left.
+        async fn write_files(
+            &self,
+            request: tonic::Request<super::WriteFilesRequest>,
+        ) -> std::result::Result<tonic::Response<super::WriteFilesResponse>, tonic::Status>;
+        /// Lists a folder.
+        async fn list_files(
+            &self,
+            request: tonic::Request<super::ListFilesRequest>,
+        ) -> std::result::Result<tonic::Response<super::ListFilesResponse>, tonic::Status>;
+        /// Server streaming response type for the ReadArchive method.
+        type ReadArchiveStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ReadArchiveResponse, tonic::Status>,
+            > + std::marker::Send
+            + 'static;
+        /// Reads a folder as an archive.
+        async fn read_archive(
+            &self,
+            request: tonic::Request<super::ReadArchiveRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadArchiveStream>, tonic::Status>;
+        /// Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive.
+        async fn write_archive(
+            &self,
+            request: tonic::Request<super::WriteArchiveRequest>,
+        ) -> std::result::Result<tonic::Response<super::WriteArchiveResponse>, tonic::Status>;
+        /// Keeps the file system as it is under a name, from which sandboxes start as from an
+        /// image. Processes are not kept, and files that change meanwhile are kept at some
+        /// moment of it. A name that is taken is FIELD_INVALID.
+        async fn snapshot_sandbox(
+            &self,
+            request: tonic::Request<super::SnapshotSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::SnapshotSandboxResponse>, tonic::Status>;
+        /// Removes a snapshot; sandboxes that started from it keep what they have. Removing
+        /// one that is not there is a success.
+        async fn delete_snapshot(
+            &self,
+            request: tonic::Request<super::DeleteSnapshotRequest>,
+        ) -> std::result::Result<tonic::Response<super::DeleteSnapshotResponse>, tonic::Status>;
+        /// Makes sandboxes whose file systems start as this one's is now; all else is as this
+        /// one was asked for. All of them start, or none.
+        async fn fork_sandbox(
+            &self,
+            request: tonic::Request<super::ForkSandboxRequest>,
+        ) -> std::result::Result<tonic::Response<super::ForkSandboxResponse>, tonic::Status>;
+    }
+    /// Machines to work in.
+    #[derive(Debug)]
+    pub struct SandboxServiceServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> SandboxServiceServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(inner: T, interceptor: F) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for SandboxServiceServer<T>
+    where
+        T: SandboxService,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/gymmesh.sandbox.v1.SandboxService/GetService" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetServiceSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::GetServiceRequest> for GetServiceSvc<T> {
+                        type Response = super::GetServiceResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetServiceRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::get_service(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetServiceSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/CreateSandbox" => {
+                    #[allow(non_camel_case_types)]
+                    struct CreateSandboxSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::CreateSandboxRequest>
+                        for CreateSandboxSvc<T>
+                    {
+                        type Response = super::CreateSandboxResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CreateSandboxRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::create_sandbox(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CreateSandboxSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/AttachSandbox" => {
+                    #[allow(non_camel_case_types)]
+                    struct AttachSandboxSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::AttachSandboxRequest>
+                        for AttachSandboxSvc<T>
+                    {
+                        type Response = super::AttachSandboxResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AttachSandboxRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::attach_sandbox(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AttachSandboxSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/LendSandbox" => {
+                    #[allow(non_camel_case_types)]
+                    struct LendSandboxSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::LendSandboxRequest>
+                        for LendSandboxSvc<T>
+                    {
+                        type Response = super::LendSandboxResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::LendSandboxRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::lend_sandbox(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = LendSandboxSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/RenewLease" => {
+                    #[allow(non_camel_case_types)]
+                    struct RenewLeaseSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::RenewLeaseRequest> for RenewLeaseSvc<T> {
+                        type Response = super::RenewLeaseResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RenewLeaseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::renew_lease(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RenewLeaseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/RevokeLease" => {
+                    #[allow(non_camel_case_types)]
+                    struct RevokeLeaseSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::RevokeLeaseRequest>
+                        for RevokeLeaseSvc<T>
+                    {
+                        type Response = super::RevokeLeaseResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RevokeLeaseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::revoke_lease(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RevokeLeaseSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/EndSandbox" => {
+                    #[allow(non_camel_case_types)]
+                    struct EndSandboxSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::EndSandboxRequest> for EndSandboxSvc<T> {
+                        type Response = super::EndSandboxResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::EndSandboxRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::end_sandbox(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EndSandboxSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/ListSandboxes" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSandboxesSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::ListSandboxesRequest>
+                        for ListSandboxesSvc<T>
+                    {
+                        type Response = super::ListSandboxesResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListSandboxesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::list_sandboxes(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSandboxesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/RemoveSandbox" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveSandboxSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::RemoveSandboxRequest>
+                        for RemoveSandboxSvc<T>
+                    {
+                        type Response = super::RemoveSandboxResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveSandboxRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::remove_sandbox(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveSandboxSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/Exec" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExecSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService>
+                        tonic::server::ServerStreamingService<super::ExecRequest> for ExecSvc<T>
+                    {
+                        type Response = super::ExecResponse;
+                        type ResponseStream = T::ExecStream;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExecRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut =
+                                async move { <T as SandboxService>::exec(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExecSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/StartProcess" => {
+                    #[allow(non_camel_case_types)]
+                    struct StartProcessSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::StartProcessRequest>
+                        for StartProcessSvc<T>
+                    {
+                        type Response = super::StartProcessResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::StartProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::start_process(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = StartProcessSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/WriteStdin" => {
+                    #[allow(non_camel_case_types)]
+                    struct WriteStdinSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::WriteStdinRequest> for WriteStdinSvc<T> {
+                        type Response = super::WriteStdinResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WriteStdinRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::write_stdin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WriteStdinSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/SignalProcess" => {
+                    #[allow(non_camel_case_types)]
+                    struct SignalProcessSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::SignalProcessRequest>
+                        for SignalProcessSvc<T>
+                    {
+                        type Response = super::SignalProcessResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SignalProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::signal_process(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SignalProcessSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/WaitProcess" => {
+                    #[allow(non_camel_case_types)]
+                    struct WaitProcessSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService>
+                        tonic::server::ServerStreamingService<super::WaitProcessRequest>
+                        for WaitProcessSvc<T>
+                    {
+                        type Response = super::WaitProcessResponse;
+                        type ResponseStream = T::WaitProcessStream;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WaitProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::wait_process(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WaitProcessSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/GetProcess" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetProcessSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::GetProcessRequest> for GetProcessSvc<T> {
+                        type Response = super::GetProcessResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetProcessRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::get_process(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetProcessSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/CallPort" => {
+                    #[allow(non_camel_case_types)]
+                    struct CallPortSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::CallPortRequest> for CallPortSvc<T> {
+                        type Response = super::CallPortResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CallPortRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::call_port(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CallPortSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/ReadFiles" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadFilesSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService>
+                        tonic::server::ServerStreamingService<super::ReadFilesRequest>
+                        for ReadFilesSvc<T>
+                    {
+                        type Response = super::ReadFilesResponse;
+                        type ResponseStream = T::ReadFilesStream;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadFilesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::read_files(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadFilesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/WriteFiles" => {
+                    #[allow(non_camel_case_types)]
+                    struct WriteFilesSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::WriteFilesRequest> for WriteFilesSvc<T> {
+                        type Response = super::WriteFilesResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WriteFilesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::write_files(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WriteFilesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/ListFiles" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListFilesSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::ListFilesRequest> for ListFilesSvc<T> {
+                        type Response = super::ListFilesResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListFilesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::list_files(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListFilesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/ReadArchive" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadArchiveSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService>
+                        tonic::server::ServerStreamingService<super::ReadArchiveRequest>
+                        for ReadArchiveSvc<T>
+                    {
+                        type Response = super::ReadArchiveResponse;
+                        type ResponseStream = T::ReadArchiveStream;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadArchiveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::read_archive(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadArchiveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/WriteArchive" => {
+                    #[allow(non_camel_case_types)]
+                    struct WriteArchiveSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::WriteArchiveRequest>
+                        for WriteArchiveSvc<T>
+                    {
+                        type Response = super::WriteArchiveResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WriteArchiveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::write_archive(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WriteArchiveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/SnapshotSandbox" => {
+                    #[allow(non_camel_case_types)]
+                    struct SnapshotSandboxSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService>
+                        tonic::server::UnaryService<super::SnapshotSandboxRequest>
+                        for SnapshotSandboxSvc<T>
+                    {
+                        type Response = super::SnapshotSandboxResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SnapshotSandboxRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::snapshot_sandbox(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SnapshotSandboxSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/DeleteSnapshot" => {
+                    #[allow(non_camel_case_types)]
+                    struct DeleteSnapshotSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService>
+                        tonic::server::UnaryService<super::DeleteSnapshotRequest>
+                        for DeleteSnapshotSvc<T>
+                    {
+                        type Response = super::DeleteSnapshotResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DeleteSnapshotRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::delete_snapshot(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DeleteSnapshotSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.sandbox.v1.SandboxService/ForkSandbox" => {
+                    #[allow(non_camel_case_types)]
+                    struct ForkSandboxSvc<T: SandboxService>(pub Arc<T>);
+                    impl<T: SandboxService> tonic::server::UnaryService<super::ForkSandboxRequest>
+                        for ForkSandboxSvc<T>
+                    {
+                        type Response = super::ForkSandboxResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ForkSandboxRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SandboxService>::fork_sandbox(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ForkSandboxSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => Box::pin(async move {
+                    let mut response = http::Response::new(tonic::body::Body::default());
+                    let headers = response.headers_mut();
+                    headers.insert(
+                        tonic::Status::GRPC_STATUS,
+                        (tonic::Code::Unimplemented as i32).into(),
+                    );
+                    headers.insert(
+                        http::header::CONTENT_TYPE,
+                        tonic::metadata::GRPC_CONTENT_TYPE,
+                    );
+                    Ok(response)
+                }),
+            }
+        }
+    }
+    impl<T> Clone for SandboxServiceServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "gymmesh.sandbox.v1.SandboxService";
+    impl<T> tonic::server::NamedService for SandboxServiceServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

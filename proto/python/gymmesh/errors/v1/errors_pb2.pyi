@@ -391,6 +391,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
     "metadata": {"port": "8080"}}
     """
+    ERROR_REASON_SANDBOX_FILE_NOT_FOUND: _ErrorReason.ValueType  # 134
+    """NOT_FOUND. There is no file of that path in the sandbox.
+    Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
+    "metadata": {"path": "/work/a.txt"}}
+    """
     ERROR_REASON_PROGRAM_NOT_FOUND: _ErrorReason.ValueType  # 140
     """FAILED_PRECONDITION. The program that should run as the agent is not installed in
     its sandbox.
@@ -765,6 +770,11 @@ ERROR_REASON_SANDBOX_PORT_UNREACHABLE: ErrorReason.ValueType  # 133
 """UNAVAILABLE. Nothing answers at that port of the sandbox.
 Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
 "metadata": {"port": "8080"}}
+"""
+ERROR_REASON_SANDBOX_FILE_NOT_FOUND: ErrorReason.ValueType  # 134
+"""NOT_FOUND. There is no file of that path in the sandbox.
+Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
+"metadata": {"path": "/work/a.txt"}}
 """
 ERROR_REASON_PROGRAM_NOT_FOUND: ErrorReason.ValueType  # 140
 """FAILED_PRECONDITION. The program that should run as the agent is not installed in

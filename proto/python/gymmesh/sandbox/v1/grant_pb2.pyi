@@ -4,8 +4,8 @@ isort:skip_file
 Which sandbox is meant, and what may be done with it.
 
 A sandbox is a machine to work in (a repository, a shell, a test suite) that a
-sandbox service lends to the services of a rollout. The service's own contract
-is a file beside this one; this file holds what the other contracts carry.
+sandbox service lends to the services of a rollout. Its contract is in
+sandbox.proto; this file holds what the other contracts carry.
 """
 
 from google.protobuf import descriptor as _descriptor

@@ -328,6 +328,10 @@ const (
 	// Example: {"reason": "SANDBOX_PORT_UNREACHABLE", "domain": "gymmesh",
 	// "metadata": {"port": "8080"}}
 	ErrorReason_ERROR_REASON_SANDBOX_PORT_UNREACHABLE ErrorReason = 133
+	// NOT_FOUND. There is no file of that path in the sandbox.
+	// Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
+	// "metadata": {"path": "/work/a.txt"}}
+	ErrorReason_ERROR_REASON_SANDBOX_FILE_NOT_FOUND ErrorReason = 134
 	// FAILED_PRECONDITION. The program that should run as the agent is not installed in
 	// its sandbox.
 	// Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
@@ -412,6 +416,7 @@ var (
 		131: "ERROR_REASON_SANDBOX_PATH_INVALID",
 		132: "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND",
 		133: "ERROR_REASON_SANDBOX_PORT_UNREACHABLE",
+		134: "ERROR_REASON_SANDBOX_FILE_NOT_FOUND",
 		140: "ERROR_REASON_PROGRAM_NOT_FOUND",
 		141: "ERROR_REASON_PROGRAM_FAILED",
 		142: "ERROR_REASON_PROGRAM_KILLED",
@@ -482,6 +487,7 @@ var (
 		"ERROR_REASON_SANDBOX_PATH_INVALID":       131,
 		"ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND":  132,
 		"ERROR_REASON_SANDBOX_PORT_UNREACHABLE":   133,
+		"ERROR_REASON_SANDBOX_FILE_NOT_FOUND":     134,
 		"ERROR_REASON_PROGRAM_NOT_FOUND":          140,
 		"ERROR_REASON_PROGRAM_FAILED":             141,
 		"ERROR_REASON_PROGRAM_KILLED":             142,
@@ -679,7 +685,7 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\arepeats\x18\x04 \x01(\bR\arepeats\"F\n" +
 	"\n" +
 	"ModelUsage\x128\n" +
-	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\xa7\x18\n" +
+	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\xdb\x18\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12/\n" +
 	"#ERROR_REASON_REQUIRED_FIELD_MISSING\x10\x01\x1a\x06\x82\xa0\x19\x02\b\x03\x12&\n" +
@@ -770,7 +776,8 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"!ERROR_REASON_SANDBOX_PATH_INVALID\x10\x83\x01\x1a\b\x82\xa0\x19\x04\b\x03\x18\t\x125\n" +
 	"&ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND\x10\x84\x01\x1a\b\x82\xa0\x19\x04\b\x05\x18\t\x126\n" +
 	"%ERROR_REASON_SANDBOX_PORT_UNREACHABLE\x10\x85\x01\x1a\n" +
-	"\x82\xa0\x19\x06\b\x0e\x10\x01\x18\t\x12-\n" +
+	"\x82\xa0\x19\x06\b\x0e\x10\x01\x18\t\x122\n" +
+	"#ERROR_REASON_SANDBOX_FILE_NOT_FOUND\x10\x86\x01\x1a\b\x82\xa0\x19\x04\b\x05\x18\t\x12-\n" +
 	"\x1eERROR_REASON_PROGRAM_NOT_FOUND\x10\x8c\x01\x1a\b\x82\xa0\x19\x04\b\t\x18\n" +
 	"\x12,\n" +
 	"\x1bERROR_REASON_PROGRAM_FAILED\x10\x8d\x01\x1a\n" +

@@ -1,0 +1,1 @@
+"""What runs sandboxes: a module for each backend, behind the interface in ``base``."""
