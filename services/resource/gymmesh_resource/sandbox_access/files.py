@@ -53,19 +53,24 @@ class SandboxFiles:
         self, path: str | bytes, content: str | bytes, *, mode: int = 0, user: str = ""
     ) -> None:
         """Writes a file and the folders above it; `mode` 0: 0644."""
-        await self.write_many({path: content}, mode=mode, user=user)
+        await self._write_all([(path, content)], mode, user)
 
     async def write_many(
         self,
-        files: Mapping[str, str | bytes] | Mapping[str | bytes, str | bytes],
+        files: Mapping[str, str | bytes] | Mapping[str, str] | Mapping[str, bytes],
         *,
         mode: int = 0,
         user: str = "",
     ) -> None:
         """Writes files by their paths, in order. A file over 4 MiB is seen while it grows."""
+        await self._write_all(files.items(), mode, user)
+
+    async def _write_all(
+        self, files: Iterable[tuple[str | bytes, str | bytes]], mode: int, user: str
+    ) -> None:
         batch: list[files_pb2.FileContent] = []
         size = 0
-        for path, content in files.items():
+        for path, content in files:
             for piece in _pieces(path_bytes(path), content_bytes(content), mode):
                 if size + len(piece.content) > _PIECE and batch:
                     await self._write(batch, user)
@@ -141,7 +146,7 @@ class SandboxFiles:
         """Copies a local folder's content, or a file, into a folder of the sandbox."""
         await self.unpack(packed(Path(source)), path, user=user)
 
-    async def _read(self, paths: Sequence[bytes], offset: int, max_bytes: int) -> list[bytes]:
+    async def _read(self, paths: Sequence[bytes], offset: int, max_bytes: int) -> Sequence[bytes]:
         """The contents, in order. Of a stream that breaks off, what was not read is asked again."""
         contents = [bytearray() for _ in paths]
         done = 0  # files that are complete

@@ -146,7 +146,7 @@ async def executed(
     again: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
 
     def asked() -> sandbox_pb2.ExecRequest:
-        again.update(stdout=0, stderr=0)
+        again["stdout"] = again["stderr"] = 0
         return request
 
     timeout_s = request.process.timeout_ms / 1000 + MARGIN_S
