@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,34 @@ async def test_a_run_that_begins_no_more_groups_finishes_those_that_it_began(
     assert len(agent.requests) == 3 * len(begun) == len(rows(files.rows))
     assert unbegun
     assert not begun & set(unbegun)
+
+
+async def test_a_run_over_endless_tasks_ends_once_it_begins_no_more_groups(tmp_path: Path) -> None:
+    """It reads no further task: nothing would ever end that."""
+    read = 0
+
+    def endless() -> Iterator[pb.Task]:
+        nonlocal read
+        while read < 100_000:  # so that the test fails, and does not hang
+            yield make_task(f"t-{read}", expected_answer="5")
+            read += 1
+
+    agent = ScriptedAgent(good)
+    run, files = collector(tmp_path, agent, repeats=3, concurrency=2, hand_out=20)
+    going = asyncio.create_task(run.run(endless()))
+    groups, seen = [], 0
+    async with asyncio.timeout(60):
+        async for group in run.groups():
+            groups.append(group.task.task_id)
+            if len(groups) == 2:
+                run.begin_no_more_groups()
+                seen = read
+        await going
+    assert read <= seen + 1
+    assert (run.state, run.why) == ("finished", "")
+    begun = {request.task.task_id for request in agent.requests}
+    assert sorted(groups) == sorted(begun)
+    assert len(agent.requests) == 3 * len(begun) == len(rows(files.rows))
 
 
 async def test_no_group_starts_while_too_many_wait_for_the_trainer(tmp_path: Path) -> None:

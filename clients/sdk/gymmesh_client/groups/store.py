@@ -60,6 +60,7 @@ class GroupStore:
         finished: groups that finished, which is the cursor of the newest one.
         stale: groups that were too old when their turn came, and were not handed out.
         partial: groups that are not handed out, since an earlier session ran part of them.
+        begins: whether further groups are begun.
         closed: no more will come.
     """
 
@@ -68,6 +69,7 @@ class GroupStore:
         self.finished = 0
         self.stale = 0
         self.partial = 0
+        self.begins = True
         self.closed = False
         self._most = most
         self._parts = parts
@@ -126,8 +128,11 @@ class GroupStore:
         """Whether a rollout of a task has started, and the group is not whole yet."""
         return task_id in self._begun
 
-    def drop_unbegun(self) -> list[str]:
-        """Expect no groups any more of which no rollout has started; their tasks, in order."""
+    def begin_no_more(self) -> list[str]:
+        """Begin no further groups. Returns the tasks that were expected, in order, of which no
+        rollout has started; they are no longer expected.
+        """
+        self.begins = False
         unbegun = [task_id for task_id in self._coming if task_id not in self._begun]
         for task_id in unbegun:
             self._forget(task_id)

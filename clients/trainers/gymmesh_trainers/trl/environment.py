@@ -33,7 +33,7 @@ from gymmesh_client.collector import repeat_seed
 from gymmesh_mesh.verifying import RESOURCE
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_trainers.collecting import (
+from gymmesh_trainers.trainer_collector import (
     LoopThread,
     MeshPlace,
     TaskLike,

@@ -12,7 +12,7 @@ import pytest
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_client import UserError
 from gymmesh_trainers import SamplingParams
-from gymmesh_trainers.collecting import LoopThread
+from gymmesh_trainers.trainer_collector import LoopThread
 from gymmesh_trainers.trl import TrlRollouts
 from tests.support.token_servers import TokenServer, ToyTokenizer
 from tests.support.vllm_server import says

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader, UserError
-from gymmesh_trainers.collecting.place import Policy
-from gymmesh_trainers.collecting.sources import DrawnTask
-from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message, messages_of
+from gymmesh_trainers.trainer_collector.place import Policy
+from gymmesh_trainers.trainer_collector.sources import DrawnTask
+from gymmesh_trainers.trainer_collector.tasks import TaskLike, Tasks, as_message, messages_of
 
 _BLOCK: Final = 256  # tasks of an asynchronous iterable that are read at a time
 TaskBlock = Iterable[TaskLike | DrawnTask] | Path | str

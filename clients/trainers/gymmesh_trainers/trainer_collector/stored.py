@@ -30,7 +30,7 @@ from gymmesh_rows import (
     read_row,
 )
 from gymmesh_runtime.errors import MeshError, reason_of, to_status
-from gymmesh_trainers.collecting.weights import WeightsVersions
+from gymmesh_trainers.trainer_collector.weights import WeightsVersions
 
 Json = dict[str, Any]
 

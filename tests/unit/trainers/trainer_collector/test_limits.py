@@ -125,14 +125,14 @@ class TimedBackend(TokenBackend):
     """Keeps the seconds that its calls may take."""
 
     def __init__(self) -> None:
-        super().__init__(CharTokenizer(), self._sampled)
+        super().__init__(CharTokenizer(), self._one)
         self.seconds: list[float] = []
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
         self.seconds.append(call.timeout)
         return await super().create(call)
 
-    async def _sampled(self, prompt: list[int], params: SamplingParams) -> Generation:
+    async def _one(self, prompt: list[int], params: SamplingParams) -> Generation:
         return Generation([*CharTokenizer().encode("1"), EOS], [-0.5, -0.5])
 
 

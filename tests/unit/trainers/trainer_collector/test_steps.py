@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterator
@@ -24,8 +25,8 @@ from gymmesh_trainers import (
     spread,
 )
 from tests.unit.trainers.char_model import CharTokenizer
-from tests.unit.trainers.collecting.engines import CountingEngine
 from tests.unit.trainers.environments import Sums, rows
+from tests.unit.trainers.trainer_collector.engines import CountingEngine, generation
 
 _LOST_S = 120.0  # of a busy machine
 
@@ -98,6 +99,60 @@ async def test_a_close_that_is_cancelled_still_ends_the_step() -> None:
         await step.close()
         assert engine.now == 0
         assert step.counts["left"] > 0
+
+
+class SlowToStop(CountingEngine):
+    """Answers the first task at once, and the others once `gate` is set. A call that is cancelled
+    goes on until `released`; then it ends with what it has, or with the cancellation.
+    """
+
+    def __init__(self, *, answers: bool) -> None:
+        super().__init__(lambda prompt, number: "1")
+        self.released = asyncio.Event()
+        self._answers = answers
+
+    async def __call__(self, prompt: list[int], params: SamplingParams) -> Generation:
+        self.now += 1
+        self.calls += 1
+        try:
+            if "is 0 +" not in CharTokenizer().decode(prompt):
+                await self.gate.wait()
+        except asyncio.CancelledError:
+            while not self.released.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self.released.wait()
+            if not self._answers:
+                raise
+        finally:
+            self.now -= 1
+        return generation("1")
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["gives up", "answers"])
+async def test_what_an_engine_still_samples_of_a_dropped_step_is_none_of_the_next_one(
+    answers: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The step closes without it. The next one has all its places, and counts its own alone."""
+    engine = SlowToStop(answers=answers)
+    settings: dict[str, Any] = {"repeats": 2, "concurrency": 8}
+    async with TrainerCollector(Sums, tasks=rows(40), model=engine.model, **settings) as collector:
+        async with collector.step(groups=1, leftovers="drop") as step:
+            assert [group.task.id async for group in step] == ["t0"]
+            await until(lambda: engine.now == 8)
+        assert engine.now == 8
+        assert step.ended == "groups"
+        async with collector.step(groups=4, leftovers="drop", ordered=True) as later:
+            first = asyncio.ensure_future(later.next())
+            await until(lambda: engine.now == 16)
+            engine.released.set()
+            await until(lambda: engine.now == 8)
+            engine.gate.set()
+            groups = [await first, *[group async for group in later]]
+        assert [group.task.id for group in groups if group] == ["t1", "t2", "t3", "t4"]
+        assert all(len(group.rollouts) == 2 and not group.carried for group in groups if group)
+        assert (collector.counts["groups"], collector.counts["rollouts"]) == (5, 10)
+        assert (collector.counts["failed"], collector.counts["stale"]) == (0, 0)
+    assert not caplog.messages
 
 
 async def test_a_step_left_by_break_begins_no_more_groups_and_keeps_those_under_way() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from gymmesh_client import UserError
 from gymmesh_trainers import TrainerCollector
-from tests.unit.trainers.collecting.engines import CountingEngine
 from tests.unit.trainers.environments import Sums, rows
+from tests.unit.trainers.trainer_collector.engines import CountingEngine
 
 
 async def test_a_bad_task_is_refused_by_its_place_before_any_rollout_begins() -> None:

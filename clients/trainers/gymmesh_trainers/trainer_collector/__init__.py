@@ -10,27 +10,27 @@ sources.py     the collector's own tasks: lists, stages and mixes, with their po
 state.py       the saved state (pure)
 grouping.py    groups of finished rollouts (pure)
 weights.py     the weights' versions, and what is too old (pure)
-evaluating.py  what an evaluation comes to (pure)
+evaluation.py  what an evaluation comes to (pure)
 reading.py     how the tasks of a step are read
 tasks.py       tasks as trainers have them
 stored.py      rollouts of a step that is resumed
 settings.py    how to collect
 place.py       the mesh: in this process, or elsewhere
-single.py      one mesh for hooks that are called for each rollout
+shared_mesh.py one mesh for hooks that are called for each rollout
 loop_thread.py an event loop in a thread of its own
 """
 
-from gymmesh_trainers.collecting.collector import TrainerCollector, collect
-from gymmesh_trainers.collecting.evaluating import Evaluation
-from gymmesh_trainers.collecting.filters import pass_rate, spread
-from gymmesh_trainers.collecting.loop_thread import LoopThread
-from gymmesh_trainers.collecting.place import MeshPlace, Model, open_environment
-from gymmesh_trainers.collecting.settings import Settings
-from gymmesh_trainers.collecting.single import SharedMesh
-from gymmesh_trainers.collecting.sources import Mix, Stages, TaskSet, TaskStream
-from gymmesh_trainers.collecting.steps import Step
-from gymmesh_trainers.collecting.sync import SyncCollector, SyncStep, collect_sync
-from gymmesh_trainers.collecting.tasks import TaskLike, messages_of, task_written
+from gymmesh_trainers.trainer_collector.collector import TrainerCollector, collect
+from gymmesh_trainers.trainer_collector.evaluation import Evaluation
+from gymmesh_trainers.trainer_collector.filters import pass_rate, spread
+from gymmesh_trainers.trainer_collector.loop_thread import LoopThread
+from gymmesh_trainers.trainer_collector.place import MeshPlace, Model, open_environment
+from gymmesh_trainers.trainer_collector.settings import Settings
+from gymmesh_trainers.trainer_collector.shared_mesh import SharedMesh
+from gymmesh_trainers.trainer_collector.sources import Mix, Stages, TaskSet, TaskStream
+from gymmesh_trainers.trainer_collector.steps import Step
+from gymmesh_trainers.trainer_collector.sync import SyncCollector, SyncStep, collect_sync
+from gymmesh_trainers.trainer_collector.tasks import TaskLike, messages_of, task_written
 
 __all__ = [
     "Evaluation",

@@ -1,6 +1,6 @@
 """A training whose weights are a digest of all that it was trained on; a process of its own.
 
-    python -m tests.unit.trainers.collecting.training_run FOLDER STEPS [KILL]
+    python -m tests.unit.trainers.trainer_collector.training_run FOLDER STEPS [KILL]
 
 Whatever rollout of one step differs makes all later steps differ. It continues from the checkpoint
 in FOLDER, if there is one, and appends a line for each step to FOLDER/steps.jsonl. KILL is where
@@ -35,8 +35,8 @@ from gymmesh_trainers import (
     spread,
 )
 from tests.unit.trainers.char_model import CharTokenizer
-from tests.unit.trainers.collecting.engines import drawn, generation
 from tests.unit.trainers.environments import Sums, rows
+from tests.unit.trainers.trainer_collector.engines import drawn, generation
 
 REPEATS: Final = 4
 GROUPS: Final = 3

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, TaskFile, TaskReader, UserError
-from gymmesh_trainers.collecting.tasks import TaskLike, as_message
 from gymmesh_trainers.rollouts import RolloutGroup
+from gymmesh_trainers.trainer_collector.tasks import TaskLike, as_message
 
 _SEED_BITS: Final = 53  # what JSON readers of other languages keep exactly
 SourceState = dict[str, Any]

@@ -12,8 +12,8 @@ import pytest
 from gymmesh_client import TaskDefaults, UserError
 from gymmesh_resource import Task
 from gymmesh_trainers import Mix, RolloutGroup, Stages, TaskSet
-from gymmesh_trainers.collecting.filters import pass_rate, rejected_by, rules_of, spread
-from gymmesh_trainers.collecting.sources import TaskStream
+from gymmesh_trainers.trainer_collector.filters import pass_rate, rejected_by, rules_of, spread
+from gymmesh_trainers.trainer_collector.sources import TaskStream
 from tests.unit.trainers.environments import rows
 
 DEFAULTS = TaskDefaults("sums", "tool_loop")

@@ -30,11 +30,11 @@ from gymmesh_client.collector import Outcomes
 from gymmesh_client.output import RetryChoice
 from gymmesh_mesh.service_descriptions import environment_versions
 from gymmesh_runtime.timers import cancel_and_wait
-from gymmesh_trainers.collecting.place import Policy
-from gymmesh_trainers.collecting.settings import Settings
-from gymmesh_trainers.collecting.sources import DrawnTask
-from gymmesh_trainers.collecting.stored import KeptRollouts, replaced_tasks
-from gymmesh_trainers.collecting.weights import WeightsVersions
+from gymmesh_trainers.trainer_collector.place import Policy
+from gymmesh_trainers.trainer_collector.settings import Settings
+from gymmesh_trainers.trainer_collector.sources import DrawnTask
+from gymmesh_trainers.trainer_collector.stored import KeptRollouts, replaced_tasks
+from gymmesh_trainers.trainer_collector.weights import WeightsVersions
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gymmesh_trainers.collecting.collector import TrainerCollector
-from gymmesh_trainers.collecting.evaluating import Evaluation
-from gymmesh_trainers.collecting.filters import Keep
-from gymmesh_trainers.collecting.loop_thread import LoopThread
-from gymmesh_trainers.collecting.place import MeshPlace, Model
-from gymmesh_trainers.collecting.settings import with_settings
-from gymmesh_trainers.collecting.steps import Leftovers, Step, StepEnd
-from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
+from gymmesh_trainers.trainer_collector.collector import TrainerCollector
+from gymmesh_trainers.trainer_collector.evaluation import Evaluation
+from gymmesh_trainers.trainer_collector.filters import Keep
+from gymmesh_trainers.trainer_collector.loop_thread import LoopThread
+from gymmesh_trainers.trainer_collector.place import MeshPlace, Model
+from gymmesh_trainers.trainer_collector.settings import with_settings
+from gymmesh_trainers.trainer_collector.steps import Leftovers, Step, StepEnd
+from gymmesh_trainers.trainer_collector.tasks import TaskLike, Tasks
 
 T = TypeVar("T")
 

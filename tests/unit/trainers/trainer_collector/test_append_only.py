@@ -9,7 +9,7 @@ import pytest
 
 from gymmesh_client import UserError
 from gymmesh_trainers import Generation, TokenBackend, TrainerCollector, collect
-from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_trainers.trainer_collector.settings import Settings
 from tests.support.vllm_server import encode
 from tests.unit.model.templates import ToyTokenizer, supports
 from tests.unit.trainers.char_model import CharTokenizer, ScriptEngine

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gymmesh_trainers import Rollout
-from gymmesh_trainers.collecting import SharedMesh
+from gymmesh_trainers.trainer_collector import SharedMesh
 from tests.unit.trainers.char_model import CharTokenizer
-from tests.unit.trainers.collecting.engines import CountingEngine
 from tests.unit.trainers.environments import Sums, rows
+from tests.unit.trainers.trainer_collector.engines import CountingEngine
 
 
 async def test_a_mesh_that_failed_to_open_is_opened_again_by_the_next_rollout() -> None:

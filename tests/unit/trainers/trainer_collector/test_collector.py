@@ -32,7 +32,7 @@ from gymmesh_trainers import (
     collect_sync,
     run_one,
 )
-from gymmesh_trainers.collecting.stored import completed_of_row, failed_of_row
+from gymmesh_trainers.trainer_collector.stored import completed_of_row, failed_of_row
 from tests.unit.data.rows import row as rollout_row
 from tests.unit.data.rows import text
 from tests.unit.trainers.char_model import EOS, CharTokenizer, ScriptEngine
@@ -377,7 +377,7 @@ async def test_a_task_may_be_called_like_the_copy_of_another_one() -> None:
 async def test_blocks_of_an_asynchronous_iterator_have_files_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymmesh_trainers.collecting.reading._BLOCK", 2)
+    monkeypatch.setattr("gymmesh_trainers.trainer_collector.reading._BLOCK", 2)
 
     async def coming() -> AsyncIterator[dict[str, Any]]:
         for row in rows(5):

@@ -23,9 +23,9 @@ from gymmesh_trainers import (
 )
 from tests.support.docs import ROOT
 from tests.unit.trainers.char_model import CharTokenizer
-from tests.unit.trainers.collecting.engines import CountingEngine, generation
-from tests.unit.trainers.collecting.test_steps import held_but_first, ones, until
 from tests.unit.trainers.environments import Sums, rows
+from tests.unit.trainers.trainer_collector.engines import CountingEngine, generation
+from tests.unit.trainers.trainer_collector.test_steps import held_but_first, ones, until
 
 STEPS = 5
 _LOST_S = 300.0
@@ -33,7 +33,7 @@ _LOST_S = 300.0
 
 def trained(folder: Path, kill: str = "") -> int:
     """Run the training; its exit status."""
-    name = "tests.unit.trainers.collecting.training_run"
+    name = "tests.unit.trainers.trainer_collector.training_run"
     command = [sys.executable, "-m", name, str(folder), str(STEPS), kill]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=_LOST_S, check=False

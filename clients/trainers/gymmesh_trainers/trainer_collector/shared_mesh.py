@@ -14,10 +14,12 @@ from contextvars import ContextVar
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from gymmesh_model.backends.tokens_in import Generate, Generation, SamplingParams, TokenBackend
-from gymmesh_trainers.collecting.collector import TrainerCollector
-from gymmesh_trainers.collecting.place import MeshPlace
-from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_model.backends.engine import Generate
+from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.tokens_in import TokenBackend
+from gymmesh_trainers.trainer_collector.collector import TrainerCollector
+from gymmesh_trainers.trainer_collector.place import MeshPlace
+from gymmesh_trainers.trainer_collector.settings import Settings
 
 _ENGINE: Final[ContextVar[Generate]] = ContextVar("gymmesh_engine")
 

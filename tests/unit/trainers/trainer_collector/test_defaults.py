@@ -6,7 +6,7 @@ from dataclasses import fields
 
 from gymmesh_cli.collect.collect import collect as command
 from gymmesh_client.collector import CollectOptions
-from gymmesh_trainers.collecting.settings import Settings
+from gymmesh_trainers.trainer_collector.settings import Settings
 from tests.support.docs import ROOT
 
 

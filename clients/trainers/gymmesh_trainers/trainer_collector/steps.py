@@ -14,10 +14,10 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from gymmesh_trainers.collecting.filters import Keep, rules_of
-from gymmesh_trainers.collecting.runs import Finished, Run, Runs
-from gymmesh_trainers.collecting.settings import whole_number
 from gymmesh_trainers.rollouts import RolloutGroup
+from gymmesh_trainers.trainer_collector.filters import Keep, rules_of
+from gymmesh_trainers.trainer_collector.runs import Finished, Run, Runs
+from gymmesh_trainers.trainer_collector.settings import whole_number
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
 
@@ -34,7 +34,7 @@ class StepOptions:
 
     Attributes:
         groups: end after so many that the rules keep; None: when the tasks are over.
-        keep: the rules; see gymmesh_trainers.collecting.filters.
+        keep: the rules; see gymmesh_trainers.trainer_collector.filters.
         at_most: end after so many groups, rejected ones included; None: no bound.
         leftovers: what becomes of groups that are under way at the end.
         ordered: hand the groups out in the order of their tasks.

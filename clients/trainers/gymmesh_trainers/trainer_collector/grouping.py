@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_resource import Task
-from gymmesh_trainers.collecting.weights import WeightsVersions
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup, versions_of
+from gymmesh_trainers.trainer_collector.weights import WeightsVersions
 
 
 def judged(message: pb.Rollout, task: Task, weights: WeightsVersions) -> Rollout:

@@ -9,7 +9,7 @@ import pytest
 from gymmesh_client import UserError
 from gymmesh_resource import Task
 from gymmesh_trainers import ScriptedBackend, collect, collect_sync
-from gymmesh_trainers.collecting.place import _embedded
+from gymmesh_trainers.trainer_collector.place import _embedded
 
 
 def exact(answer: str, expected_answer: str) -> bool:

@@ -1,7 +1,7 @@
 """Collects groups of finished rollouts for a trainer, step by step.
 
 step             a step of the training: groups, as they finish (steps.py)
-evaluate         rollouts of an evaluation, apart from all steps (evaluating.py)
+evaluate         rollouts of an evaluation, apart from all steps (evaluation.py)
 state_dict       what is saved beside the trainer's checkpoint (state.py)
 one, many        single rollouts, for trainers that have a loop and groups of their own
 """
@@ -27,19 +27,19 @@ from gymmesh_client.rows import FailedAttempt
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
-from gymmesh_trainers.collecting.evaluating import Evaluation, greedy
-from gymmesh_trainers.collecting.filters import Keep
-from gymmesh_trainers.collecting.grouping import grouped, judged
-from gymmesh_trainers.collecting.place import MeshPlace, Model, Policy, open_place
-from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
-from gymmesh_trainers.collecting.runs import RunName, Runs, first_of
-from gymmesh_trainers.collecting.series import StepSeries
-from gymmesh_trainers.collecting.settings import Settings, whole_number, with_settings
-from gymmesh_trainers.collecting.sources import TaskStream
-from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
-from gymmesh_trainers.collecting.tasks import TaskLike, Tasks, as_message
-from gymmesh_trainers.collecting.weights import WeightsVersions
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
+from gymmesh_trainers.trainer_collector.evaluation import Evaluation, greedy
+from gymmesh_trainers.trainer_collector.filters import Keep
+from gymmesh_trainers.trainer_collector.grouping import grouped, judged
+from gymmesh_trainers.trainer_collector.place import MeshPlace, Model, Policy, open_place
+from gymmesh_trainers.trainer_collector.reading import blocks, defaults_of, drawn_of, refuse_bad
+from gymmesh_trainers.trainer_collector.runs import RunName, Runs, first_of
+from gymmesh_trainers.trainer_collector.series import StepSeries
+from gymmesh_trainers.trainer_collector.settings import Settings, whole_number, with_settings
+from gymmesh_trainers.trainer_collector.sources import TaskStream
+from gymmesh_trainers.trainer_collector.steps import Leftovers, Step, StepOptions
+from gymmesh_trainers.trainer_collector.tasks import TaskLike, Tasks, as_message
+from gymmesh_trainers.trainer_collector.weights import WeightsVersions
 
 
 class TrainerCollector:
@@ -57,7 +57,7 @@ class TrainerCollector:
                 save(collector=collector.state_dict(), ...)
 
     Args:
-        place: what collects, see `gymmesh_trainers.collecting.place.MeshPlace`.
+        place: what collects, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         model: what answers; None: what the configuration says.
         model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
         model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of

@@ -17,18 +17,18 @@ from typing import Any, Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, UserError
 from gymmesh_resource import Task
-from gymmesh_trainers.collecting.filters import rejected_by
-from gymmesh_trainers.collecting.grouping import grouped
-from gymmesh_trainers.collecting.place import Policy
-from gymmesh_trainers.collecting.reading import blocks, defaults_of, drawn_of, refuse_bad
-from gymmesh_trainers.collecting.runs import Finished, Run, RunName, Runs, wait_cancelled
-from gymmesh_trainers.collecting.settings import Settings, whole_number
-from gymmesh_trainers.collecting.sources import DrawnTask, TaskStream, as_source
-from gymmesh_trainers.collecting.state import CollectorState, SavedRun, SavedTask
-from gymmesh_trainers.collecting.steps import Leftovers, Step, StepOptions
-from gymmesh_trainers.collecting.tasks import TaskLike, Tasks
-from gymmesh_trainers.collecting.weights import WeightsVersions
 from gymmesh_trainers.rollouts import RolloutGroup
+from gymmesh_trainers.trainer_collector.filters import rejected_by
+from gymmesh_trainers.trainer_collector.grouping import grouped
+from gymmesh_trainers.trainer_collector.place import Policy
+from gymmesh_trainers.trainer_collector.reading import blocks, defaults_of, drawn_of, refuse_bad
+from gymmesh_trainers.trainer_collector.runs import Finished, Run, RunName, Runs, wait_cancelled
+from gymmesh_trainers.trainer_collector.settings import Settings, whole_number
+from gymmesh_trainers.trainer_collector.sources import DrawnTask, TaskStream, as_source
+from gymmesh_trainers.trainer_collector.state import CollectorState, SavedRun, SavedTask
+from gymmesh_trainers.trainer_collector.steps import Leftovers, Step, StepOptions
+from gymmesh_trainers.trainer_collector.tasks import TaskLike, Tasks
+from gymmesh_trainers.trainer_collector.weights import WeightsVersions
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
 

@@ -11,8 +11,8 @@ import pytest
 from gymmesh_client import UserError
 from gymmesh_resource import Task, TaskInvalid
 from gymmesh_trainers import TrainerCollector
-from tests.unit.trainers.collecting.engines import CountingEngine
 from tests.unit.trainers.environments import Sums, rows
+from tests.unit.trainers.trainer_collector.engines import CountingEngine
 
 
 def engine() -> CountingEngine:
