@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from gymmesh_model.backends.base import Backend
     from gymmesh_resource import Environment
 
-ServiceKind = Literal["discovery", "model", "environment", "agent"]
+ServiceKind = Literal["discovery", "model", "sandbox", "environment", "agent"]
+_SECTIONS: Final[Mapping[ServiceKind, str]] = {
+    "discovery": "discovery",
+    "model": "models",
+    "sandbox": "sandboxes",
+    "environment": "environments",
+    "agent": "agents",
+}
 _T = TypeVar("_T")
 
 
@@ -65,6 +72,7 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
     }
     groups: dict[ServiceKind, Mapping[str, msgspec.Struct]] = {
         "model": config.models,
+        "sandbox": config.sandboxes,
         "environment": config.environments,
         "agent": agents,
     }
@@ -118,6 +126,11 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
         config = _decode(spec, ModelConfig)
         backend = objects.backends.get(spec.name)
         return ModelService(config, spec.name, spec.instance_id, backend=backend)
+    if spec.kind == "sandbox":
+        from gymmesh_sandbox.config import SandboxConfig
+        from gymmesh_sandbox.service import SandboxService
+
+        return SandboxService(_decode(spec, SandboxConfig), spec.name, spec.instance_id)
     if spec.kind == "environment":
         from gymmesh_resource.config import EnvironmentConfig
         from gymmesh_resource.service import ResourceService
@@ -171,7 +184,7 @@ def _encode(kind: ServiceKind, name: str, config: msgspec.Struct) -> bytes:
     try:
         return dumps(msgspec.to_builtins(config, enc_hook=_plain))
     except CodecError as error:
-        raise ConfigError(str(error.within(name).within(f"{kind}s"))) from None
+        raise ConfigError(str(error.within(name).within(_SECTIONS[kind]))) from None
 
 
 def _decode(spec: ServiceSpec, schema: type[_T]) -> _T:

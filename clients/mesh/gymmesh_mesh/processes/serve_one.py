@@ -2,8 +2,8 @@
 
 `up` starts every service of a configuration on one machine. Where something else starts and
 restarts processes (Kubernetes, Slurm, systemd), each runs one service, finds the others through a
-registry, and ends by itself on SIGTERM, after it has drained. An environment or a model can also
-be served alone, without a registry; an environment then has the models that it asks in its process.
+registry, and ends by itself on SIGTERM, after it has drained. An environment, a model or a sandbox
+service can also be served alone, without a registry; an environment then has the models that it asks in its process.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _specs(
 def _is_alone(config: MeshConfig, kind: ServiceKind, place: ServingPlace) -> bool:
     """Whether a service is served without a registry: one that needs no other to be found."""
     registered = place.discovery_address or in_consul(config)
-    return kind in ("environment", "model") and not registered
+    return kind in ("environment", "model", "sandbox") and not registered
 
 
 def _models_of(service: Service, config: MeshConfig, place: ServingPlace) -> list[Service]:

@@ -10,6 +10,12 @@ from typing import Any, Final
 from gymmesh_sandbox.backends.base import SandboxBackend
 
 GROUP: Final = "gymmesh.sandboxes"
+# Also where the package is used from its sources and not installed.
+_BUILT_IN: Final = {
+    "bubblewrap": "gymmesh_sandbox.backends.bubblewrap:BubblewrapBackend",
+    "docker": "gymmesh_sandbox.backends.docker:DockerBackend",
+    "opensandbox": "gymmesh_sandbox.backends.opensandbox:OpenSandboxBackend",
+}
 
 
 def find_backend(use: str) -> type[SandboxBackend]:
@@ -29,9 +35,11 @@ def find_backend(use: str) -> type[SandboxBackend]:
 def _load_named(use: str) -> Any:
     for point in entry_points(group=GROUP, name=use):
         return _load(point.value)
-    known = sorted(entry_points(group=GROUP).names)
+    if use in _BUILT_IN:
+        return _load(_BUILT_IN[use])
+    known = sorted({*_BUILT_IN, *entry_points(group=GROUP).names})
     near = difflib.get_close_matches(use, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}."
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
     raise ValueError(
         f"backend: there is no backend {use!r}; {hint} A class of your own is 'module:Class'"
     )
