@@ -14,7 +14,9 @@ from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import instance_of
 from gymmesh_sandbox.config import SandboxConfig
+from gymmesh_sandbox.live import LiveSandbox
 from gymmesh_sandbox.processes import ProcessTable
+from gymmesh_sandbox.sandboxes import Sandboxes
 from gymmesh_sandbox.service import SANDBOX_SERVICE, SandboxService
 from gymmesh_sandbox.timers import Clock
 from tests.support.directory_sandboxes import DirectoryBackend
@@ -175,10 +177,28 @@ class ServedSandboxes:
         self.time.seconds += seconds
         self.service._timers.run_due()
 
-    def processes(self, sandbox_id: str) -> ProcessTable:
-        """The processes of a sandbox, as the service has them."""
+    @property
+    def _sandboxes(self) -> Sandboxes:
         assert self.service._sandboxes is not None
-        return self.service._sandboxes.get(sandbox_id).processes
+        return self.service._sandboxes
+
+    @property
+    def taken(self) -> int:
+        """Places that are taken."""
+        return self._sandboxes.places.taken
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a place."""
+        return self._sandboxes.places.waiting
+
+    def live(self, sandbox_id: str) -> LiveSandbox:
+        """A sandbox, as the service has it."""
+        return self._sandboxes.get(sandbox_id)
+
+    def processes(self, sandbox_id: str) -> ProcessTable:
+        """Its processes."""
+        return self.live(sandbox_id).processes
 
     def written(self, sandbox_id: str) -> int:
         """How much output is kept of a sandbox's processes."""

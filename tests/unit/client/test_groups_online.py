@@ -158,6 +158,54 @@ async def test_groups_of_old_weights_are_left_out_and_counted(tmp_path: Path) ->
     }
 
 
+def partly_unknown(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
+    """Of task t-0 nothing is known, of t-1 the version of a part, of t-2 and t-3 that of all; t-4
+    fails before any call.
+    """
+    number = int(request.task.task_id.removeprefix("t-"))
+    event = answer("5") if number == 0 else with_weights(7)
+    if number == 1:
+        event.model_call_completed.tokens.weights[0].first_token = 1
+    if number == 4:
+        return make_events(request.rollout_id, 1, failed(retry_safe=False))
+    return make_events(request.rollout_id, request.attempt, event, verdict(1.0), completed())
+
+
+async def test_weights_of_unknown_version_count_as_stale_where_a_limit_was_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, _ = collector(tmp_path, ScriptedAgent(partly_unknown), concurrency=1, hand_out=100)
+    run.weights(8)
+    await run.run(tasks(5))
+    stream = run.group_stream
+    assert [group.task.task_id async for group in stream.groups(0, None)] == [
+        f"t-{number}" for number in range(5)
+    ]
+    assert not caplog.messages
+    fresh = [group.task.task_id async for group in run.groups(max_staleness=1)]
+    assert fresh == ["t-2", "t-3", "t-4"]
+    assert stream.store.counts()["stale"] == 2
+    [message] = caplog.messages
+    assert message.startswith("max_staleness: groups whose model reports no weights version count")
+
+
+async def test_no_group_is_stale_as_long_as_no_version_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a trainer that announces its first version after its first step would get none."""
+    run, _ = collector(tmp_path, ScriptedAgent(good), concurrency=1, hand_out=100)
+    await run.run(tasks(3))
+    groups = run.groups(max_staleness=0)
+    assert (await anext(groups)).oldest_weights is None
+    assert (await anext(groups)).oldest_weights is None
+    [message] = caplog.messages
+    assert message.startswith("max_staleness: no weights version is known yet")
+    run.weights(1)
+    assert [group async for group in groups] == []
+    assert len(caplog.messages) == 2
+    assert run.group_stream.store.stale == 1
+
+
 async def test_groups_that_an_earlier_session_began_are_in_the_rows_only(tmp_path: Path) -> None:
     run, files = collector(tmp_path, ScriptedAgent(good), repeats=1)
     await run.run(tasks(2))

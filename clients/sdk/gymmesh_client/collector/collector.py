@@ -249,7 +249,8 @@ class Collector:
 
         Args:
             max_staleness: leave out groups whose oldest weights are more than this many versions
-                behind the newest that was seen, or said by `weights`. They are counted.
+                behind the newest that was seen, or said by `weights`. They are counted. Weights of
+                unknown version count as older, once any version is known.
         """
         stream = self.group_stream
         async with aclosing(stream.groups(0, max_staleness)) as groups:

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from msgspec import UNSET, Raw
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import CallParts, RolloutReading, let_go, path_to, shared_ids
+from gymmesh_client.rollout import (
+    CallParts,
+    RolloutReading,
+    as_int64,
+    let_go,
+    path_to,
+    shared_ids,
+)
 from gymmesh_client.rows.response import usage_sum
 from gymmesh_responses import (
     LOGPROB_ROUNDING,
@@ -131,8 +138,8 @@ def actors_of(reading: RolloutReading, verified: pb.Verified | None) -> list[Act
 def _usage(calls: Sequence[pb.ModelCallCompleted]) -> UsageSum:
     spent = [call.response.usage for call in calls]
     return usage_sum(
-        sum(one.input_tokens for one in spent),
-        sum(one.cached_tokens for one in spent),
-        sum(one.output_tokens for one in spent),
-        sum(one.reasoning_tokens for one in spent),
+        as_int64(sum(one.input_tokens for one in spent)),
+        as_int64(sum(one.cached_tokens for one in spent)),
+        as_int64(sum(one.output_tokens for one in spent)),
+        as_int64(sum(one.reasoning_tokens for one in spent)),
     )

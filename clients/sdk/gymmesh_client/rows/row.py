@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import BOUNDARIES
-from gymmesh_client.rollout import RolloutParts, RolloutReading, read
+from gymmesh_client.rollout import RolloutParts, RolloutReading, as_int64, as_uint32, read
 from gymmesh_client.rows.calls import RowCalls, actors_of
 from gymmesh_client.rows.request import TaskExtras, extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
@@ -269,4 +269,8 @@ def _model_usage(
             known.calls += entry.calls
             known.input_tokens += entry.input_tokens
             known.output_tokens += entry.output_tokens
+    for known in sums.values():
+        known.calls = as_uint32(known.calls)
+        known.input_tokens = as_int64(known.input_tokens)
+        known.output_tokens = as_int64(known.output_tokens)
     return list(sums.values())

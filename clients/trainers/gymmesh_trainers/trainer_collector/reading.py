@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from gymmesh_client import TaskDefaults, TaskProblem, TaskReader, UserError
+from gymmesh_client.tasks import check_names
 from gymmesh_trainers.trainer_collector.place import Policy
 from gymmesh_trainers.trainer_collector.sources import DrawnTask
 from gymmesh_trainers.trainer_collector.tasks import TaskLike, Tasks, as_message, messages_of
@@ -25,15 +26,20 @@ def defaults_of(policy: Policy) -> TaskDefaults:
 
 def refuse_bad(tasks: TaskBlock, policy: Policy) -> None:
     """Raise UserError for a task that its environment would refuse, before any is run, and for a
-    file without tasks; tasks that are read one at a time fail when their turn comes.
+    file without tasks; tasks of an iterator fail when their turn comes.
     """
     if isinstance(tasks, Path | str):
         _refuse_bad_rows(Path(tasks), policy)
         return
-    if policy.checks is None or not isinstance(tasks, list | tuple):
+    if not isinstance(tasks, Sequence):
         return
     for place, task in enumerate(tasks):
-        problem = policy.checks.problem(as_message(task, defaults_of(policy), place))
+        given = task.task if isinstance(task, DrawnTask) else task
+        message = as_message(given, defaults_of(policy), place)
+        unknown = check_names("environment", message.environment, "", policy.environments)
+        problem = next(iter(unknown), None)
+        if problem is None and policy.checks is not None:
+            problem = policy.checks.problem(message)
         if problem is not None:
             raise UserError(f"tasks[{place}]: {': '.join(filter(None, problem))}")
 

@@ -10,6 +10,7 @@ import glob
 import logging
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -66,7 +67,6 @@ class StepSeries:
         self._weights = weights
         self._opened = opened
         self._source = None if tasks is None else as_source(tasks)
-        self._given = None if isinstance(tasks, TaskStream) else tasks
         self._source_open = False
         self._returned: deque[DrawnTask] = deque()
         # With files to resume, the first step's number must be known.
@@ -194,9 +194,7 @@ class StepSeries:
         if self._source is None:
             return None
         if not self._source_open:
-            if self._given is not None:
-                refuse_bad(self._given, policy)
-            self._source.open(defaults_of(policy))
+            self._source.open(defaults_of(policy), partial(refuse_bad, policy=policy))
             self._source_open = True
         return self._source.draw()
 

@@ -13,7 +13,8 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -26,6 +27,8 @@ from gymmesh_trainers.trainer_collector.tasks import TaskLike, as_message
 _SEED_BITS: Final = 53  # what JSON readers of other languages keep exactly
 SourceState = dict[str, Any]
 """A state that JSON can hold."""
+RefuseBad = Callable[[Sequence[TaskLike] | Path | str], None]
+"""Raises UserError for tasks of which the mesh's environments would refuse one."""
 
 
 class DrawnTask(NamedTuple):
@@ -53,8 +56,11 @@ class TaskStream(ABC):
     """Tasks without an end, or up to some number of epochs."""
 
     @abstractmethod
-    def open(self, defaults: TaskDefaults) -> None:
-        """Read what is to be read, before the first draw. Raises UserError."""
+    def open(self, defaults: TaskDefaults, refuse_bad: RefuseBad) -> None:
+        """Read what is to be read, before the first draw.
+
+        refuse_bad: checks tasks, before they are read. Raises UserError.
+        """
 
     @abstractmethod
     def draw(self) -> DrawnTask | None:
@@ -114,7 +120,8 @@ class TaskSet(TaskStream):
         self._order: Sequence[int] = ()
         self._loaded: int | None = None  # tasks that a loaded state is of
 
-    def open(self, defaults: TaskDefaults) -> None:
+    def open(self, defaults: TaskDefaults, refuse_bad: RefuseBad) -> None:
+        refuse_bad(self._given)
         if isinstance(self._given, Path | str):
             reader = TaskReader(defaults, number_repeated_ids=True)
             self._tasks = TaskFile(reader, Path(self._given))
@@ -197,9 +204,10 @@ class Stages(TaskStream):
         """The stage that tasks are drawn from, from 0."""
         return self._stage
 
-    def open(self, defaults: TaskDefaults) -> None:
-        for one in self._stages:
-            one.open(defaults)
+    def open(self, defaults: TaskDefaults, refuse_bad: RefuseBad) -> None:
+        for number, one in enumerate(self._stages):
+            with _named(f"stages[{number}]"):
+                one.open(defaults, refuse_bad)
 
     def draw(self) -> DrawnTask | None:
         drawn = self._stages[self._stage].draw()
@@ -284,9 +292,10 @@ class Mix(TaskStream):
             raise ValueError("weights: at least one must be above 0")
         self._weights = whole
 
-    def open(self, defaults: TaskDefaults) -> None:
-        for one in self._sources.values():
-            one.open(defaults)
+    def open(self, defaults: TaskDefaults, refuse_bad: RefuseBad) -> None:
+        for name, one in self._sources.items():
+            with _named(f"sources[{name!r}]"):
+                one.open(defaults, refuse_bad)
 
     def draw(self) -> DrawnTask | None:
         while (name := self._turn()) is not None:
@@ -347,3 +356,12 @@ class Mix(TaskStream):
 def as_source(tasks: TaskStream | Sequence[TaskLike] | Path | str) -> TaskStream:
     """A source of what a collector was given. Raises UserError for an iterator."""
     return tasks if isinstance(tasks, TaskStream) else TaskSet(tasks)
+
+
+@contextmanager
+def _named(part: str) -> Iterator[None]:
+    """Say in a UserError which part of the tasks it is about."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{part}: {error}") from None

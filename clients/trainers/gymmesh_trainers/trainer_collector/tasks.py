@@ -9,6 +9,7 @@ from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, TaskFile, TaskReader, UserError
+from gymmesh_client.tasks import OWN_KEYS, check_row
 from gymmesh_resource import Task, TaskInvalid
 from gymmesh_responses import CodecError, loads
 
@@ -30,7 +31,10 @@ def as_message(task: TaskLike, defaults: TaskDefaults, place: int) -> pb.Task:
     try:
         found = Task.of(task) if isinstance(task, Mapping) else task
     except TaskInvalid as problem:
-        raise UserError(f"tasks[{place}]: {problem}") from None
+        assert isinstance(task, Mapping)
+        # Of these keys the check of a file's rows says more.
+        known = (f"{key}: {said}" for key, said in check_row(dict(task)) if key in OWN_KEYS)
+        raise UserError(f"tasks[{place}]: {next(known, problem)}") from None
     message = found.message if isinstance(found, Task) else found
     if not isinstance(message, pb.Task):
         raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from gymmesh_client import UserError
 from gymmesh_resource import Task, TaskInvalid
-from gymmesh_trainers import TrainerCollector
+from gymmesh_trainers import Mix, Stages, TaskSet, TrainerCollector
 from tests.unit.trainers.environments import Sums, rows
 from tests.unit.trainers.trainer_collector.engines import CountingEngine
 
@@ -97,6 +98,58 @@ async def test_a_wrong_row_of_a_file_is_named_before_any_is_run(
     assert str(own.value) == str(caught.value)
     assert said in str(caught.value)
     assert "changed" not in str(caught.value)
+    assert one.calls == 0
+
+
+def given_as(kind: str, path: Path, good: list[Any], bad: list[Any]) -> Any:
+    """Tasks of a collector with bad ones in the middle of a list, a file or a part."""
+    given: dict[str, Callable[[], Any]] = {
+        "list": lambda: bad,
+        "task set": lambda: TaskSet(bad, shuffle=1, seed=3),
+        "tuple": lambda: TaskSet(tuple(bad)),
+        "task set of a file": lambda: TaskSet(path),
+        "stages": lambda: Stages([good, bad], advance_at=0.5),
+        "mix": lambda: Mix({"easy": good, "hard": Stages([path], advance_at=0.5)}),
+    }
+    return given[kind]()
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        ("list", "tasks[2]: "),
+        ("task set", "tasks[2]: "),
+        ("tuple", "tasks[2]: "),
+        ("task set of a file", "{path}:3: "),
+        ("stages", "stages[1]: tasks[2]: "),
+        ("mix", "sources['hard']: stages[0]: {path}:3: "),
+    ],
+)
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"answer": None}, "answer: is missing"),
+        ({"seed": "x"}, "seed: must be a whole number"),
+        (
+            {"environment": "chekced"},
+            "environment: there is no environment 'chekced'; ",
+        ),
+    ],
+    ids=["refused by the environment", "a key", "an unknown environment"],
+)
+async def test_a_wrong_task_of_a_collector_s_own_is_named_before_any_is_run(
+    tmp_path: Path, kind: str, place: str, wrong: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / "tasks.jsonl"
+    bad = [*rows(2), {**rows(3)[2], **wrong}, *rows(5)[3:]]
+    bad[2] = {key: value for key, value in bad[2].items() if value is not None}
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in bad))
+    one = engine()
+    tasks = given_as(kind, path, rows(4), bad)
+    async with TrainerCollector(Checked, model=one.model, repeats=1, tasks=tasks) as collector:
+        with pytest.raises(UserError) as caught:
+            await collector.step(groups=2).next()
+    assert str(caught.value).startswith(place.format(path=path) + said)
     assert one.calls == 0
 
 

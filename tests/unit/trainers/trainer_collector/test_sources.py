@@ -20,7 +20,7 @@ DEFAULTS = TaskDefaults("sums", "tool_loop")
 
 
 def opened(source: Any) -> Any:
-    source.open(DEFAULTS)
+    source.open(DEFAULTS, lambda tasks: None)
     return source
 
 
@@ -94,7 +94,7 @@ def test_a_source_goes_on_from_its_state(at: int) -> None:
     again = _mix()
     again.load_state_dict(state)
     assert again.state_dict()["weights"] == source.state_dict()["weights"]
-    again.open(DEFAULTS)
+    again.open(DEFAULTS, lambda tasks: None)
     assert again.state_dict() == source.state_dict()
     assert [again.draw() for _ in range(40)] == [source.draw() for _ in range(40)]
 
@@ -160,7 +160,7 @@ def test_a_state_of_other_tasks_is_refused() -> None:
     other = TaskSet(rows(4))
     other.load_state_dict(state)
     with pytest.raises(UserError, match="the state is of 3 tasks, and there are 4"):
-        other.open(DEFAULTS)
+        other.open(DEFAULTS, lambda tasks: None)
     with pytest.raises(UserError, match="the state has the sources sums, stages, off, and there"):
         Mix({"sums": rows(1)}).load_state_dict(opened(_mix()).state_dict())
 
