@@ -173,7 +173,8 @@ async def test_operators_see_and_remove_sandboxes(boxes: SandboxClient) -> None:
 async def test_a_sandbox_that_is_left_is_taken_up_again(boxes: SandboxClient) -> None:
     box = await boxes.create(SPEC)
     grant = await box.grant("own")
-    grant.lease = await box.leave()
+    grant.lease = await box.renewed_lease()
+    await box.leave()
     again = boxes.attach(grant, own=True)
     assert await again.files.read_text("notes.txt") == "one\n"
     assert len(await boxes.list()) == 1
