@@ -3,7 +3,8 @@
 `up` starts every service of a configuration on one machine. Where something else starts and
 restarts processes (Kubernetes, Slurm, systemd), each runs one service, finds the others through a
 registry, and ends by itself on SIGTERM, after it has drained. An environment, a model or a sandbox
-service can also be served alone, without a registry; an environment then has the models that it asks in its process.
+service can also be served alone, without a registry; an environment then has the models that it
+asks in its process.
 """
 
 from __future__ import annotations
