@@ -33,7 +33,7 @@ from gymmesh_sandbox.errors import (
 from gymmesh_sandbox.leases import Scope
 from gymmesh_sandbox.live import LiveSandbox
 from gymmesh_sandbox.places import Places
-from gymmesh_sandbox.repeats import Repeats, digest_of
+from gymmesh_sandbox.repeats import CallRepeats, digest_of
 from gymmesh_sandbox.requests import Offer, SandboxPlan, plan_of
 from gymmesh_sandbox.timers import Timers
 
@@ -87,7 +87,7 @@ class Sandboxes:
         self._by_id: dict[str, LiveSandbox] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
-        self._creates = Repeats[sandbox_pb2.CreateSandboxResponse](
+        self._creates = CallRepeats[sandbox_pb2.CreateSandboxResponse](
             "gymmesh.sandbox.v1.SandboxService/CreateSandbox", keeps_errors=False, kept=None
         )
         self._closed = False
