@@ -144,12 +144,19 @@ class RunningSandbox(ABC):
         """What is in a folder, or the file itself, by path as bytes."""
 
     @abstractmethod
-    def read_archive(self, path: bytes, format: files_pb2.ArchiveFormat) -> AsyncIterator[bytes]:
+    def read_archive(
+        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
+    ) -> AsyncIterator[bytes]:
         """A folder or file as an archive, in pieces of at most 1 MiB."""
 
     @abstractmethod
     async def write_archive(
-        self, path: bytes, archive: str, format: files_pb2.ArchiveFormat, user: str, max_bytes: int
+        self,
+        path: bytes,
+        archive: str,
+        format: files_pb2.ArchiveFormat.ValueType,
+        user: str,
+        max_bytes: int,
     ) -> None:
         """Unpacks an archive in a folder.
 
