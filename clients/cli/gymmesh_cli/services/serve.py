@@ -19,7 +19,9 @@ _PORT = click.IntRange(0, 65535)
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["discovery", "model", "sandbox", "environment", "agent"]))
+@click.argument(
+    "kind", type=click.Choice(["discovery", "model", "sandbox", "environment", "agent"])
+)
 @click.argument("name", required=False)
 @mesh_options
 @click.option(

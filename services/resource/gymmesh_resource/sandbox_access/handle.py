@@ -213,11 +213,15 @@ class SandboxHandle:
         """Ends it, or leaves it where this side doesn't own it. Raises no MeshError."""
         await self._connection.end()
 
-    async def leave(self) -> bytes:
-        """Leaves it running and stops renewing its lease, which is returned for another holder."""
+    async def renewed_lease(self) -> bytes:
+        """Renews the lease that is used here, and returns it: a secret, for another holder."""
         opened = await self._connection.ready()
-        await self._connection.end(let_go=True)
+        await self._connection.call(lambda peer: peer.RenewLease, sandbox_pb2.RenewLeaseRequest())
         return opened.lease
+
+    async def leave(self) -> None:
+        """Leaves it running, for another holder of its lease, which is no longer renewed here."""
+        await self._connection.end(let_go=True)
 
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """What a coroutine of this sandbox gives, for a plain method, which runs in a thread:

@@ -82,6 +82,7 @@ class Process:
         self._error: MeshError | None = None
         self._killed_for: _Cause.ValueType | None = None
         self._changed = asyncio.Event()
+        self._gone = asyncio.Event()  # the process, of which output may still come
         self._timer: Timer | None = None
         self._killing: asyncio.Task[None] | None = None
         self.takes_stdin = takes_stdin
@@ -179,10 +180,11 @@ class Process:
         pump = asyncio.get_running_loop().create_task(self._pump())
         try:
             ended = await self._running.wait()
+            self._gone.set()
             await asyncio.wait((pump,), timeout=_LAST_OUTPUT_S)
             await cancel_and_wait(pump)
             if self._killing is not None:
-                await asyncio.wait((self._killing,), timeout=_KILL_S)
+                await asyncio.wait((self._killing,), timeout=_KILL_S)  # its descendants, too
         except MeshError as error:
             self._error = self._error or error
         except Exception as error:
@@ -199,7 +201,7 @@ class Process:
             async for stream, piece in self._running.output():
                 output = self._stdout if stream is Stream.STDOUT else self._stderr
                 if dropped := output.add(piece):
-                    metrics.OUTPUT_DROPPED.inc(dropped)
+                    metrics.SANDBOXES_OUTPUT_DROPPED.inc(dropped)
                     if self._limits.end_at_output_limit:
                         self._kill_for(process_pb2.EXIT_CAUSE_OUTPUT_LIMIT)
                 self._notify()
@@ -215,10 +217,9 @@ class Process:
         try:
             async with asyncio.timeout(_KILL_S):
                 await self._running.signal(signal.SIGKILL, descendants=True)
-                await asyncio.wait((self._life,))
+                await self._gone.wait()
         except TimeoutError:
-            if not self.ended:
-                self._on_stuck()
+            self._on_stuck()
         except MeshError as error:
             _LOGGER.warning("process %s could not be killed: %s", self.id, error)
             self._on_stuck()
