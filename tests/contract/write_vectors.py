@@ -387,6 +387,36 @@ def rollout_with_tokens(ids: list[int], logprobs: list[float]) -> rollout_pb2.Ro
     return rollout
 
 
+#: What sums show, the token counts of each call, and the microseconds that each took.
+SUMS: Final = [
+    ("beyond int64", [2**63 - 1, 2**63 - 1, 5], 2**64 - 1),
+    ("below int64", [-(2**63), -1, -1], 1),
+    ("within int64, though a part of them is not", [2**63 - 1, 2**63 - 1, -(2**63), -7], 2**63),
+    ("at the bounds", [2**63 - 2, 1], 2**63 - 1),
+]
+
+
+def rollout_with_sums(counts: list[int], total_us: int) -> rollout_pb2.Rollout:
+    """A completed rollout whose root agent, one actor, environment and tools have these counts."""
+    rollout = rollout_of('{"output":[]}', "")
+    del rollout.model_calls[:]
+    turn = rollout.turns.add(turn=1)
+    for number, count in enumerate(counts):
+        for actor in ("", "critic"):
+            call = rollout.model_calls.add(call_id=f"c-{number}{actor}", actor=actor)
+            usage = call.response.usage
+            usage.input_tokens = usage.cached_tokens = count
+            usage.output_tokens = usage.reasoning_tokens = count
+            call.timings.total_us = total_us
+        answer = rollout.tool_calls.add().completed
+        answer.model_call_id, answer.call_id = f"c-{number}", f"f-{number}"
+        answer.timings.total_us = total_us
+        turn.model_usage.add(
+            model="judge", calls=2**32 - 2, input_tokens=count, output_tokens=count
+        )
+    return rollout
+
+
 def has_row(rollout: rollout_pb2.Rollout) -> bool:
     """Whether it can be written as a row."""
     try:
@@ -409,7 +439,8 @@ def row_vectors() -> dict[str, Any]:
     """`task`; `rows`: each the name of a fold vector, whose `rollout` has become the `row`;
     `answers`: each `about`, the `rollout` and its row's `response`; `logprobs`: each `about`,
     `json` and the bytes of it in Base64, null where it does not fit; `tokens`: each `about`, the
-    `rollout` and whether it `has_row`.
+    `rollout` and whether it `has_row`; `sums`: each `about`, the `rollout` and the `row`
+    that it has become.
     """
     rows = []
     for path in FOLDS:
@@ -433,12 +464,18 @@ def row_vectors() -> dict[str, Any]:
         assert has_row(rollout) is expected, about
         message = json_format.MessageToDict(rollout)
         tokens.append({"about": about, "rollout": message, "has_row": expected})
+    sums = []
+    for about, counts, total_us in SUMS:
+        rollout = rollout_with_sums(counts, total_us)
+        message = json_format.MessageToDict(rollout)
+        sums.append({"about": about, "rollout": message, "row": row_of(rollout)})
     return {
         "task": json_format.MessageToDict(task()),
         "rows": rows,
         "answers": answers,
         "logprobs": logprobs,
         "tokens": tokens,
+        "sums": sums,
     }
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
+from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_responses import text_of
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError

@@ -13,6 +13,7 @@ from gymmesh_discovery.service import DiscoveryService
 from gymmesh_model.service import ModelService
 from gymmesh_resource.serving import ResourceServicer, VerifyServicer
 from gymmesh_runtime.contract import methods_of
+from gymmesh_sandbox.servicer import SandboxServicer
 
 _SERVICERS = {
     "gymmesh.agent.v1.AgentService": AgentService,
@@ -20,6 +21,7 @@ _SERVICERS = {
     "gymmesh.model.v1.ModelService": ModelService,
     "gymmesh.resource.v1.ResourceService": ResourceServicer,
     "gymmesh.run.v1.RunService": RunServicer,
+    "gymmesh.sandbox.v1.SandboxService": SandboxServicer,
     "gymmesh.verify.v1.VerifyService": VerifyServicer,
 }
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import signal
 import socket
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from gymmesh_model.vllm import process as managed
+
 START_S: Final = 600.0
+STOP_S: Final = 30.0
+# What guards a managed vLLM guards these, too: an engine notices no end of its server.
+_GUARD: Final = Path(managed.__file__).with_name("_guard.py")
 # Compiling takes minutes, for a model that takes milliseconds.
 _EAGER: Final = {"TORCHDYNAMO_DISABLE": "1"}
 
@@ -29,23 +35,33 @@ def free_port() -> int:
 def running(
     command: Sequence[str], url: str, log: Path, environment: Mapping[str, str]
 ) -> Iterator[None]:
-    """A process of that command, once it answers at the URL."""
+    """A process of that command, once it answers at the URL.
+
+    It ends with the block and with this process, even one that is killed, and so does all that it
+    started.
+    """
+    order = {
+        "argv": list(command),
+        "env": {**os.environ, **_EAGER, **environment},
+        "stop_s": STOP_S,
+    }
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            command,
+        guard = subprocess.Popen(
+            [sys.executable, "-P", str(_GUARD)],
+            stdin=subprocess.PIPE,
             stdout=out,
             stderr=out,
-            env={**os.environ, **_EAGER, **environment},
             start_new_session=True,
         )
+    assert guard.stdin is not None  # a pipe
     try:
-        asyncio.run(_ready(process, url, log))
+        guard.stdin.write(json.dumps(order).encode() + b"\n")
+        guard.stdin.flush()
+        asyncio.run(_ready(guard, url, log))
         yield
     finally:
-        process.terminate()
-        process.wait(60)
-        with suppress(ProcessLookupError):  # what it started and left
-            os.killpg(process.pid, signal.SIGKILL)
+        guard.stdin.close()
+        guard.wait()
 
 
 async def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

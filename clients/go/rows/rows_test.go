@@ -38,6 +38,10 @@ func TestRowVectors(t *testing.T) {
 			About             string
 			Rollout, Response json.RawMessage
 		}
+		Sums []struct {
+			About        string
+			Rollout, Row json.RawMessage
+		}
 		Logprobs []struct {
 			About string
 			JSON  string
@@ -51,7 +55,7 @@ func TestRowVectors(t *testing.T) {
 	}
 	vectors.Read(t, "rows.json", &cases)
 	if len(cases.Rows) == 0 || len(cases.Answers) == 0 || len(cases.Logprobs) == 0 ||
-		len(cases.Tokens) == 0 {
+		len(cases.Tokens) == 0 || len(cases.Sums) == 0 {
 		t.Fatal("no cases")
 	}
 	task := message(t, cases.Task, &rolloutv1.Task{})
@@ -92,6 +96,19 @@ func TestRowVectors(t *testing.T) {
 				t.Fatal(err)
 			}
 			vectors.SameDocument(t, text, one.Response)
+		})
+	}
+	for _, one := range cases.Sums {
+		t.Run(one.About, func(t *testing.T) {
+			row, err := Of(task, message(t, one.Rollout, &rolloutv1.Rollout{}), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := codec.Marshal(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vectors.SameDocument(t, text, one.Row)
 		})
 	}
 	for _, one := range cases.Logprobs {

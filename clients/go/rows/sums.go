@@ -2,12 +2,16 @@ package rows
 
 import (
 	"maps"
+	"math"
+	"math/big"
+	"math/bits"
 	"slices"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
 	errorsv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1"
+	responsesv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/responses/v1"
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 	rowv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/row/v1"
 )
@@ -28,7 +32,7 @@ func metadataOf(rollout *rolloutv1.Rollout, verified bool) *rowv1.RowMetadata {
 	}
 	versions := make(map[uint64]bool)
 	for _, call := range rollout.GetModelCalls() {
-		row.Timings.ModelUs += call.GetTimings().GetTotalUs()
+		row.Timings.ModelUs = addUnsigned(row.Timings.ModelUs, call.GetTimings().GetTotalUs())
 		if call.GetActor() == "" {
 			row.StepsTaken++
 		}
@@ -41,7 +45,7 @@ func metadataOf(rollout *rolloutv1.Rollout, verified bool) *rowv1.RowMetadata {
 	row.WeightsVersions = slices.Sorted(maps.Keys(versions))
 	for _, record := range rollout.GetToolCalls() {
 		answer := record.GetCompleted()
-		row.Timings.ToolsUs += answer.GetTimings().GetTotalUs()
+		row.Timings.ToolsUs = addUnsigned(row.Timings.ToolsUs, answer.GetTimings().GetTotalUs())
 		if !slices.Contains(row.ToolsUsed, answer.GetName()) {
 			row.ToolsUsed = append(row.ToolsUsed, answer.GetName())
 		}
@@ -76,26 +80,60 @@ func countOutcome(
 // usageByModel sums what the environment's own model calls consumed: for turns, the verdict, and a turn or
 // verdict that failed, which is a further detail of its status.
 func usageByModel(rollout *rolloutv1.Rollout, failed *spb.Status) []*rolloutv1.ModelCallUsage {
-	var all, sums []*rolloutv1.ModelCallUsage
+	var all []*rolloutv1.ModelCallUsage
 	for _, turn := range rollout.GetTurns() {
 		all = append(all, turn.GetModelUsage()...)
 	}
 	all = append(all, rollout.GetVerified().GetVerification().GetModelUsage()...)
 	others := &errorsv1.ModelUsage{}
 	detailOf(failed, others)
+	byModel := make(map[string][]*rolloutv1.ModelCallUsage)
+	var models []string // in the order in which they came
 	for _, entry := range append(all, others.GetUsage()...) {
-		place := slices.IndexFunc(sums, func(one *rolloutv1.ModelCallUsage) bool {
-			return one.Model == entry.GetModel()
-		})
-		if place < 0 {
-			sums = append(sums, proto.CloneOf(entry))
-			continue
+		if byModel[entry.GetModel()] == nil {
+			models = append(models, entry.GetModel())
 		}
-		sums[place].Calls += entry.GetCalls()
-		sums[place].InputTokens += entry.GetInputTokens()
-		sums[place].OutputTokens += entry.GetOutputTokens()
+		byModel[entry.GetModel()] = append(byModel[entry.GetModel()], entry)
+	}
+	var sums []*rolloutv1.ModelCallUsage
+	for _, model := range models {
+		entries := byModel[model]
+		calls := uint64(0)
+		for _, entry := range entries {
+			calls = addUnsigned(calls, uint64(entry.GetCalls()))
+		}
+		sums = append(sums, &rolloutv1.ModelCallUsage{
+			Model: model, Calls: uint32(min(calls, math.MaxUint32)),
+			InputTokens:  sumOf(entries, (*rolloutv1.ModelCallUsage).GetInputTokens),
+			OutputTokens: sumOf(entries, (*rolloutv1.ModelCallUsage).GetOutputTokens),
+		})
 	}
 	return sums
+}
+
+// sumOf returns the sum of a number of each, or the int64 nearest to it.
+func sumOf[T any](all []T, number func(T) int64) int64 {
+	total := new(big.Int)
+	for _, one := range all {
+		total.Add(total, big.NewInt(number(one)))
+	}
+	switch {
+	case total.IsInt64():
+		return total.Int64()
+	case total.Sign() < 0:
+		return math.MinInt64
+	default:
+		return math.MaxInt64
+	}
+}
+
+// addUnsigned returns the sum, or the largest uint64.
+func addUnsigned(one, other uint64) uint64 {
+	sum, carry := bits.Add64(one, other, 0)
+	if carry > 0 {
+		return math.MaxUint64
+	}
+	return sum
 }
 
 // callsOf gives the calls of an actor; the root agent's name is empty.
@@ -110,16 +148,19 @@ func callsOf(rollout *rolloutv1.Rollout, actor string) []*rolloutv1.ModelCallCom
 }
 
 func usageOf(calls []*rolloutv1.ModelCallCompleted) *rowv1.UsageSum {
-	sum := &rowv1.UsageSum{}
+	var usages []*responsesv1.Usage
 	for _, call := range calls {
-		usage := call.GetResponse().GetUsage()
-		sum.InputTokens += usage.GetInputTokens()
-		sum.CachedTokens += usage.GetCachedTokens()
-		sum.OutputTokens += usage.GetOutputTokens()
-		sum.ReasoningTokens += usage.GetReasoningTokens()
+		usages = append(usages, call.GetResponse().GetUsage())
 	}
-	sum.TotalTokens = sum.InputTokens + sum.OutputTokens
-	return sum
+	read := sumOf(usages, (*responsesv1.Usage).GetInputTokens)
+	wrote := sumOf(usages, (*responsesv1.Usage).GetOutputTokens)
+	return &rowv1.UsageSum{
+		InputTokens:     read,
+		CachedTokens:    sumOf(usages, (*responsesv1.Usage).GetCachedTokens),
+		OutputTokens:    wrote,
+		ReasoningTokens: sumOf(usages, (*responsesv1.Usage).GetReasoningTokens),
+		TotalTokens:     sumOf([]int64{read, wrote}, func(one int64) int64 { return one }),
+	}
 }
 
 // actorsOf gives those beside the root agent that called models, in the order of their names. The verdict

@@ -15,6 +15,7 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.peers import TransportName
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_runtime.telemetry import LogFormat
+from gymmesh_sandbox.config import SandboxConfig
 
 _Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Layout = Literal["embedded", "cell", "mesh"]
@@ -64,13 +65,14 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A mesh: services by the name that tasks and other services use.
 
     An empty configuration is a whole mesh: the embedded model as ``policy``, the
-    ``math`` environment and the ``tool_loop`` agent.
+    ``math`` environment and the ``tool_loop`` agent. It has no sandbox service.
     """
 
     models: dict[str, ModelConfig] = field(default_factory=lambda: {"policy": ModelConfig()})
     environments: dict[str, EnvironmentConfig] = field(
         default_factory=lambda: {"math": EnvironmentConfig()}
     )
+    sandboxes: dict[str, SandboxConfig] = field(default_factory=dict)
     agents: dict[str, AgentConfig] = field(default_factory=lambda: {"tool_loop": AgentConfig()})
     defaults: Defaults = field(default_factory=Defaults)
     mesh: MeshSettings = field(default_factory=MeshSettings)

@@ -3,7 +3,8 @@
     mesh      each service has a process of its own: each scales, fails and is replaced by itself
     cell      N processes alike, each with the agents, the environments and the models that are
               called elsewhere, which find one another without a socket; only agents are called
-              from outside. Models whose weights are loaded here keep processes of their own
+              from outside. Sandbox services, and models whose weights are loaded here, keep
+              processes of their own
     embedded  everything in one process
 
 A registry is part of each: it has a process of its own but for `embedded`. With Consul each process
@@ -94,7 +95,7 @@ def _inner_registry(config: MeshConfig, suffix: str) -> list[ServiceSpec]:
 
 def _embedded(config: MeshConfig, suffix: str) -> ProcessPlan:
     specs = specs_of(config, suffix=suffix)
-    called = ("discovery", "agent") if _serves_registry(config) else ("agent",)
+    called = ["agent", "sandbox", *(["discovery"] if _serves_registry(config) else [])]
     exposed = [one for one in specs if one.kind in called]
     ids = frozenset(one.instance_id for one in exposed)
     return ProcessPlan("mesh", specs, ids, _ports(exposed, config))
@@ -102,14 +103,13 @@ def _embedded(config: MeshConfig, suffix: str) -> ProcessPlan:
 
 def _cells(config: MeshConfig, services: list[ServiceSpec], suffix: str) -> list[ProcessPlan]:
     # Serving these takes a machine's memory, so that each cell cannot have its own.
-    apart = {name for name, model in config.models.items() if model.computes_here}
-    plans = [
-        _alone(one, config, suffix) for one in services if one.kind == "model" and one.name in apart
-    ]
+    apart = {("model", name) for name, model in config.models.items() if model.computes_here}
+    apart |= {("sandbox", name) for name in config.sandboxes}
+    plans = [_alone(one, config, suffix) for one in services if (one.kind, one.name) in apart]
     for number in range(config.mesh.cells or usual_cells(usable_processors())):
         cell = f"cell{number}" if suffix == "0" else f"cell{number}-{suffix}"
         _, *specs = specs_of(config, suffix=cell)
-        inside = [one for one in specs if not (one.kind == "model" and one.name in apart)]
+        inside = [one for one in specs if (one.kind, one.name) not in apart]
         inside = [*_inner_registry(config, cell), *inside]
         agents = [one for one in inside if one.kind == "agent"]
         ids = frozenset(one.instance_id for one in agents)

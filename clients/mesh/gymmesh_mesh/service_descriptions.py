@@ -14,6 +14,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_client.run_file import EnvironmentVersion, Versions
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -29,14 +30,19 @@ _KINDS: Final[dict[str, tuple[str, str, Any]]] = {
         resource_pb2.GetEnvironmentRequest,
     ),
     "gymmesh.model.v1.ModelService": ("models", "GetModel", model_pb2.GetModelRequest),
+    "gymmesh.sandbox.v1.SandboxService": (
+        "sandboxes",
+        "GetService",
+        sandbox_pb2.GetServiceRequest,
+    ),
 }
 # What differs between instances, or is for callers only.
-_LEFT_OUT: Final = ("instance_id", "description")
+_LEFT_OUT: Final = ("instance_id", "description", "images", "places", "running", "waiting")
 
 
 async def describe_services(directory: PeerDirectory) -> dict[str, dict[str, list[Any]]]:
-    """What GetAgent, GetEnvironment and GetModel answer: by `agents`, `environments` and `models`
-    and by name the different answers, as protobuf writes them in JSON.
+    """What GetAgent, GetEnvironment, GetModel and GetService answer: by `agents`, `environments`,
+    `models` and `sandboxes`, and by name, the different answers as protobuf writes them in JSON.
 
     A service that does not answer within five seconds, or refuses, is there with its `error`. Of
     a name with many instances some are asked.

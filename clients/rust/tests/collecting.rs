@@ -11,6 +11,7 @@ use futures_util::StreamExt;
 use gymmesh_client::collect::{Agents, CollectOptions, Collected, FailedAttempt, StreamLimits};
 use gymmesh_client::dial::Channel;
 use gymmesh_client::errors::{MeshError, reason_of};
+use gymmesh_client::proto::agent::v1::RunRolloutRequest;
 use gymmesh_client::proto::rollout::v1::rollout::Outcome;
 use gymmesh_client::proto::rollout::v1::{
     Boundary, Completed, Rollout, Task, Verification, Verified,
@@ -95,6 +96,49 @@ async fn repeats_have_ids_and_seeds_of_their_own() {
     );
     assert_eq!(seen.hellos.len(), 1);
     assert!(seen.acknowledged > 0);
+}
+
+/// Runs another attempt on the same stream: the agent has then heard what was said before it.
+async fn run_one(agents: &Agents, rollout_id: &str) {
+    let request = RunRolloutRequest {
+        rollout_id: rollout_id.into(),
+        attempt: 1,
+        task: tasks(1).pop(),
+        ..Default::default()
+    };
+    let run = agents.run(request, 0, Duration::from_secs(60));
+    run.await.expect("a completed rollout");
+}
+
+#[tokio::test]
+async fn an_outcome_is_acknowledged_once_the_next_one_is_asked_for() {
+    let (channel, agent) = serve(Script::default()).await;
+    let acknowledged = || agent.seen.lock().expect("no test failed").acknowledged;
+    let agents = Agents::new([channel], StreamLimits::default());
+    let mut outcomes = Box::pin(agents.collect(tasks(1), options()));
+    outcomes.next().await.expect("an outcome");
+    run_one(&agents, "other-1").await;
+    run_one(&agents, "other-2").await;
+    // The third event is the end of the rollout whose outcome is still being looked at.
+    assert_eq!(acknowledged(), 2);
+    assert!(outcomes.next().await.is_none());
+    run_one(&agents, "other-3").await;
+    run_one(&agents, "other-4").await;
+    assert!(acknowledged() >= 9, "{}", acknowledged());
+}
+
+#[tokio::test]
+async fn an_outcome_that_nobody_takes_holds_nothing_back() {
+    let (channel, agent) = serve(Script::default()).await;
+    let agents = Agents::new([channel], StreamLimits::default());
+    let mut outcomes = Box::pin(agents.collect(tasks(8), options()));
+    outcomes.next().await.expect("an outcome");
+    drop(outcomes);
+    for number in 0..3 {
+        run_one(&agents, &format!("other-{number}")).await;
+    }
+    let seen = agent.seen.lock().expect("no test failed");
+    assert!(seen.acknowledged > 8 * 3, "{}", seen.acknowledged);
 }
 
 #[tokio::test]

@@ -364,6 +364,14 @@ fn row_vectors() {
         let due = canonical(member(case, "response"));
         assert_row(member(&got, "response"), &due, about);
     }
+    for case in cases(member(&file, "sums")) {
+        let about = text(case, "about");
+        let rollout = member(case, "rollout");
+        let rollout: Rollout = message(&pool, "gymmesh.rollout.v1.Rollout", rollout);
+        let row = completed_row(&task, &rollout).expect(about);
+        let got = Json::parse(&write_row(&row).expect(about)).expect(about);
+        assert_row(&got, &canonical(member(case, "row")), about);
+    }
     for case in cases(member(&file, "logprobs")) {
         let about = text(case, "about");
         let document = format!(r#"{{"logprobs":{}}}"#, text(case, "json"));

@@ -1,6 +1,7 @@
 """Rollouts for trainers: groups with exact tokens, in the trainer's own loop or by its hooks.
 
-collecting/    groups step by step: `collect`, `TrainerCollector`, `SyncCollector`
+trainer_collector/
+               groups step by step: `collect`, `TrainerCollector`, `SyncCollector`
 rollouts/      what they give: rollouts, groups, advantages and training samples (pure)
 testing.py     one rollout with a scripted model
 engine.py      the trainer's own inference as a model
@@ -8,10 +9,21 @@ trl/, nemo_rl/, verl.py, openrlhf.py, skyrl.py, ray.py
                one trainer's hook each; imported by name, as each needs its trainer
 """
 
+from gymmesh_model.backends.engine import Engine
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_model.backends.token_engines import SglangEngine, VllmEngine
-from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams, TokenBackend
-from gymmesh_trainers.collecting import (
+from gymmesh_model.backends.tokens_in import TokenBackend
+from gymmesh_trainers.rollouts import (
+    FailedRollout,
+    Rollout,
+    RolloutGroup,
+    TrainingSample,
+    advantages,
+    samples_of,
+)
+from gymmesh_trainers.testing import RolloutFailed, run_one
+from gymmesh_trainers.trainer_collector import (
     Evaluation,
     Mix,
     Settings,
@@ -26,15 +38,6 @@ from gymmesh_trainers.collecting import (
     pass_rate,
     spread,
 )
-from gymmesh_trainers.rollouts import (
-    FailedRollout,
-    Rollout,
-    RolloutGroup,
-    TrainingSample,
-    advantages,
-    samples_of,
-)
-from gymmesh_trainers.testing import RolloutFailed, run_one
 
 __all__ = [
     "Engine",

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams
+from gymmesh_model.backends.generation import Generation, SamplingParams
 
 __all__ = ["TransformersEngine"]
 

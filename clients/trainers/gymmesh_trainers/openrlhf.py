@@ -29,9 +29,9 @@ from typing import Any, Final
 from openrlhf.utils.agent import AgentExecutorBase
 
 from gymmesh_client import UserError
-from gymmesh_model.backends.tokens_in import Generate, Generation, SamplingParams
+from gymmesh_model.backends.engine import Generate
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_responses import CodecError, dumps_sorted, loads
-from gymmesh_trainers.collecting import MeshPlace, SharedMesh
 from gymmesh_trainers.hooks import (
     Lost,
     LostTokens,
@@ -40,8 +40,10 @@ from gymmesh_trainers.hooks import (
     paths_left_out,
     refuse_images,
 )
+from gymmesh_trainers.ray import actor_number
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample
 from gymmesh_trainers.testing import RolloutFailed
+from gymmesh_trainers.trainer_collector import MeshPlace, SharedMesh
 
 __all__ = ["executor", "executor_output"]
 
@@ -59,7 +61,7 @@ def executor(
     """The class that OpenRLHF makes its executor of.
 
     Args:
-        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
+        place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
         lost: what becomes of a rollout with sampled tokens that OpenRLHF has no room for.
         settings: see Settings.
@@ -71,7 +73,7 @@ def executor(
         def __init__(self) -> None:
             self._mesh: SharedMesh | None = None
             self._lost = LostTokens(lost, "OpenRLHF")
-            self._repeats = Repeats()
+            self._repeats = Repeats(actor_number())
             self._siblings = Siblings()
             self._judged = _Judged()
 

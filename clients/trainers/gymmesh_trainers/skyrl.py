@@ -31,11 +31,11 @@ from math import fsum
 from typing import Any
 
 from gymmesh_client import UserError
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams
-from gymmesh_trainers.collecting import MeshPlace, SharedMesh, task_written
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_trainers.hooks import Lost, LostTokens, filler_rewards, paths_left_out, refuse_images
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample
 from gymmesh_trainers.testing import RolloutFailed
+from gymmesh_trainers.trainer_collector import MeshPlace, SharedMesh, task_written
 
 __all__ = ["GymmeshGenerator"]
 
@@ -44,7 +44,7 @@ class GymmeshGenerator:
     """Generates with rollouts in an environment of gymmesh. Close it, or use it as `async with`.
 
     Args:
-        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
+        place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         client: SkyRL's InferenceEngineClient.
         backend: further arguments of TokenBackend.
         step_wise: whether SkyRL is configured to `generator.step_wise_trajectories`.

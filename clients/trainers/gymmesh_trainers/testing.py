@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gymmesh_model.backends.scripted import Answer, ScriptedBackend
-from gymmesh_trainers.collecting import MeshPlace, TaskLike, TrainerCollector
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.trainer_collector import MeshPlace, TaskLike, TrainerCollector
 
 __all__ = ["RolloutFailed", "run_one"]
 

@@ -27,8 +27,7 @@ from typing import Any, Final
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from gymmesh_client import UserError
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams
-from gymmesh_trainers.collecting import SharedMesh, task_written
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_trainers.hooks import (
     CompletionLimit,
     Lost,
@@ -37,6 +36,7 @@ from gymmesh_trainers.hooks import (
     refuse_images,
     refuse_seed,
 )
+from gymmesh_trainers.ray import actor_number
 from gymmesh_trainers.rollouts import (
     NO_VERSION,
     FailedRollout,
@@ -46,6 +46,7 @@ from gymmesh_trainers.rollouts import (
     turn_scores,
 )
 from gymmesh_trainers.testing import RolloutFailed
+from gymmesh_trainers.trainer_collector import SharedMesh, task_written
 
 __all__ = ["GymmeshAgentLoop", "task_of_row"]
 
@@ -61,7 +62,7 @@ class _Place:
     ) -> None:
         self.mesh = SharedMesh(environment, tokenizer, backend or {}, **(settings or {}))
         self.lost = LostTokens(lost, "veRL")
-        self.repeats = Repeats()
+        self.repeats = Repeats(actor_number())
 
 
 # By the tokenizer, which the place keeps alive, and by the configuration.
@@ -72,7 +73,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
     """One rollout in an environment of gymmesh.
 
     Args:
-        environment: see `gymmesh_trainers.collecting.place.MeshPlace`; one that a text can name.
+        environment: see `gymmesh_trainers.trainer_collector.MeshPlace`; one that a text can name.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
         settings: see Settings.
         lost: what becomes of a rollout with sampled tokens that veRL has no room for.

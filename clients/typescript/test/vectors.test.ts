@@ -221,6 +221,13 @@ describe("rows.json", () => {
       assertSameJson(line["response"] ?? null, one["response"] ?? null);
     });
   }
+  for (const one of objects(vectors["sums"])) {
+    it(`sums: ${one["about"]}`, () => {
+      const rollout = fromJson(RolloutSchema, proto(one["rollout"]));
+      const line = gymmesh.parseJson(gymmesh.writeRow(gymmesh.rowOf(task, rollout)));
+      assertSameJson(line, one["row"] ?? null);
+    });
+  }
   for (const one of objects(vectors["logprobs"])) {
     it(`log probabilities: ${one["about"]}`, () => {
       const tokens = gymmesh.readDocument(TokenCaptureSchema, `{"logprobs":${one["json"]}}`);

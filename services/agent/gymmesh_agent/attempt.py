@@ -69,6 +69,8 @@ async def run_attempt(attempt: RunningAttempt) -> None:
             await session.open()
             context = attempt.opened()
             await events.emit(attempt.started())
+            for opened in attempt.sandboxes():
+                await events.emit(opened)
             completion = await run_agent(agent.agent, context)
             await context.check_staleness()
             verified, took_s = await attempt.verify(context, completion)
@@ -244,6 +246,16 @@ class RunningAttempt:
         started.preamble_items = agent.preamble_items
         add_items(started.items, plan.items if self._context is None else self._context.items)
         return event
+
+    def sandboxes(self) -> list[rollout_pb2.RolloutEvent]:
+        """An event for each sandbox that the session grants: which one it is, without its lease."""
+        return [
+            rollout_pb2.RolloutEvent(
+                sandbox_opened=rollout_pb2.SandboxOpened(sandbox=grant.sandbox, role=grant.role),
+                ignorable=True,
+            )
+            for grant in self.session.opened.sandboxes
+        ]
 
     async def verify(
         self, context: RolloutContext, completion: Completion

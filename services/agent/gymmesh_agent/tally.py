@@ -6,8 +6,9 @@ import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2
 
-# An endpoint may say any number of tokens; the contract has 63 bits for their sum.
+# An endpoint may report any number of tokens; the contract has an int64 for their sum.
 _MOST_TOKENS = 2**63 - 1
+_LEAST_TOKENS = -(2**63)
 
 
 class AttemptTally(msgspec.Struct):
@@ -35,8 +36,8 @@ class AttemptTally(msgspec.Struct):
             model_calls=self.model_calls,
             tool_calls=self.tool_calls,
             turns=self.turns,
-            input_tokens=min(self.input_tokens, _MOST_TOKENS),
-            output_tokens=min(self.output_tokens, _MOST_TOKENS),
+            input_tokens=_as_int64(self.input_tokens),
+            output_tokens=_as_int64(self.output_tokens),
         )
 
     def stages(self) -> dict[str, float]:
@@ -47,3 +48,7 @@ class AttemptTally(msgspec.Struct):
             "call_tool": self.tool_us / 1e6,
             "next_turn": self.turn_us / 1e6,
         }
+
+
+def _as_int64(tokens: int) -> int:
+    return max(_LEAST_TOKENS, min(tokens, _MOST_TOKENS))

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from gymmesh_resource.rollout import Rollout as Rollout
     from gymmesh_resource.rollout import ToolCall as ToolCall
     from gymmesh_resource.rollout import Transcript as Transcript
+    from gymmesh_resource.sandbox_access import ExecResult as ExecResult
+    from gymmesh_resource.sandbox_access import SandboxClient as SandboxClient
+    from gymmesh_resource.sandbox_access import SandboxHandle as SandboxHandle
+    from gymmesh_resource.sandbox_access import SandboxSpec as SandboxSpec
     from gymmesh_resource.service import ResourceService as ResourceService
     from gymmesh_resource.session import Session as Session
     from gymmesh_resource.task import Task as Task
@@ -40,6 +44,7 @@ _NAMES = {
     "model_access": ("ModelAnswer",),
     "rewards.marking": ("reward",),
     "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
+    "sandbox_access": ("ExecResult", "SandboxClient", "SandboxHandle", "SandboxSpec"),
     "service": ("ResourceService",),
     "session": ("Session",),
     "task": ("Task",),

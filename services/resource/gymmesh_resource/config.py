@@ -50,6 +50,7 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     rewards: weights of the class's reward functions by name (`brief: 0.2`), functions that replace
         them, and further ones.
     models: the environment's names for model services, and theirs in the mesh.
+    sandboxes: its names for sandbox services, and theirs in the mesh.
     audit: answer AuditService.GetExpected, which gives the right answers, for `gym-cli env audit`
         over the network; callers with identities need the permission `audit` as well.
     mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
@@ -71,6 +72,7 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 32
     rewards: dict[str, float | RewardConfig] = {}
     models: dict[str, str] = {}
+    sandboxes: dict[str, str] = {}
     audit: bool = False
     mcp: McpConfig | None = None
     compat: str = ""

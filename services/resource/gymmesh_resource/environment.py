@@ -26,6 +26,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, TypeVarTuple
 
 from gymmesh.resource.v1 import resource_pb2
@@ -38,6 +39,7 @@ from gymmesh_resource.verdicts import Outcome, Pending
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
+    from gymmesh_resource.sandbox_access import SandboxSpec
     from gymmesh_resource.session import Session
     from gymmesh_resource.workers import ProcessPool
 
@@ -65,9 +67,9 @@ class Environment(Generic[S]):
     version: changes when tools or verdicts may change. verifier_version: of the verdicts alone.
     state: makes a session's fresh state, usually a dataclass; None: there is none.
     in_order: calls of one session run one after another, in order of arrival; by default
-        exactly when there is state.
+        exactly when there is state or a sandbox.
     verify_needs_session: whether `verify` needs the live session; by default exactly when there
-        is state. Otherwise it is given a fresh session when the old one is gone.
+        is state or a sandbox. Otherwise it is given a fresh session when the old one is gone.
     keep_state: whether a session's final state is kept with the rollout, as far as JSON can hold
         it, for a later verdict; by default exactly when `verify` needs the session.
     tools_replayable: whether the tools give the same answers again in a new session of the same
@@ -86,6 +88,9 @@ class Environment(Generic[S]):
     models: its own names for the model services that it asks (`session.ask`): judges, simulated
         users. The configuration maps them to services of the mesh; by default to those of the
         same name.
+    sandbox: a sandbox for each session, at `session.sandbox`. sandboxes: further ones by role, at
+        `session.sandboxes[role]`. A verifier that says that it does not need the session gets
+        new ones where the session is gone.
     strict_tools: ask the model's host to hold all tools' arguments to their schemas (see `tool`).
     processes: how many worker processes there may be. process_memory: bytes of address space of
         each, where that is to be bounded. process_warm_up: called in each before its first work.
@@ -113,6 +118,8 @@ class Environment(Generic[S]):
     )
     examples: ClassVar[str | Sequence[Mapping[str, Any]] | None] = None
     models: ClassVar[tuple[str, ...]] = ()
+    sandbox: SandboxSpec | None = None
+    sandboxes: Mapping[str, SandboxSpec] = MappingProxyType({})
     strict_tools: ClassVar[bool] = False
     extra: ClassVar[Extra | None] = None
     _worker_pool: ProcessPool | None = None
@@ -194,6 +201,20 @@ class Environment(Generic[S]):
         checked further. Without this method the model gets the error that there is no such tool.
         """
         raise NotImplementedError
+
+    def sandbox_specs(self, task: Task) -> Mapping[str, SandboxSpec]:
+        """The sandboxes of a task's session by role: by default those that the class declares.
+
+        For what a task decides, such as its image. Pure and quick.
+        """
+        return self.declared_sandboxes()
+
+    def declared_sandboxes(self) -> Mapping[str, SandboxSpec]:
+        """The sandboxes that the class declares, by role; `sandbox` has the role `workspace`."""
+        from gymmesh_resource.sandbox_access.spec import WORKSPACE
+
+        own = {} if self.sandbox is None else {WORKSPACE: self.sandbox}
+        return {**own, **self.sandboxes}
 
     def reward_functions(self) -> Mapping[str, tuple[Callable[..., Any], float]]:
         """The reward functions by name, each with its weight: methods marked `@reward`."""

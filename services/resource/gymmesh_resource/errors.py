@@ -65,6 +65,16 @@ class StateGone(Exception):
         )
 
 
+class SandboxGone(Exception):
+    """A verifier asks for the sandbox of a session that is gone."""
+
+    def __init__(self, environment: str) -> None:
+        super().__init__(
+            f"the verifier of {environment} looks into the session's sandbox, which ended with the "
+            "session. A verifier that does with a new sandbox says so: verify_needs_session = False"
+        )
+
+
 class Blocked(Exception):
     """An async method that held up the event loop for longer than it may take.
 

@@ -78,7 +78,8 @@ class ResourceService(Service):
             served = ServedEnvironment(self.environment, config, name, instance_id, clock=clock)
         except DefinitionError as error:
             raise ConfigError(str(error), path=f"environments.{name}") from None
-        self._models, self._threads = served.models, served.threads
+        self._models, self._sandboxes = served.models, served.sandboxes
+        self._threads = served.threads
         self.sessions = served.sessions
         self._offering = Offering(self, config.mcp) if config.mcp is not None else None
         self._servicers: Mapping[str, object] = {
@@ -91,6 +92,16 @@ class ResourceService(Service):
     def model_names(self) -> list[str]:
         """The names in the mesh of the models that it calls, sorted."""
         return self._models.names
+
+    @property
+    def sandbox_names(self) -> list[str]:
+        """The names in the mesh of the sandbox services that it uses, sorted."""
+        return self._sandboxes.names
+
+    @property
+    def mapped_sandbox_names(self) -> list[str]:
+        """Those that its configuration chose, and that must be there."""
+        return self._sandboxes.mapped
 
     @property
     def meta(self) -> Mapping[str, str]:
@@ -106,11 +117,13 @@ class ResourceService(Service):
         return self._servicers
 
     async def open(self, directory: PeerDirectory) -> None:
-        """Opens the environment and starts the sweeper; its models must be there.
+        """Opens the environment and starts the sweeper; its models and sandbox services must be
+        there.
 
         Raises ConfigError.
         """
         await self._models.open(directory)
+        await self._sandboxes.open(directory)
         try:
             if type(self.environment).open is not Environment.open:
                 await self._method(self.environment.open, _OPEN_S).call()
@@ -154,6 +167,7 @@ class ResourceService(Service):
                 shown = shown_traceback(error)
                 _LOGGER.error("environment %s failed while it closed", self.name, exc_info=shown)
             await self.environment.close_processes()
+        await self._sandboxes.close()
         self._threads.close()
 
     def _method(self, function: Callable[..., Any], limit_s: float) -> Method:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from gymmesh_resource.model_access import ModelAccess, Models
+from gymmesh_resource.sandbox_access import WORKSPACE, SandboxHandle, SessionSandboxes
 from gymmesh_resource.task import Task
 
 S = TypeVar("S")
@@ -28,6 +29,7 @@ class Session(ModelAccess, Generic[S]):
         state: S,
         rollout_id: str = "",
         models: Models | None = None,
+        sandboxes: SessionSandboxes | None = None,
     ) -> None:
         self.id = session_id
         self.task = task
@@ -35,12 +37,30 @@ class Session(ModelAccess, Generic[S]):
         self.state = state
         self.rollout_id = rollout_id
         self._models = models
+        self._sandboxes = sandboxes
         self.done = False
 
     @cached_property
     def random(self) -> random.Random:
         """A source of chance that starts from the seed."""
         return random.Random(self.seed)
+
+    @property
+    def sandboxes(self) -> SessionSandboxes:
+        """The session's sandboxes by role; see `Environment.sandboxes`. They end with it."""
+        if self._sandboxes is None:
+            raise RuntimeError("the environment is not being served: there are no sandboxes")
+        return self._sandboxes
+
+    @property
+    def sandbox(self) -> SandboxHandle:
+        """The sandbox that `Environment.sandbox` declares; it opens when it is first used."""
+        return self.sandboxes[WORKSPACE]
+
+    @property
+    def lost(self) -> Exception | None:
+        """Why one of its sandboxes can't be used any more: there is no verdict then."""
+        return None if self._sandboxes is None else self._sandboxes.failure
 
     def finish(self) -> None:
         """Declare the episode over: the model is not called again."""

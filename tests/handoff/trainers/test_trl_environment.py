@@ -20,7 +20,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_trainers.collecting.loop_thread import LoopThread
+from gymmesh_trainers.trainer_collector.loop_thread import LoopThread
 from gymmesh_trainers.trl.environment import TrlEnvironments
 
 SHOP = f"{Path(__file__).parents[3] / 'examples' / 'first_environment' / 'shop.py'}:Shop"

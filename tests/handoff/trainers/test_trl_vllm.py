@@ -9,7 +9,7 @@ from trl.generation.vllm_client import VLLMClient
 
 from gymmesh_model.backends.token_engines import VllmEngine
 from gymmesh_trainers import Rollout, SyncCollector, TokenBackend
-from gymmesh_trainers.collecting import LoopThread
+from gymmesh_trainers.trainer_collector import LoopThread
 from tests.support.token_servers import TokenServer, ToyTokenizer
 from tests.support.vllm_server import says
 from tests.unit.trainers.environments import Sums, rows

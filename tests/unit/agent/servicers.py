@@ -12,6 +12,7 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_responses import response_from_json, tool_from_json
 from gymmesh_runtime.context import CallContext
@@ -112,6 +113,7 @@ class TinyEnvironment:
     create_errors: list[MeshError] = field(default_factory=list)
     create_gate: asyncio.Event | None = None
     items: Sequence[responses_pb2.Item] = ()
+    sandboxes: Sequence[grant_pb2.SandboxGrant] = ()
     retry_safe: bool = True
     rule: resource_pb2.RewardRule.ValueType = resource_pb2.REWARD_RULE_VERIFIER_ONLY
     open: set[str] = field(default_factory=set)
@@ -151,6 +153,7 @@ class TinyEnvironment:
             instance_id="tiny-0",
             tools=[tool(name, "the session's") for name in self.tools],
             items=self.items,
+            sandboxes=self.sandboxes,
             seed=request.seed if request.HasField("seed") else 99,
             environment_version="7",
             multi_turn=bool(self.turns),

@@ -14,7 +14,11 @@ def test_every_number_is_told() -> None:
     )
 
 
-@pytest.mark.parametrize(("read", "wrote"), [(MOST + 1, 7), (7, 2 * MOST)])
-def test_more_tokens_than_the_contract_can_tell_are_the_most_it_can(read: int, wrote: int) -> None:
-    counts = AttemptTally(input_tokens=read, output_tokens=wrote).counts()
-    assert (counts.input_tokens, counts.output_tokens) == (min(read, MOST), min(wrote, MOST))
+@pytest.mark.parametrize(
+    ("tokens", "counted"), [(MOST + 1, MOST), (2 * MOST, MOST), (-(2**63) - 1, -(2**63)), (-7, -7)]
+)
+def test_tokens_beyond_int64_count_as_its_bound(tokens: int, counted: int) -> None:
+    read = AttemptTally(input_tokens=tokens, output_tokens=7).counts()
+    wrote = AttemptTally(input_tokens=7, output_tokens=tokens).counts()
+    assert (read.input_tokens, read.output_tokens) == (counted, 7)
+    assert (wrote.input_tokens, wrote.output_tokens) == (7, counted)

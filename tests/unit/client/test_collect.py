@@ -161,6 +161,26 @@ async def test_evidence_that_is_not_json_is_no_row_and_no_crash(
     assert failure["status"]["metadata"]["rule"] == "row"
 
 
+@pytest.mark.parametrize("tokens", [-1, -(2**63), 2**63 - 1])
+async def test_a_rollout_counts_whatever_tokens_its_endpoint_reports(
+    tmp_path: Path, tokens: int
+) -> None:
+    def odd(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
+        bodies = [answer("5", "c1"), answer("6", "c2")]
+        for body in bodies:
+            usage = body.model_call_completed.response.usage
+            usage.input_tokens = usage.output_tokens = tokens
+        bodies += [verdict(1.0), completed()]
+        return make_events(request.rollout_id, request.attempt, *bodies, task=request.task)
+
+    run, files = collector(tmp_path, ScriptedAgent(odd), concurrency=2)
+    tally = await run.run(tasks(4))
+    assert (tally.completed, tally.failed, tally.mean_reward) == (4, 0, 1.0)
+    nearest = max(-(2**63), min(2 * tokens, 2**63 - 1))
+    for row in rows(files.rows):
+        assert row["response"]["usage"]["input_tokens"] == nearest
+
+
 class BrokenAgent(NoGroups):
     """Raises for every call, after some events."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,34 @@ async def test_a_run_that_begins_no_more_groups_finishes_those_that_it_began(
     assert not begun & set(unbegun)
 
 
+async def test_a_run_over_endless_tasks_ends_once_it_begins_no_more_groups(tmp_path: Path) -> None:
+    """It reads no further task: nothing would ever end that."""
+    read = 0
+
+    def endless() -> Iterator[pb.Task]:
+        nonlocal read
+        while read < 100_000:  # so that the test fails, and does not hang
+            yield make_task(f"t-{read}", expected_answer="5")
+            read += 1
+
+    agent = ScriptedAgent(good)
+    run, files = collector(tmp_path, agent, repeats=3, concurrency=2, hand_out=20)
+    going = asyncio.create_task(run.run(endless()))
+    groups, seen = [], 0
+    async with asyncio.timeout(60):
+        async for group in run.groups():
+            groups.append(group.task.task_id)
+            if len(groups) == 2:
+                run.begin_no_more_groups()
+                seen = read
+        await going
+    assert read <= seen + 1
+    assert (run.state, run.why) == ("finished", "")
+    begun = {request.task.task_id for request in agent.requests}
+    assert sorted(groups) == sorted(begun)
+    assert len(agent.requests) == 3 * len(begun) == len(rows(files.rows))
+
+
 async def test_no_group_starts_while_too_many_wait_for_the_trainer(tmp_path: Path) -> None:
     agent = ScriptedAgent(good)
     run, _ = collector(tmp_path, agent, repeats=2, concurrency=2, hand_out=3)
@@ -128,6 +156,54 @@ async def test_groups_of_old_weights_are_left_out_and_counted(tmp_path: Path) ->
         "stale": 7,
         "partial": 0,
     }
+
+
+def partly_unknown(request: agent_pb2.RunRolloutRequest) -> Sequence[pb.RolloutEvent]:
+    """Of task t-0 nothing is known, of t-1 the version of a part, of t-2 and t-3 that of all; t-4
+    fails before any call.
+    """
+    number = int(request.task.task_id.removeprefix("t-"))
+    event = answer("5") if number == 0 else with_weights(7)
+    if number == 1:
+        event.model_call_completed.tokens.weights[0].first_token = 1
+    if number == 4:
+        return make_events(request.rollout_id, 1, failed(retry_safe=False))
+    return make_events(request.rollout_id, request.attempt, event, verdict(1.0), completed())
+
+
+async def test_weights_of_unknown_version_count_as_stale_where_a_limit_was_asked_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, _ = collector(tmp_path, ScriptedAgent(partly_unknown), concurrency=1, hand_out=100)
+    run.weights(8)
+    await run.run(tasks(5))
+    stream = run.group_stream
+    assert [group.task.task_id async for group in stream.groups(0, None)] == [
+        f"t-{number}" for number in range(5)
+    ]
+    assert not caplog.messages
+    fresh = [group.task.task_id async for group in run.groups(max_staleness=1)]
+    assert fresh == ["t-2", "t-3", "t-4"]
+    assert stream.store.counts()["stale"] == 2
+    [message] = caplog.messages
+    assert message.startswith("max_staleness: groups whose model reports no weights version count")
+
+
+async def test_no_group_is_stale_as_long_as_no_version_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a trainer that announces its first version after its first step would get none."""
+    run, _ = collector(tmp_path, ScriptedAgent(good), concurrency=1, hand_out=100)
+    await run.run(tasks(3))
+    groups = run.groups(max_staleness=0)
+    assert (await anext(groups)).oldest_weights is None
+    assert (await anext(groups)).oldest_weights is None
+    [message] = caplog.messages
+    assert message.startswith("max_staleness: no weights version is known yet")
+    run.weights(1)
+    assert [group async for group in groups] == []
+    assert len(caplog.messages) == 2
+    assert run.group_stream.store.stale == 1
 
 
 async def test_groups_that_an_earlier_session_began_are_in_the_rows_only(tmp_path: Path) -> None:

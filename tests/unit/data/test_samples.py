@@ -12,8 +12,8 @@ from gymmesh_client import UserError, completed_row, fold
 from gymmesh_data import Sample, samples_of, stored_rollout
 from gymmesh_data.samples import NoTokens, token_reads
 from gymmesh_responses import dumps, loads
-from gymmesh_trainers.collecting.stored import completed_of_row
 from gymmesh_trainers.rollouts import samples_of as completed_samples
+from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.data.rows import row, text
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_model.backends.base import BackendCall
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
+from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_model.backends.vllm.tails import NoTail, Tails
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.tokens import Ends, NewMessages, Prefix, TokenRecord, behind, pack_ids
@@ -72,8 +73,14 @@ class Asked:
 class Policy:
     """A model service's conversations over a TokenBackend."""
 
-    def __init__(self, template: Template, *, append_only: bool = True) -> None:
-        self.tokenizer = ToyTokenizer(template)
+    def __init__(
+        self,
+        template: Template,
+        *,
+        append_only: bool = True,
+        tokenizer: type[ToyTokenizer] = ToyTokenizer,
+    ) -> None:
+        self.tokenizer = tokenizer(template)
         self.backend = TokenBackend(self.tokenizer, self._generate, think_tags=True)
         self.calls: dict[str, Asked] = {}
         self._cache = ConversationCache(1000, 1 << 30)
@@ -299,8 +306,7 @@ async def test_a_template_that_takes_arguments_as_text() -> None:
             return super().apply_chat_template(conversation, **options)
 
     for append_only in (True, False):
-        policy = Policy(KEEPING["no_thinking"], append_only=append_only)
-        policy.backend._tokenizer = Textual(policy.tokenizer.template)
+        policy = Policy(KEEPING["no_thinking"], append_only=append_only, tokenizer=Textual)
         first = await policy.ask("", [{"role": "user", "content": "go"}], Answer(calls=1))
         asked = await policy.ask("c0", policy.after(first, "and"), Answer())
         assert not asked.reply.tokens.HasField("fork")
@@ -342,8 +348,7 @@ async def test_another_preamble_is_a_fork(change: str) -> None:
             return super().apply_chat_template(conversation, **options)
 
     given = {"tools": False}
-    policy = Policy(template)
-    policy.backend._tokenizer = Tokenizer(template)
+    policy = Policy(template, tokenizer=Tokenizer)
     first = await policy.ask("", [{"role": "user", "content": "go"}], Answer())
     asked = await policy.ask("c0", policy.after(first, "and"), Answer(), **params)
     assert asked.reply.tokens.fork.reason == tokens_pb2.FORK_REASON_PREAMBLE_CHANGED

@@ -11,8 +11,8 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh_agent.model.answer import read_answer
 from gymmesh_model import ModelConfig
 from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.backends.generation import Generation
 from gymmesh_model.backends.replay.backend import ReplayBackend
-from gymmesh_model.backends.tokens_in import Generation
 from gymmesh_responses import response_from_json
 from gymmesh_runtime.errors import MeshError
 

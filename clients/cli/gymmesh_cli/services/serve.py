@@ -19,7 +19,9 @@ _PORT = click.IntRange(0, 65535)
 
 
 @click.command()
-@click.argument("kind", type=click.Choice(["discovery", "model", "environment", "agent"]))
+@click.argument(
+    "kind", type=click.Choice(["discovery", "model", "sandbox", "environment", "agent"])
+)
 @click.argument("name", required=False)
 @mesh_options
 @click.option(
@@ -28,8 +30,8 @@ _PORT = click.IntRange(0, 65535)
     metavar="HOST:PORT",
     default="",
     help="The discovery service to register with, where discovery.backend is memory. Agents need"
-    " it; an environment or a model without it is served alone, at its address. Refused where"
-    " services register by themselves.",
+    " it; an environment, a model or a sandbox service without it is served alone, at its address."
+    " Refused where services register by themselves.",
 )
 @listening_options
 @click.option("--port", type=_PORT, default=0, help="0, the default: the system chooses.")
@@ -73,6 +75,7 @@ def serve(
       gym-cli serve environment desk.py --port 9500
       gym-cli serve discovery --config mesh.yaml --port 9400
       gym-cli serve model policy --config mesh.yaml --discovery 127.0.0.1:9400
+      gym-cli serve sandbox boxes --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve environment shop --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
     """

@@ -2,8 +2,9 @@
 
 `up` starts every service of a configuration on one machine. Where something else starts and
 restarts processes (Kubernetes, Slurm, systemd), each runs one service, finds the others through a
-registry, and ends by itself on SIGTERM, after it has drained. An environment or a model can also
-be served alone, without a registry; an environment then has the models that it asks in its process.
+registry, and ends by itself on SIGTERM, after it has drained. An environment, a model or a sandbox
+service can also be served alone, without a registry; an environment then has the models and
+sandbox services that it uses in its process.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from gymmesh_mesh.compose import (
     ServiceKind,
     ServiceSpec,
     make_service,
+    make_services,
     models_called,
     registry_spec,
+    sandboxes_for,
     serve_options,
     specs_of,
 )
@@ -79,9 +82,10 @@ async def serve_one(
         discovery_address=place.discovery_address,
         hands_over=True,
     )
-    services = [make_service(one) for one in specs]
     if _is_alone(config, kind, place):
-        services = [*_models_of(services[-1], config, place), *services]
+        services = _with_peers(make_service(spec), config, place)
+    else:
+        services = make_services(specs)
     try:
         await serve(
             services,
@@ -124,14 +128,15 @@ def _specs(
 def _is_alone(config: MeshConfig, kind: ServiceKind, place: ServingPlace) -> bool:
     """Whether a service is served without a registry: one that needs no other to be found."""
     registered = place.discovery_address or in_consul(config)
-    return kind in ("environment", "model") and not registered
+    return kind in ("environment", "model", "sandbox") and not registered
 
 
-def _models_of(service: Service, config: MeshConfig, place: ServingPlace) -> list[Service]:
-    """The models that an environment asks, for the process that serves it alone."""
+def _with_peers(service: Service, config: MeshConfig, place: ServingPlace) -> list[Service]:
+    """A service that is served alone, last, and the models and sandbox services that it uses."""
     called = models_called(service)
-    return [
+    models = [
         make_service(spec)
         for spec in specs_of(config, suffix=place.instance)
         if spec.kind == "model" and spec.name in called
     ]
+    return [*models, *sandboxes_for([service], config), service]

@@ -12,7 +12,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
 use super::attempt::{broken_off, ended, unlawful};
-use super::stream::{Asked, Command, Key, StreamLimits, key_of, unavailable};
+use super::receipts::{Receipt, Unstored};
+use super::stream::{Asked, Command, Key, Run, StreamLimits, key_of, unavailable};
 use crate::dial::{CONTRACT_VERSION, Channel, agent_client, within};
 use crate::errors::MeshError;
 use crate::proto::agent::v1::collect_request::Message as Up;
@@ -60,6 +61,8 @@ pub(super) struct Live {
     pub channel: Channel,
     pub limits: StreamLimits,
     pub heard: mpsc::UnboundedReceiver<Command>,
+    /// Where receipts report to.
+    pub commands: mpsc::WeakUnboundedSender<Command>,
     pub capacity: Arc<AtomicU32>,
     pub stream_id: String,
     /// The agent's instance; empty: none has answered yet.
@@ -69,6 +72,9 @@ pub(super) struct Live {
     pub abandoned: HashSet<Key>,
     /// The cursor of the last batch that came.
     pub received: u64,
+    pub unstored: Unstored,
+    /// The cursor that was last acknowledged on this connection.
+    pub acknowledged: u64,
     /// Events that came since credit was last granted.
     pub owed: u64,
     pub progressed: bool,
@@ -83,7 +89,9 @@ impl Live {
             self.obey(command, None);
         }
         for (_, asked) in self.in_flight.drain() {
-            let _ = asked.done.send(broken_off(asked.fold, error.clone()));
+            let _ = asked
+                .done
+                .send(broken_off(asked.fold, error.clone()).into());
         }
     }
 
@@ -138,7 +146,7 @@ impl Live {
                 contract_version: CONTRACT_VERSION.to_owned(),
             }),
         );
-        self.owed = 0;
+        (self.owed, self.acknowledged) = (0, 0);
         let hello = self.limits.hello;
         let mut client = agent_client(self.channel.clone());
         let open = async {
@@ -197,10 +205,11 @@ impl Live {
     /// The agent knows nothing of what it was asked for.
     fn lose(&mut self) {
         self.received = 0;
+        self.unstored = Unstored::default();
         self.abandoned.clear();
         for (_, asked) in self.in_flight.extract_if(|_, asked| asked.sent) {
             let error = unavailable("the agent lost the rollout");
-            let _ = asked.done.send(broken_off(asked.fold, error));
+            let _ = asked.done.send(broken_off(asked.fold, error).into());
         }
     }
 
@@ -211,6 +220,7 @@ impl Live {
     ) -> Result<(), MeshError> {
         let mut heard_at = Instant::now();
         loop {
+            self.acknowledge(&link);
             if self.in_flight.is_empty() {
                 heard_at = Instant::now();
             }
@@ -224,7 +234,13 @@ impl Live {
                     }
                 }
                 command = self.heard.recv(), if !self.closing => match command {
-                    Some(command) => self.obey(command, Some(&link)),
+                    Some(command) => {
+                        self.obey(command, Some(&link));
+                        // Few acknowledgements for many outcomes.
+                        while let Ok(command) = self.heard.try_recv() {
+                            self.obey(command, Some(&link));
+                        }
+                    }
                     None => {
                         self.closing = true;
                         break;
@@ -257,16 +273,10 @@ impl Live {
         self.owed += batch.events.len() as u64;
         if batch.cursor > self.received {
             self.received = batch.cursor;
+            self.unstored.came(batch.cursor);
             for event in batch.events {
                 self.take_event(event, link);
             }
-            // What came is folded here, and lost only with this process.
-            say(
-                link,
-                Up::Ack(CollectAck {
-                    cursor: self.received,
-                }),
-            );
         }
         if 2 * self.owed >= self.limits.credit {
             say(link, Up::Credit(CollectCredit { events: self.owed }));
@@ -299,12 +309,25 @@ impl Live {
                 if !is_last {
                     let attempts = vec![ref_of(&key)];
                     say(link, Up::Cancels(CollectCancels { attempts }));
-                    self.abandoned.insert(key);
+                    self.abandoned.insert(key.clone());
                 }
                 Err(unlawful(asked.fold, &violation))
             }
         };
-        let _ = asked.done.send(outcome);
+        let receipt = self.commands.upgrade().map(|commands| {
+            self.unstored.hold(key.clone(), self.received);
+            Receipt::new(key, commands)
+        });
+        let _ = asked.done.send(Run { outcome, receipt });
+    }
+
+    /// Acknowledges the batches whose outcomes are all stored.
+    fn acknowledge(&mut self, link: &Link) {
+        let cursor = self.unstored.cursor();
+        if cursor > self.acknowledged {
+            self.acknowledged = cursor;
+            say(link, Up::Ack(CollectAck { cursor }));
+        }
     }
 
     fn refused(&mut self, refusal: &CollectStartRefused) {
@@ -313,7 +336,9 @@ impl Live {
             let key = key_of(&one.rollout_id, one.attempt);
             self.abandoned.remove(&key);
             if let Some(asked) = self.in_flight.remove(&key) {
-                let _ = asked.done.send(broken_off(asked.fold, error.clone()));
+                let _ = asked
+                    .done
+                    .send(broken_off(asked.fold, error.clone()).into());
             }
         }
     }
@@ -324,7 +349,7 @@ impl Live {
                 let key = key_of(&asked.request.rollout_id, asked.request.attempt);
                 if self.in_flight.contains_key(&key) {
                     let error = MeshError::new("ROLLOUT_EXISTS", "it is in flight already", &[]);
-                    let _ = asked.done.send(broken_off(asked.fold, error));
+                    let _ = asked.done.send(broken_off(asked.fold, error).into());
                     return;
                 }
                 self.in_flight.insert(key.clone(), *asked);
@@ -348,6 +373,7 @@ impl Live {
                     self.abandoned.insert(key);
                 }
             }
+            Command::Stored(key) => self.unstored.stored(&key),
         }
     }
 

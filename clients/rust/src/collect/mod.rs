@@ -3,12 +3,13 @@
 mod attempt;
 mod live;
 mod pool;
+mod receipts;
 mod stream;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{Stream, StreamExt, iter};
+use futures_util::stream::{Stream, StreamExt, iter, unfold};
 use tokio::time::Instant;
 
 pub use attempt::FailedAttempt;
@@ -20,6 +21,8 @@ use crate::proto::agent::v1::{GetAgentResponse, RolloutOptions, RunRolloutReques
 use crate::proto::rollout::v1::{Boundary, Rollout, Task};
 use crate::tasks::repeat_seed;
 use pool::Pool;
+use receipts::Receipt;
+use stream::Run;
 
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -101,7 +104,8 @@ impl Agents {
         self.pool.about(limit).await
     }
 
-    /// Runs one attempt to its end. Dropping the call cancels the attempt.
+    /// Runs one attempt to its end. Dropping the call cancels the attempt. The outcome counts as
+    /// stored when the call returns it.
     ///
     /// # Errors
     /// The attempt failed; a stream that breaks the contract is such a failure.
@@ -111,11 +115,13 @@ impl Agents {
         repeat_index: u32,
         deadline: Duration,
     ) -> Result<Rollout, Box<FailedAttempt>> {
-        self.pool.run(request, repeat_index, deadline, false).await
+        let run = self.pool.run(request, repeat_index, deadline, false).await;
+        run.outcome
     }
 
-    /// Collects the rollouts of tasks, in the order in which they end. Dropping the stream cancels
-    /// what is in flight.
+    /// Collects the rollouts of tasks, in the order in which they end. An outcome counts as stored
+    /// once the next one is asked for: only then may its agent forget it. Dropping the stream
+    /// cancels what is in flight.
     pub fn collect<T>(
         &self,
         tasks: T,
@@ -133,9 +139,14 @@ impl Agents {
             let task = Arc::new(task);
             (0..repeats).map(move |repeat| (task.clone(), repeat))
         });
-        iter(jobs)
+        let ended = iter(jobs)
             .map(move |(task, repeat)| run_job(agents.clone(), task, repeat, options.clone()))
-            .buffer_unordered(concurrency)
+            .buffer_unordered(concurrency);
+        unfold((Box::pin(ended), None), async |(mut ended, last)| {
+            drop::<Option<Receipt>>(last);
+            let (collected, receipt) = ended.next().await?;
+            Some((collected, (ended, receipt)))
+        })
     }
 }
 
@@ -162,7 +173,7 @@ async fn run_job(
     task: Arc<Task>,
     repeat_index: u32,
     options: Arc<CollectOptions>,
-) -> Collected {
+) -> (Collected, Option<Receipt>) {
     let mut retries = Retries::new(&options);
     let mut attempt = 1;
     loop {
@@ -173,19 +184,21 @@ async fn run_job(
             options.deadline,
             options.call_per_rollout,
         );
-        let outcome = run.await;
+        let Run { outcome, receipt } = run.await;
         if let Err(failed) = &outcome
             && let Some(wait) = retries.wait(failed)
         {
+            drop(receipt); // another attempt replaces it
             tokio::time::sleep(wait).await;
             attempt += u32::from(!is_refused_start(failed));
             continue;
         }
-        return Collected {
+        let collected = Collected {
             task,
             repeat_index,
             outcome,
         };
+        return (collected, receipt);
     }
 }
 

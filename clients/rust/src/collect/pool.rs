@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
 use super::attempt::{Ended, broken_off, ended, fold_for, overdue, unlawful};
-use super::stream::{CollectStream, StreamLimits};
+use super::stream::{CollectStream, Run, StreamLimits};
 use crate::dial::{Channel, agent_client, answer, within};
 use crate::errors::MeshError;
 use crate::fold::Fold;
@@ -140,18 +140,18 @@ impl Pool {
         repeat_index: u32,
         deadline: Duration,
         call_per_rollout: bool,
-    ) -> Ended {
+    ) -> Run {
         let deadline = deadline.min(LONGEST); // no clock goes on for ever
         let task = request.task.as_ref();
         let agent = task.map(|task| task.agent.clone()).unwrap_or_default();
         let run = self.run_unnamed(request, repeat_index, deadline, call_per_rollout);
-        let mut outcome = run.await;
-        if let Err(failed) = &mut outcome
+        let mut run = run.await;
+        if let Err(failed) = &mut run.outcome
             && failed.partial.outcome.is_none()
         {
             failed.failure.component = agent; // the call's failure, not the rollout's own
         }
-        outcome
+        run
     }
 
     async fn run_unnamed(
@@ -160,21 +160,21 @@ impl Pool {
         repeat_index: u32,
         deadline: Duration,
         call_per_rollout: bool,
-    ) -> Ended {
+    ) -> Run {
         let fold = fold_for(&request, repeat_index);
         let least_busy = self
             .instances
             .iter()
             .min_by(|one, other| one.busyness().total_cmp(&other.busyness()));
         let Some(instance) = least_busy else {
-            return broken_off(fold, no_agents());
+            return broken_off(fold, no_agents()).into();
         };
         let _place = Place::take(&instance.in_flight);
         let collects = match instance.about(self.limits.hello).await {
             Ok(about) => about.collect && !call_per_rollout,
             Err(error) => {
                 instance.avoid();
-                return broken_off(fold, error);
+                return broken_off(fold, error).into();
             }
         };
         let left_with = fold_for(&request, repeat_index);
@@ -185,17 +185,17 @@ impl Pool {
                     .run(request, fold, deadline)
                     .await
             } else {
-                instance.call(request, fold, deadline).await
+                instance.call(request, fold, deadline).await.into()
             }
         };
-        let outcome = timeout(deadline.saturating_add(SLACK), run).await;
-        let outcome = outcome.unwrap_or_else(|_| broken_off(left_with, overdue(deadline)));
-        if let Err(failed) = &outcome
+        let run = timeout(deadline.saturating_add(SLACK), run).await;
+        let run = run.unwrap_or_else(|_| broken_off(left_with, overdue(deadline)).into());
+        if let Err(failed) = &run.outcome
             && failed.partial.started.is_none()
         {
             instance.avoid();
         }
-        outcome
+        run
     }
 }
 

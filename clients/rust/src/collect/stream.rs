@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::attempt::{Ended, broken_off};
 use super::live::Live;
+use super::receipts::{Receipt, Unstored};
 use crate::dial::{Channel, MAX_MESSAGE_BYTES};
 use crate::errors::MeshError;
 use crate::fold::Fold;
@@ -60,16 +61,34 @@ pub(super) struct Asked {
     pub request: RunRolloutRequest,
     pub due: Instant,
     pub fold: Fold,
-    pub done: oneshot::Sender<Ended>,
+    pub done: oneshot::Sender<Run>,
     /// Whether the agent may have heard of it.
     pub sent: bool,
     /// Events up to this sequence may come again, and are dropped.
     pub repeated: u64,
 }
 
+/// How an attempt ended.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub outcome: Ended,
+    /// To be dropped once the outcome is stored; None: the agent waits for nothing.
+    pub receipt: Option<Receipt>,
+}
+
+impl From<Ended> for Run {
+    fn from(outcome: Ended) -> Self {
+        Self {
+            outcome,
+            receipt: None,
+        }
+    }
+}
+
 pub(super) enum Command {
     Start(Box<Asked>),
     Abandon(Key),
+    Stored(Key),
 }
 
 /// Runs attempts at one agent instance. A connection that breaks is made anew, and the stream goes
@@ -88,12 +107,15 @@ impl CollectStream {
             channel,
             limits,
             heard,
+            commands: commands.downgrade(),
             capacity: capacity.clone(),
             stream_id: stream_id(),
             instance: String::new(),
             in_flight: HashMap::new(),
             abandoned: HashSet::new(),
             received: 0,
+            unstored: Unstored::default(),
+            acknowledged: 0,
             owed: 0,
             progressed: false,
             closing: false,
@@ -113,11 +135,11 @@ impl CollectStream {
     }
 
     /// Runs one attempt. Dropping the call cancels it.
-    pub async fn run(&self, request: RunRolloutRequest, fold: Fold, deadline: Duration) -> Ended {
+    pub async fn run(&self, request: RunRolloutRequest, fold: Fold, deadline: Duration) -> Run {
         // Others share the stream's messages: what no agent takes must not break it for them.
         let size = request.encoded_len();
         if size > MAX_START_BYTES {
-            return broken_off(fold, too_large(size));
+            return broken_off(fold, too_large(size)).into();
         }
         let key = key_of(&request.rollout_id, request.attempt);
         let due = Instant::now() + deadline;
@@ -133,7 +155,7 @@ impl CollectStream {
         if let Err(mpsc::error::SendError(Command::Start(asked))) =
             self.commands.send(Command::Start(asked))
         {
-            return broken_off(asked.fold, unavailable("the agent's stream is over"));
+            return broken_off(asked.fold, unavailable("the agent's stream is over")).into();
         }
         let mut guard = Abandoner {
             commands: &self.commands,
@@ -143,7 +165,7 @@ impl CollectStream {
         guard.key = None;
         outcome.unwrap_or_else(|_| {
             let fold = Fold::new(crate::fold::Identity::default());
-            broken_off(fold, unavailable("the agent's stream is over"))
+            broken_off(fold, unavailable("the agent's stream is over")).into()
         })
     }
 }

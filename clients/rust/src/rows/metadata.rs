@@ -86,8 +86,10 @@ fn timings(rollout: &Rollout) -> RowTimings {
             .model_calls
             .iter()
             .map(|call| total(&call.timings))
-            .sum(),
-        tools_us: answers.map(|answer| total(&answer.timings)).sum(),
+            .fold(0, u64::saturating_add),
+        tools_us: answers
+            .map(|answer| total(&answer.timings))
+            .fold(0, u64::saturating_add),
         verify_us: rollout
             .verified
             .as_ref()

@@ -15,7 +15,7 @@ use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind as Type, ReflectMessage};
 
 use self::metadata::metadata;
-use self::response::{response, usage};
+use self::response::{response, sum, usage};
 use crate::codec::{CodecError, dynamic, keys, parsed, read_object, text_of, typed, write};
 use crate::conversation::{Conversations, NoConversation, answer_of, final_call};
 use crate::errors::error_info;
@@ -260,18 +260,23 @@ fn usage_by_model(rollout: &Rollout, failure: Option<&Failure>) -> Vec<ModelCall
         .filter(|detail| detail.type_url.ends_with("/gymmesh.errors.v1.ModelUsage"))
         .filter_map(|detail| ModelUsage::decode(detail.value.as_slice()).ok())
         .flat_map(|found| found.usage);
-    let mut sums: Vec<ModelCallUsage> = Vec::new();
-    for one in turns.chain(judging).cloned().chain(failing) {
-        match sums.iter_mut().find(|sum| sum.model == one.model) {
-            Some(sum) => {
-                sum.calls += one.calls;
-                sum.input_tokens += one.input_tokens;
-                sum.output_tokens += one.output_tokens;
-            }
-            None => sums.push(one),
+    let all: Vec<ModelCallUsage> = turns.chain(judging).cloned().chain(failing).collect();
+    let mut models: Vec<&String> = Vec::new();
+    for one in &all {
+        if !models.contains(&&one.model) {
+            models.push(&one.model);
         }
     }
-    sums
+    let summed = |model: &String| {
+        let of_model = || all.iter().filter(|one| one.model == *model);
+        ModelCallUsage {
+            model: model.clone(),
+            calls: of_model().map(|one| one.calls).fold(0, u32::saturating_add),
+            input_tokens: sum(of_model().map(|one| one.input_tokens)),
+            output_tokens: sum(of_model().map(|one| one.output_tokens)),
+        }
+    };
+    models.into_iter().map(summed).collect()
 }
 
 fn actors(rollout: &Rollout, verdict: Option<&Verification>) -> Vec<Actor> {

@@ -64,23 +64,25 @@ pub(super) fn response(rollout: &Rollout, in_force: &Object) -> Rowed<RowRespons
 
 /// The sum over calls.
 pub(super) fn usage<'a>(calls: impl IntoIterator<Item = &'a ModelCallCompleted>) -> UsageSum {
-    let mut sum = UsageSum::default();
     let answers = calls.into_iter().flat_map(|call| &call.response);
-    for used in answers.flat_map(|answer| &answer.usage) {
-        let Usage {
-            input_tokens,
-            output_tokens,
-            cached_tokens,
-            reasoning_tokens,
-            ..
-        } = used;
-        sum.input_tokens += input_tokens.unwrap_or_default();
-        sum.cached_tokens += cached_tokens.unwrap_or_default();
-        sum.output_tokens += output_tokens.unwrap_or_default();
-        sum.reasoning_tokens += reasoning_tokens.unwrap_or_default();
+    let used: Vec<&Usage> = answers.flat_map(|answer| &answer.usage).collect();
+    let input_tokens = sum(used.iter().filter_map(|one| one.input_tokens));
+    let output_tokens = sum(used.iter().filter_map(|one| one.output_tokens));
+    UsageSum {
+        input_tokens,
+        cached_tokens: sum(used.iter().filter_map(|one| one.cached_tokens)),
+        output_tokens,
+        reasoning_tokens: sum(used.iter().filter_map(|one| one.reasoning_tokens)),
+        total_tokens: sum([input_tokens, output_tokens]),
+        ..Default::default()
     }
-    sum.total_tokens = sum.input_tokens + sum.output_tokens;
-    sum
+}
+
+/// The sum, or the `i64` nearest to it.
+pub(super) fn sum(numbers: impl IntoIterator<Item = i64>) -> i64 {
+    let total: i128 = numbers.into_iter().map(i128::from).sum();
+    let (least, most) = (i64::MIN.into(), i64::MAX.into());
+    total.clamp(least, most) as i64
 }
 
 /// An answer as JSON, without its items and its usage.

@@ -232,13 +232,14 @@ class Collector:
     def begin_no_more_groups(self) -> list[str]:
         """Finish the groups that were begun, and begin no others; the run then ends.
 
-        The others' rollouts have no outcome. Returns their tasks' ids, of those that were read.
+        No further task is read, so that an iterator of tasks may be endless. The others' rollouts
+        have no outcome. Returns their tasks' ids, of those that were read.
         Raises ValueError when the options hand out no groups.
         """
         store = self.group_stream.store
         self._dispatcher.keep_only(store.has_begun)
         self._workers.wake()
-        return store.drop_unbegun()
+        return store.begin_no_more()
 
     # -- groups for a trainer -----------------------------------------------------------------
 
@@ -248,7 +249,8 @@ class Collector:
 
         Args:
             max_staleness: leave out groups whose oldest weights are more than this many versions
-                behind the newest that was seen, or said by `weights`. They are counted.
+                behind the newest that was seen, or said by `weights`. They are counted. Weights of
+                unknown version count as older, once any version is known.
         """
         stream = self.group_stream
         async with aclosing(stream.groups(0, max_staleness)) as groups:

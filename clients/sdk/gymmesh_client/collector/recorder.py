@@ -70,8 +70,9 @@ class Recorder:
         self._tell_new_version(counted)
         self.tally.add(counted)
         self._completed.inc()
-        self._input.inc(counted.input_tokens)
-        self._output.inc(counted.output_tokens)
+        # An endpoint may report any number, and a counter only grows.
+        self._input.inc(max(0, counted.input_tokens))
+        self._output.inc(max(0, counted.output_tokens))
         if self.groups is not None and rollout is not None:
             self.groups.add(task.task_id, rollout)
 

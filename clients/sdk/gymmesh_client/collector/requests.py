@@ -37,12 +37,15 @@ def missing_rollouts(
 ) -> Iterator[RolloutRequest]:
     """The rollouts without an outcome, in their order.
 
-    `judged` and `store` learn of each task before the first of its rollouts comes.
+    `judged` and `store` learn of each task before the first of its rollouts comes. They end
+    before the first task that is read once the store begins no further groups.
     """
     everything, has_outcome = range(options.repeats), output.has_outcome
     # Each rollout is looked up before it is begun, so what there is by then is of earlier runs.
     begun_before = output.outcomes > 0
     for task, turn in arrange(tasks, options.repeats, options.order, options.length):
+        if store is not None and not store.begins:
+            return  # with groups, a task's repeats come together: no turn is of a begun one
         # The same for all repeats, and a message's fields are expensive to read.
         task_id, environment, agent = task.task_id, task.environment, task.agent
         missing: Sequence[int] = turn

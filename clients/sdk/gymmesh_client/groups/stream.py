@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
@@ -10,6 +11,17 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.groups import metrics
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_runtime.errors import field_invalid
+
+_LOG: Final = logging.getLogger("gymmesh.collect")
+_ANNOUNCE: Final = "Announce each version to the model service (SetWeightsVersion)"
+_COUNT_AS_STALE: Final = (
+    "max_staleness: groups whose model reports no weights version count as stale and are not "
+    f"handed out. {_ANNOUNCE}"
+)
+_NOT_APPLIED: Final = (
+    "max_staleness: no weights version is known yet, so groups of any age are handed out. "
+    f"{_ANNOUNCE}"
+)
 
 # A reader that was sent everything may have left before it read it all: it comes back for the rest.
 _COMES_BACK_S: Final = 5.0
@@ -28,6 +40,7 @@ class GroupStream:
         #: Whether the last reader was sent everything, after the last group came.
         self.delivered = False
         self._on_room = on_room
+        self._said = set[str]()
         self._changed = asyncio.Event()
 
     def add(self, task_id: str, rollout: pb.Rollout) -> None:
@@ -62,6 +75,8 @@ class GroupStream:
                 await self._changed.wait()
                 continue
             cursor = group.cursor
+            if group.unknown_weights and max_staleness is not None:
+                self._warn_once(_NOT_APPLIED if store.newest_weights is None else _COUNT_AS_STALE)
             if store.is_stale(group, max_staleness):
                 store.discard_stale(group)
                 metrics.GROUPS.labels("stale").inc()
@@ -86,6 +101,11 @@ class GroupStream:
         """No more groups will come."""
         self.store.closed = True
         self.wake()
+
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            _LOG.warning("%s", sentence)
 
     async def emptied(self, timeout_s: float) -> bool:
         """Wait until a trainer has all groups; False when time is up.

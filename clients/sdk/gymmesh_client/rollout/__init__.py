@@ -6,6 +6,7 @@ conversation  what a model call saw and gave, found by following parents
 tokens        a call's tokens, put together from what its events carry
 free_tokens   which sampled tokens a trainer learns from
 reading       what a row needs of the calls, summed up in one pass
+sums          sums that fit their column
 """
 
 from gymmesh_client.rollout.conversation import (
@@ -25,7 +26,8 @@ from gymmesh_client.rollout.free_tokens import (
     is_learned,
 )
 from gymmesh_client.rollout.reading import RolloutReading, read
-from gymmesh_client.rollout.rollout_parts import RolloutParts, let_go
+from gymmesh_client.rollout.rollout_parts import RolloutParts
+from gymmesh_client.rollout.sums import as_int64, as_uint32, as_uint64
 from gymmesh_client.rollout.tokens import CallTokens, call_tokens
 
 __all__ = [
@@ -36,6 +38,9 @@ __all__ = [
     "RolloutParts",
     "RolloutReading",
     "StreamViolation",
+    "as_int64",
+    "as_uint32",
+    "as_uint64",
     "call_tokens",
     "constrained_stretches",
     "continuation",
@@ -44,7 +49,6 @@ __all__ = [
     "fold",
     "free_stretches",
     "is_learned",
-    "let_go",
     "path_to",
     "read",
     "shared_ids",

@@ -9,6 +9,7 @@ import msgspec
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout.conversation import Answered
 from gymmesh_client.rollout.rollout_parts import RolloutParts
+from gymmesh_client.rollout.sums import as_int64, as_uint64
 from gymmesh_rows import EnumNames
 
 _TOOL_OUTCOMES: Final = EnumNames(pb.ToolOutcome, "TOOL_OUTCOME_")
@@ -77,10 +78,16 @@ def read(parts: RolloutParts) -> RolloutReading:
     if found.last is None and found.calls:
         # With actors alone, it is the last call of all.
         found.last, found.last_id = answered, call_id
+    found.input_tokens = as_int64(found.input_tokens)
+    found.output_tokens = as_int64(found.output_tokens)
+    found.cached_tokens = as_int64(found.cached_tokens)
+    found.reasoning_tokens = as_int64(found.reasoning_tokens)
+    found.model_us = as_uint64(found.model_us)
     outcomes = found.tool_outcomes
     for record in parts.tools:
         done = record.completed or record.answer()
         answered_so = (done.name, _TOOL_OUTCOMES.get(done.outcome, "UNSPECIFIED"))
         outcomes[answered_so] = outcomes.get(answered_so, 0) + 1
         found.tools_us += done.timings.total_us
+    found.tools_us = as_uint64(found.tools_us)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.rollout import RolloutReading
+from gymmesh_client.rollout import RolloutReading, as_int64
 from gymmesh_responses import JsonValue, dumps_clean, response_head_to_dict
 from gymmesh_responses.jsonio import read_object
 from gymmesh_rows import RowResponse, UsageSum
@@ -27,7 +27,7 @@ _CUT: Final = {
 }
 
 
-def rollout_response(reading: RolloutReading, output: list[Raw], echoed: bytes) -> Raw:
+def rollout_response(reading: RolloutReading, output: Iterable[Raw], echoed: bytes) -> Raw:
     """The Responses object of a whole rollout, or of what there is of one that failed.
 
     Args:
@@ -78,13 +78,13 @@ def _text(value: JsonValue) -> str:
 
 
 def usage_sum(read: int, cached: int, wrote: int, reasoning: int) -> UsageSum:
-    """Tokens read (some cached) and written (some reasoning)."""
+    """Tokens read (some cached) and written (some reasoning), each an int64."""
     return UsageSum(
         input_tokens=read,
         input_tokens_details=UsageSumInputTokensDetails(cached),
         output_tokens=wrote,
         output_tokens_details=UsageSumOutputTokensDetails(reasoning),
-        total_tokens=read + wrote,
+        total_tokens=as_int64(read + wrote),
     )
 
 

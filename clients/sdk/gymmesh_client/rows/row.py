@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import BOUNDARIES
-from gymmesh_client.rollout import RolloutParts, RolloutReading, read
+from gymmesh_client.rollout import RolloutParts, RolloutReading, as_int64, as_uint32, read
 from gymmesh_client.rows.calls import RowCalls, actors_of
 from gymmesh_client.rows.request import TaskExtras, extras_of, first_items, request_of
 from gymmesh_client.rows.response import rollout_response
@@ -191,16 +191,16 @@ def _line(
         task,
         responses_create_params=params,
         first_items=first_items(task, parts.started),
-        response=rollout_response(reading, calls.output, echoed),
+        response=rollout_response(reading, calls.output(), echoed),
         reward=reward,
         environment=started.environment or task.environment,
         agent=started.agent or task.agent,
         metadata=overlaid(metadata, extras.metadata),
         model_usage=_model_usage(reading, usage),
         actors=actors_of(reading, verified),
-        calls=calls.calls,
-        tool_calls=[ToolCall.of(record.answer()) for record in parts.tools],
-        turns=[Turn.of(turn) for turn in parts.turns],
+        calls=calls.calls(),
+        tool_calls=(ToolCall.of(record.answer()) for record in parts.tools),
+        turns=(Turn.of(turn) for turn in parts.turns),
         failure=failure,
         task_extras=extras.kept,
         overlay=_overlay(extras, evidence),
@@ -269,4 +269,8 @@ def _model_usage(
             known.calls += entry.calls
             known.input_tokens += entry.input_tokens
             known.output_tokens += entry.output_tokens
+    for known in sums.values():
+        known.calls = as_uint32(known.calls)
+        known.input_tokens = as_int64(known.input_tokens)
+        known.output_tokens = as_int64(known.output_tokens)
     return list(sums.values())

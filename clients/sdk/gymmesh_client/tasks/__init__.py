@@ -7,7 +7,7 @@ other_formats  files that are not JSON lines, with the command that makes tasks 
 shards   parts of one run that collectors of their own do (pure)
 """
 
-from gymmesh_client.tasks.checks import check_params, check_row, check_settings
+from gymmesh_client.tasks.checks import check_names, check_params, check_row, check_settings
 from gymmesh_client.tasks.file import TaskFile
 from gymmesh_client.tasks.reader import OWN_KEYS, TaskDefaults, TaskReader, TaskRow
 from gymmesh_client.tasks.shards import WHOLE, Shard, session_of, shard_of
@@ -20,6 +20,7 @@ __all__ = [
     "TaskFile",
     "TaskReader",
     "TaskRow",
+    "check_names",
     "check_params",
     "check_row",
     "check_settings",

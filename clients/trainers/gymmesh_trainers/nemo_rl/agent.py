@@ -12,10 +12,10 @@ from aiohttp import web
 
 from gymmesh_client import UserError
 from gymmesh_responses import CodecError, dumps, loads
-from gymmesh_trainers.collecting import MeshPlace, Model, TrainerCollector
 from gymmesh_trainers.hooks import Repeats
 from gymmesh_trainers.nemo_rl.rows import Forks, NotTrainable, trained_row, whole_row
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.trainer_collector import MeshPlace, Model, TrainerCollector
 
 _MAX_BODY: Final = 64 * 1024 * 1024
 _FAILED: Final = "_ng_failure_class"
@@ -34,7 +34,7 @@ class NemoAgent:
     """Serves `POST /run` with rollouts in an environment.
 
     Args:
-        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
+        place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         model: the policy.
         forks: what becomes of a rollout whose tokens are several chains, of which NeMo RL can read
             one: `mask` leaves it out of the loss, `train` trains the last chain.

@@ -22,14 +22,21 @@ from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults, UserError
+from gymmesh_model.backends.engine import Engine, Generate
 from gymmesh_model.backends.token_engines import VllmEngine
-from gymmesh_model.backends.tokens_in import Engine, Generate, TokenBackend
+from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
-from gymmesh_trainers.collecting import MeshPlace, SyncCollector, TaskLike, messages_of
 from gymmesh_trainers.engine import TransformersEngine
-from gymmesh_trainers.hooks import Lost, LostTokens, paths_left_out, refuse_images
+from gymmesh_trainers.hooks import (
+    Lost,
+    LostTokens,
+    first_repeat,
+    paths_left_out,
+    refuse_images,
+)
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.trainer_collector import MeshPlace, SyncCollector, TaskLike, messages_of
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
 _REWARD: Final = "gymmesh_reward"
@@ -44,7 +51,7 @@ class TrlRollouts:
     it as `with`; else the mesh closes with the process.
 
     Args:
-        place: the environment, see `gymmesh_trainers.collecting.place.MeshPlace`.
+        place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         tasks: rows, `Task`s or a task file; all are read.
         engine: samples tokens; None: the trainer's model by `model.generate`, or TRL's vLLM server
             where the trainer is configured to it (`use_vllm`, `vllm_mode="server"`).
@@ -94,7 +101,11 @@ class TrlRollouts:
         step = int(trainer.state.global_step)
         if collector.weights_version is None or step > collector.weights_version:
             collector.set_weights_version(step)
-        self.rollouts = collector.many([self._task(prompt) for prompt in prompts])
+        # The repeats of a prompt may be spread over processes.
+        self.rollouts = collector.many(
+            [self._task(prompt) for prompt in prompts],
+            first_repeat=first_repeat(int(trainer.accelerator.process_index)),
+        )
         counts, most = collector.counts, trainer.args.max_completion_length
         before = counts["completions_unscored"]
         rows = trl_rows(

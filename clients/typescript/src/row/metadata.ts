@@ -9,6 +9,7 @@ import {
 } from "../gen/gymmesh/row/v1/row_pb.js";
 import { keysOf } from "../json/plan.js";
 import { isObject, type JsonObject, type JsonValue, jsonObject, storeJson } from "../json/value.js";
+import { sumUint64 } from "./sums.js";
 
 /** A row's metadata, and those members of the task's own metadata that are columns there. */
 export function metadataOf(
@@ -30,8 +31,8 @@ export function metadataOf(
     timings: {
       startedAt: Number(rollout.startedUnixNano) / 1e9,
       durationUs: rollout.outcome.value?.durationUs ?? 0n,
-      modelUs: sum(rollout.modelCalls.map((call) => call.timings?.totalUs)),
-      toolsUs: sum(answered.map((done) => done?.timings?.totalUs)),
+      modelUs: sumUint64(rollout.modelCalls.map((call) => call.timings?.totalUs)),
+      toolsUs: sumUint64(answered.map((done) => done?.timings?.totalUs)),
       verifyUs: rollout.verified?.timings?.totalUs ?? 0n,
     },
   });
@@ -55,8 +56,4 @@ function outcomesOf(rollout: Rollout): ToolOutcomeCount[] {
     counts.set(key, count);
   }
   return [...counts.values()];
-}
-
-function sum(durations: readonly (bigint | undefined)[]): bigint {
-  return durations.reduce<bigint>((all, one) => all + (one ?? 0n), 0n);
 }

@@ -20,6 +20,7 @@ import {
 import { isText } from "../json/read.js";
 import { isObject, type JsonObject, type JsonValue, jsonObject, storeJson } from "../json/value.js";
 import { documentOf } from "../json/write.js";
+import { sumInt64 } from "./sums.js";
 
 /** What the API echoes of a request in every response, with its defaults. */
 const ECHOED: readonly (readonly [string, JsonValue])[] = [
@@ -74,7 +75,7 @@ export function responseOf(rollout: Rollout, inForce: JsonObject): RowResponse {
 export function usageOf(calls: readonly ModelCallCompleted[]): UsageSum {
   const used = calls.map((call) => call.response?.usage);
   const sum = (of: (usage: Usage) => bigint | undefined): bigint =>
-    used.reduce<bigint>((all, one) => all + ((one && of(one)) ?? 0n), 0n);
+    sumInt64(used.map((one) => one && of(one)));
   const inputTokens = sum((one) => one.inputTokens);
   const outputTokens = sum((one) => one.outputTokens);
   return create(UsageSumSchema, {
@@ -82,7 +83,7 @@ export function usageOf(calls: readonly ModelCallCompleted[]): UsageSum {
     cachedTokens: sum((one) => one.cachedTokens),
     outputTokens,
     reasoningTokens: sum((one) => one.reasoningTokens),
-    totalTokens: inputTokens + outputTokens,
+    totalTokens: sumInt64([inputTokens, outputTokens]),
   });
 }
 

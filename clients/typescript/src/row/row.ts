@@ -62,6 +62,7 @@ import { documentOf, writeDocument } from "../json/write.js";
 import { copyFields, source } from "./copy.js";
 import { metadataOf } from "./metadata.js";
 import { responseOf, usageOf } from "./response.js";
+import { MOST_UINT32, sumInt64 } from "./sums.js";
 
 /** How far above 0 a log probability may be. */
 const LOGPROB_ROUNDING = 1e-3;
@@ -208,15 +209,18 @@ function usageByModel(rollout: Rollout, failure: Failure | undefined): ModelCall
   const judging = rollout.verified?.verification?.modelUsage ?? [];
   const details = failure?.status?.details ?? [];
   const failing = details.flatMap((detail) => unpacked(detail, ModelUsageSchema)?.usage ?? []);
-  const sums = new Map<string, ModelCallUsage>();
-  for (const { model, calls, inputTokens, outputTokens } of [...turns, ...judging, ...failing]) {
-    const sum = sums.get(model) ?? create(ModelCallUsageSchema, { model });
-    sum.calls += calls;
-    sum.inputTokens += inputTokens;
-    sum.outputTokens += outputTokens;
-    sums.set(model, sum);
-  }
-  return [...sums.values()];
+  const all = [...turns, ...judging, ...failing];
+  const models = [...new Set(all.map(({ model }) => model))];
+  return models.map((model) => {
+    const ofModel = all.filter((one) => one.model === model);
+    const calls = ofModel.reduce((sum, one) => sum + one.calls, 0);
+    return create(ModelCallUsageSchema, {
+      model,
+      calls: Math.min(calls, MOST_UINT32),
+      inputTokens: sumInt64(ofModel.map((one) => one.inputTokens)),
+      outputTokens: sumInt64(ofModel.map((one) => one.outputTokens)),
+    });
+  });
 }
 
 function actorsOf(rollout: Rollout, verdict: Verification | undefined): Actor[] {

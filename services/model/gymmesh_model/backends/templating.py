@@ -1,12 +1,19 @@
-"""What a tokenizer's chat template reads, and which tokenizer it is. Pure."""
+"""Renders conversations by a tokenizer's chat template, and says which tokenizer it is. Pure."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from gymmesh_model.backends.engine_results import template_problem
+from gymmesh_model.backends.vllm import template_arguments
+from gymmesh_model.convert import has_several_calls, one_call_each
+from gymmesh_model.errors import AnswerInvalid, refused
+from gymmesh_model.tokens import pack_ids
 from gymmesh_responses import CodecError, loads
+from gymmesh_runtime.errors import MeshError
 
 
 class Tokenizer(Protocol):
@@ -17,6 +24,70 @@ class Tokenizer(Protocol):
 
     def decode(self, token_ids: Sequence[int], **options: Any) -> Any:
         """The text of token ids."""
+
+
+class ChatTemplate:
+    """A tokenizer's chat template.
+
+    Args:
+        tokenizer: has the template.
+        arguments: further ones of the template, in every call.
+        model: the model's name, for errors.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, arguments: Mapping[str, Any], model: str) -> None:
+        self.arguments = dict(arguments)
+        self._tokenizer = tokenizer
+        self._model = model
+
+    def conversation(self, body: Mapping[str, Any]) -> bytes:
+        """The token ids of a request of Chat Completions, packed. An answer with several tool calls
+        is split where the template accepts one call per answer.
+
+        Raises MeshError MODEL_REQUEST_REFUSED.
+        """
+        try:
+            return self.ids(body)
+        except MeshError as error:
+            if not has_several_calls(body["messages"]):
+                raise
+            try:
+                return self.ids({**body, "messages": one_call_each(body["messages"])})
+            except MeshError:
+                raise error from None
+
+    def ids(self, body: Mapping[str, Any]) -> bytes:
+        """The token ids of the messages as they are, packed. Raises as `conversation`."""
+        options: dict[str, Any] = {
+            "tools": body.get("tools"),
+            "add_generation_prompt": body.get("add_generation_prompt", True),
+            "continue_final_message": body.get("continue_final_message", False),
+        }
+        options |= self.arguments | template_arguments(body)
+        messages: list[dict[str, Any]] = body["messages"]
+        try:
+            return self._applied([for_template(one) for one in messages], options)
+        except MeshError:
+            # Some templates take arguments as text, such as DeepSeek-V3's.
+            if not any(one.get("tool_calls") for one in messages):
+                raise
+            with contextlib.suppress(MeshError):
+                return self._applied([plain(one) for one in messages], options)
+            raise
+
+    def _applied(self, messages: list[dict[str, Any]], options: Mapping[str, Any]) -> bytes:
+        try:
+            ids = self._tokenizer.apply_chat_template(
+                messages, tokenize=True, return_dict=False, **options
+            )
+            if ids is None:
+                raise AnswerInvalid("apply_chat_template gives None")
+            return pack_ids(list(ids))
+        except AnswerInvalid as error:
+            raise refused(self._model, f"the tokenizer gives no token ids: {error}") from None
+        except Exception as error:
+            # Templates are programs of their own, and raise what they like.
+            raise refused(self._model, template_problem(error)) from None
 
 
 def for_template(message: Mapping[str, Any]) -> dict[str, Any]:

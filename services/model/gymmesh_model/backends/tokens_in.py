@@ -12,10 +12,8 @@ Not for configurations: a program makes one and hands it to `gymmesh_mesh.embedd
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import msgspec
@@ -23,18 +21,24 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Backend, BackendCall, Features
+from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.backends.chat import chat_body, respond
+from gymmesh_model.backends.engine import WANTED, CallableEngine, Engine, Generate
 from gymmesh_model.backends.engine_results import (
     authors_fault,
     check_sampling,
     checked_ids,
     checked_logprobs,
     engine_answer_invalid,
-    template_problem,
 )
 from gymmesh_model.backends.families import ModelFamily, Renderer
-from gymmesh_model.backends.templating import Tokenizer, for_template, plain, tokenizer_digest
+from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.templating import (
+    ChatTemplate,
+    Tokenizer,
+    for_template,
+    tokenizer_digest,
+)
 from gymmesh_model.backends.vllm import (
     Appending,
     CapturePlan,
@@ -47,25 +51,21 @@ from gymmesh_model.backends.vllm import (
 )
 from gymmesh_model.convert import (
     ChatOptions,
-    has_several_calls,
     lift_thinking,
-    one_call_each,
 )
 from gymmesh_model.errors import (
     AnswerInvalid,
-    answer_failed,
     refused,
     timed_out,
 )
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import Prefix, pack_ids, weights_spans
+from gymmesh_model.tokens import Prefix, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
-from gymmesh_responses import TOKEN_BYTES, Finish, finish_of, unpack_ids
+from gymmesh_responses import TOKEN_BYTES, unpack_ids
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.text.authors_code import as_exception
 
 _OPTIONS: Final = ChatOptions()
-_WANTED: Final = "generate must be async and return a Generation"
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 # What of a request has a meaning here; the rest is refused by name, never dropped silently.
 _SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "seed", "stop")
@@ -73,126 +73,6 @@ _READ: Final = frozenset(
     (*_SAMPLING, "messages", "tools", "tool_choice", "parallel_tool_calls", "max_tokens", "model",
      "logprobs", "chat_template_kwargs", "reasoning_effort", "store", "metadata", "user", "n")
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How to sample. None: the engine's own default.
-
-    Attributes:
-        max_tokens: the most tokens to sample.
-        stop: texts that end the answer.
-        stop_token_ids: ids that end the answer, for engines that don't know the tokenizer.
-        request_id: the rollout's id, the same for all its calls: for engines that keep prefixes.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    request_id: str = ""
-
-    def as_dict(self, **names: str) -> dict[str, Any]:
-        """What is set, without `request_id` and `stop_token_ids`.
-
-        names: renames keys, as `max_tokens="max_new"`.
-        """
-        keys = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "seed")
-        found = {names.get(key, key): getattr(self, key) for key in keys}
-        found = {key: value for key, value in found.items() if value is not None}
-        return found | ({"stop": list(self.stop)} if self.stop else {})
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """What an engine sampled.
-
-    Attributes:
-        token_ids: the sampled ids, the stop token included where one was sampled.
-        logprobs: of each of them; empty where the engine gives none.
-        finished: whether the model ended its answer; None: it did if the last id is a stop token.
-        weights: the versions of the weights with the first token of each; empty: as announced.
-        distribution: which distribution the log probabilities are of; unspecified: the backend's
-            `logprob_distribution`.
-        constrained: stretches of the ids that were not sampled freely, in order.
-    """
-
-    token_ids: Sequence[int]
-    logprobs: Sequence[float] = ()
-    finished: bool | None = None
-    weights: Sequence[tuple[int, int]] = field(default=())
-    distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN
-    constrained: Sequence[tokens_pb2.ConstrainedSpan] = field(default=())
-
-    @staticmethod
-    def ended(
-        token_ids: Sequence[int], logprobs: Sequence[float], finish_reason: object
-    ) -> Generation:
-        """What an engine sampled that says why it ended, in whatever spelling.
-
-        Raises MeshError MODEL_SERVER_ERROR where that is a failure, or an abort: no answer.
-        """
-        finish = finish_of(finish_reason)
-        if finish in (Finish.FAILED, Finish.ABORTED):
-            raise answer_failed("policy", finish_reason)
-        if finish is Finish.UNKNOWN:
-            return Generation(token_ids, logprobs)
-        return Generation(token_ids, logprobs, finished=finish is Finish.DONE)
-
-
-Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
-"""Samples an answer to a prompt's token ids. What it raises fails the rollout at the MODEL."""
-
-
-class Engine:
-    """An engine that its backend opens and closes, such as a server elsewhere.
-
-    A subclass has at least `generate`.
-
-    Attributes:
-        features: what it does beyond sampling; known once constructed.
-        is_program: whether it is the program's own code, of whose exceptions failures may show
-            the text.
-    """
-
-    features: Features = Features()
-    is_program: bool = True
-
-    async def open(self) -> None:
-        """Acquire what it needs, in the event loop of the mesh. Raises ConfigError."""
-
-    async def close(self) -> None:
-        """Release it. Bounded, and harmless when called twice or before `open`."""
-
-    async def context_tokens(self) -> int:
-        """The longest prompt and answer together, in tokens; 0: not known (yet)."""
-        return 0
-
-    async def generate(
-        self, prompt: list[int], params: SamplingParams, call: BackendCall
-    ) -> Generation:
-        """Sample an answer to a prompt's token ids. Raises MeshError with a MODEL_* reason."""
-        raise NotImplementedError
-
-
-class _CallableEngine(Engine):
-    """A `Generate`, which needs nothing of an engine's life."""
-
-    def __init__(self, generate: Generate) -> None:
-        self._generate = generate
-
-    async def generate(
-        self, prompt: list[int], params: SamplingParams, call: BackendCall
-    ) -> Generation:
-        answering: object = self._generate(prompt, params)
-        if not inspect.isawaitable(answering):
-            raise AnswerInvalid(f"{_WANTED}, and it is not async")
-        made: Generation = await answering
-        return made
 
 
 class TokenBackend(Backend):
@@ -239,9 +119,9 @@ class TokenBackend(Backend):
             known = ", ".join(TOOL_PARSERS)
             raise ValueError(f"tool_parser: there is no {tool_parser!r}; known: {known}")
         self._tokenizer = tokenizer
-        self._engine = generate if isinstance(generate, Engine) else _CallableEngine(generate)
+        self._engine = generate if isinstance(generate, Engine) else CallableEngine(generate)
         self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
-        self._template = dict(template or {})
+        self._template = ChatTemplate(tokenizer, template or {}, name)
         self.endpoint_model = name
         self._family = self._family_of(renderer)
         self._reads_ids = tool_parser is None and self._family is not None
@@ -306,11 +186,13 @@ class TokenBackend(Backend):
     async def _generation(
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
-        """What the engine sampled, checked. Raises MeshError, and TimeoutError when time is up."""
+        """What the engine sampled, checked. Raises MeshError, and CancelledError where the call is
+        cancelled, by the time limit as well.
+        """
         try:
-            made: object = await self._engine.generate(prompt, params, call)
+            made = await self._sampled(prompt, params, call)
             if not isinstance(made, Generation):
-                raise AnswerInvalid(f"{_WANTED}, and it gave {type(made).__name__}")
+                raise AnswerInvalid(f"{WANTED}, and it gave {type(made).__name__}")
             ids = checked_ids(made.token_ids)
             trained = call.record is not None and call.record.logprobs_asked
             logprobs = checked_logprobs(made.logprobs, len(ids), trained=trained)
@@ -318,17 +200,37 @@ class TokenBackend(Backend):
             raise engine_answer_invalid(self.endpoint_model, str(error)) from None
         except MeshError:
             raise
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise  # of our own call
-            raise authors_fault(self.endpoint_model, "engine", error) from None
+        except asyncio.CancelledError:
+            raise
         except BaseException as error:
             fault = as_exception(error)
             if not self._engine.is_program:
                 raise fault from error
             raise authors_fault(self.endpoint_model, "engine", fault) from None
         return replace(made, token_ids=ids, logprobs=logprobs)
+
+    async def _sampled(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> object:
+        """What the engine returns. Raises CancelledError where the call was cancelled, whatever the
+        engine made of that: nobody waits for its answer, and what it had by then is not one.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        cancels = task.cancelling()
+        made: object = None
+        error: BaseException | None = None
+        try:
+            made = await self._engine.generate(prompt, params, call)
+        except (Exception, asyncio.CancelledError) as caught:
+            error = caught
+        if task.cancelling() > cancels:
+            raise asyncio.CancelledError from error
+        if isinstance(error, asyncio.CancelledError):  # of the engine's own
+            raise authors_fault(self.endpoint_model, "engine", error) from None
+        if error is not None:
+            raise error
+        return made
 
     # -- the prompt ---------------------------------------------------------------------------
 
@@ -360,7 +262,7 @@ class TokenBackend(Backend):
         """How what is new is put behind the prefix: by the family's renderer, or the template."""
 
         async def render(messages: list[dict[str, Any]], generation: bool) -> bytes:
-            return self._as_given(views.short(messages, generation=generation))
+            return self._template.ids(views.short(messages, generation=generation))
 
         family = self._family
         # The renderer has the template arguments of the backend, not those of a call.
@@ -376,51 +278,7 @@ class TokenBackend(Backend):
 
     async def _rendered(self, body: Mapping[str, Any]) -> bytes:
         """The conversation as the template renders it."""
-        try:
-            return self._as_given(body)
-        except MeshError as error:
-            # Some templates take one tool call an answer.
-            if not has_several_calls(body["messages"]):
-                raise
-            try:
-                return self._as_given({**body, "messages": one_call_each(body["messages"])})
-            except MeshError:
-                raise error from None
-
-    def _as_given(self, body: Mapping[str, Any]) -> bytes:
-        """The messages as they are, as the template renders them."""
-        options: dict[str, Any] = {
-            "tools": body.get("tools"),
-            "add_generation_prompt": body.get("add_generation_prompt", True),
-            "continue_final_message": body.get("continue_final_message", False),
-        }
-        options |= self._template | template_arguments(body)
-        messages: list[dict[str, Any]] = body["messages"]
-        try:
-            return self._templated([for_template(one) for one in messages], options)
-        except MeshError:
-            # Some templates take arguments as text, such as DeepSeek-V3's.
-            if not any(one.get("tool_calls") for one in messages):
-                raise
-            with contextlib.suppress(MeshError):
-                return self._templated([plain(one) for one in messages], options)
-            raise
-
-    def _templated(self, messages: list[dict[str, Any]], options: Mapping[str, Any]) -> bytes:
-        """The ids of the messages. Raises MeshError MODEL_REQUEST_REFUSED."""
-        try:
-            ids = self._tokenizer.apply_chat_template(
-                messages, tokenize=True, return_dict=False, **options
-            )
-            if ids is None:
-                raise AnswerInvalid("apply_chat_template gives None")
-            return pack_ids(list(ids))
-        except AnswerInvalid as error:
-            why = f"the tokenizer gives no token ids: {error}"
-            raise refused(self.endpoint_model, why) from None
-        except Exception as error:
-            # Templates are programs of their own, and raise what they like.
-            raise refused(self.endpoint_model, template_problem(error)) from None
+        return self._template.conversation(body)
 
     # -- the answer ---------------------------------------------------------------------------
 
@@ -450,10 +308,10 @@ class TokenBackend(Backend):
         """Raises ValueError for a renderer that does not fit the tokenizer's template."""
 
         def renders(messages: list[dict[str, Any]], tools: Any) -> list[int]:
-            return unpack_ids(self._as_given({"messages": messages, "tools": tools}))
+            return unpack_ids(self._template.ids({"messages": messages, "tools": tools}))
 
         if renderer == "auto":
-            return ModelFamily.of(self._tokenizer, self._template, renders)
+            return ModelFamily.of(self._tokenizer, self._template.arguments, renders)
         family = None if renderer is None else ModelFamily(renderer)
         if family is not None and not family.agrees(renders):
             raise ValueError(

@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import multiprocessing
 import os
+import threading
 from collections.abc import AsyncGenerator, Callable
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
@@ -50,12 +51,17 @@ class InProcessVllm:
         self._model = model
         self._engine: Any = None
         self._reaper = Reaper()
+        # Loading runs in a thread, which can't be cancelled.
+        self._lock = threading.Lock()
+        self._loading = False
+        self._stopped = False
 
     async def start(self) -> Any:
         """Loads the model and returns the ASGI application that answers for it. Once.
 
         Raises EngineError when vLLM is missing, refuses its arguments, fails or is not ready in
-        time; no process is left running then.
+        time; no process is left running then. Loading that can't be interrupted runs to its end,
+        and what it loaded is ended at once.
         """
         if problem := _EXTRA.problem("'engine'"):
             raise EngineError(
@@ -63,13 +69,14 @@ class InProcessVllm:
             )
         before = set(multiprocessing.active_children())
         self._reaper.start()
+        self._loading = True
         loading = asyncio.ensure_future(asyncio.to_thread(self._load))
         try:
             async with asyncio.timeout(self._config.ready_s):
-                args, self._engine = await asyncio.shield(loading)
+                args, engine = await asyncio.shield(loading)
                 started = set(multiprocessing.active_children()) - before
                 self._reaper.watch(child.pid for child in started if child.pid)
-                return await _application(args, self._engine)
+                return await _application(args, engine)
         except BaseException as error:
             await self._give_up(loading, before)
             if isinstance(error, EngineError) or not isinstance(error, Exception):
@@ -81,6 +88,10 @@ class InProcessVllm:
 
     async def stop(self) -> None:
         """Ends its processes; harmless at any time, and twice."""
+        with self._lock:
+            self._stopped = True
+            if self._loading:
+                return  # _load ends what it has loaded
         engine, self._engine = self._engine, None
         if engine is not None:
             children = set(multiprocessing.active_children())
@@ -118,17 +129,30 @@ class InProcessVllm:
             raise EngineError(f"the engine did not take the weights' version: {said}") from None
 
     def _load(self) -> tuple[Any, Any]:
-        with self._reaper.marking():
-            return _load(self._config, self._model)
+        """Loads in a thread; ends the engine itself when nobody waits for it any more."""
+        engine = None
+        try:
+            with self._reaper.marking():
+                args, engine = _load(self._config, self._model)
+            return args, engine
+        finally:
+            with self._lock:
+                self._loading = False
+                stopped = self._stopped
+                self._engine = None if stopped else engine
+            if stopped:
+                if engine is not None:
+                    engine.shutdown(_STOP_SECONDS / 2)
+                self._reaper.stop()
 
     async def _give_up(self, loading: asyncio.Future[Any], before: set[Any]) -> None:
         """Ends a loading that cannot be cancelled: without its processes it fails by itself."""
         if not loading.done():
             _kill(set(multiprocessing.active_children()) - before)
             await asyncio.wait([loading], timeout=_STOP_SECONDS)
-        if loading.done() and not loading.cancelled() and loading.exception() is None:
-            self._engine = loading.result()[1]
         await self.stop()
+        if not loading.done():
+            loading.add_done_callback(_retrieve)
 
 
 def _load(config: EngineConfig, model: str) -> tuple[Any, Any]:
@@ -184,3 +208,9 @@ def _noting_spans(generate: Callable[..., Any]) -> Callable[..., Any]:
 def _kill(children: set[Any]) -> None:
     for child in children:
         child.kill()
+
+
+def _retrieve(loading: asyncio.Future[Any]) -> None:
+    """Takes the result of a loading that was given up, which asyncio would otherwise log."""
+    if not loading.cancelled():
+        loading.exception()

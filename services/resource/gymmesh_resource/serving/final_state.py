@@ -55,7 +55,7 @@ def refuse_unneeded_session(environment: Environment[Any]) -> None:
     """Refuse a verifier that says that it needs no session and reads its state, which tools or
     turns change: without the session it would judge a fresh one. Raises DefinitionError.
     """
-    if _reads_state(getattr(type(environment).verify, "__code__", None)):
+    if _reads(getattr(type(environment).verify, "__code__", None), "state"):
         kind = type(environment).__name__
         raise DefinitionError(
             f"{kind}.verify reads session.state, so it needs the session: leave out "
@@ -63,11 +63,26 @@ def refuse_unneeded_session(environment: Environment[Any]) -> None:
         )
 
 
-def _reads_state(code: Any) -> bool:
-    """Whether code names an attribute `state`, that of functions within it included."""
+def refuse_new_sandboxes(environment: Environment[Any], needs_session: bool) -> None:
+    """Refuse a verifier that says that it needs no session and looks into its sandboxes, in which
+    the agent works: without the session it would judge new ones. Raises DefinitionError.
+    """
+    code = getattr(type(environment).verify, "__code__", None)
+    if not needs_session and _reads(code, "sandbox", "sandboxes"):
+        kind = type(environment).__name__
+        raise DefinitionError(
+            f"{kind}.verify looks into a sandbox of the session, in which the agent works, so it "
+            "needs the session: leave out verify_needs_session = False."
+        )
+
+
+def _reads(code: Any, *names: str) -> bool:
+    """Whether code names one of these attributes, that of functions within it included."""
     if not inspect.iscode(code):
         return False
-    return "state" in code.co_names or any(map(_reads_state, code.co_consts))
+    return not set(names).isdisjoint(code.co_names) or any(
+        _reads(inner, *names) for inner in code.co_consts
+    )
 
 
 def _names(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_resource.environment import Said, Turn
 from gymmesh_resource.errors import WrongResult
 from gymmesh_resource.model_access import UsageCounter, merged
@@ -59,6 +60,7 @@ class ResourceServicer:
             judges_groups=served.judges_groups,
             reward_rule=environment.reward_rule,
             models=served.models.names,
+            sandboxes=served.sandboxes.names,
             session_idle_s=served.config.session_idle_s,
             session_limit=served.config.session_limit,
             instance_id=served.instance_id,
@@ -138,11 +140,17 @@ class ResourceServicer:
         seed = request.seed if request.HasField("seed") else seed_of(request.task)
         with for_rollout(request.rollout_id):
             session_id = secrets.token_hex(_ID_BYTES)
-            session = await served.new_session(session_id, task, seed, request.rollout_id)
+            session = await served.new_session(
+                session_id, task, seed, request.rollout_id, request.attempt
+            )
             tools: Sequence[responses_pb2.Tool] = ()
             items: Sequence[responses_pb2.Item] = ()
-            stage = "session_tools"
+            grants: Sequence[grant_pb2.SandboxGrant] = ()
+            stage = "sandboxes"
             try:
+                if served.sandboxes:
+                    grants = await session.sandboxes.grants()
+                stage = "session_tools"
                 if self._has_session_tools:
                     tools = await self._tools.further(session)
                 stage = "opening"
@@ -159,6 +167,7 @@ class ResourceServicer:
         answer.seed = session.seed
         answer.tools.extend(tools)
         answer.items.extend(items)
+        answer.sandboxes.extend(grants)
         return self._sessions.add(session, request.request_id, identity, answer)
 
     async def _turn(

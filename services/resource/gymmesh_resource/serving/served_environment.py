@@ -16,10 +16,14 @@ from gymmesh_resource.errors import WrongResult
 from gymmesh_resource.model_access import Models
 from gymmesh_resource.registry import example_tasks, named_object, source_digest
 from gymmesh_resource.rewards import Rewards
+from gymmesh_resource.sandbox_access import SandboxServices, SessionSandboxes
 from gymmesh_resource.serving import metrics
 from gymmesh_resource.serving.environment_method import Method
 from gymmesh_resource.serving.faults import callers_fault, environment_fault
-from gymmesh_resource.serving.final_state import refuse_unneeded_session
+from gymmesh_resource.serving.final_state import (
+    refuse_new_sandboxes,
+    refuse_unneeded_session,
+)
 from gymmesh_resource.serving.sessions import SessionStore
 from gymmesh_resource.session import JudgedSession, Session
 from gymmesh_resource.task import Task
@@ -68,6 +72,7 @@ class ServedEnvironment:
             declared=environment.models,
             mapped=config.models,
         )
+        self.sandboxes = SandboxServices(name, environment.declared_sandboxes(), config.sandboxes)
         self.rewards = Rewards(environment, config.rewards, named_object)
         self.threads = Threads(config.threads)
         self.source_digest = source_digest(type(environment))
@@ -76,8 +81,10 @@ class ServedEnvironment:
         self._closes_sessions = self.defines("close_session")
         self.has_state = has_state = type(environment).state is not None or self._creates_state
         in_order, needed = environment.in_order, environment.verify_needs_session
-        self.in_order = has_state if in_order is None else in_order
-        self.verify_needs_session = has_state if needed is None else needed
+        # Whether calls change what later calls find: state, or files in a sandbox.
+        lasting = has_state or bool(self.sandboxes)
+        self.in_order = lasting if in_order is None else in_order
+        self.verify_needs_session = lasting if needed is None else needed
         self.multi_turn = self.defines("next_turn")
         # Whether a rollout may change its session's state.
         self.changes_state = has_state and (
@@ -85,6 +92,8 @@ class ServedEnvironment:
         )
         if self.changes_state and not self.verify_needs_session:
             refuse_unneeded_session(environment)
+        if any(spec.lent for spec in self.sandboxes.declared.values()):
+            refuse_new_sandboxes(environment, self.verify_needs_session)
         keep = environment.keep_state if config.keep_state is None else config.keep_state
         self.keeps_state = has_state and (self.verify_needs_session if keep is None else keep)
         self.judges_groups = self.defines("verify_group")
@@ -96,8 +105,8 @@ class ServedEnvironment:
         self.sessions: SessionStore[Any] = SessionStore(
             config,
             in_order=self.in_order,
-            opens_at_once=not any(map(self.defines, _OPENING)),
-            closes_at_once=not self._closes_sessions,
+            opens_at_once=not (self.sandboxes or any(map(self.defines, _OPENING))),
+            closes_at_once=not (self.sandboxes or self._closes_sessions),
             close=self.end_session,
             clock=clock,
         )
@@ -153,20 +162,25 @@ class ServedEnvironment:
         )
 
     async def new_session(
-        self, session_id: str, task: Task, seed: int, rollout_id: str
+        self, session_id: str, task: Task, seed: int, rollout_id: str, attempt: int = 0
     ) -> Session[Any]:
         """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
-        return Session(*await self._parts(session_id, task, seed, rollout_id))
+        return Session(*await self._parts(session_id, task, seed, rollout_id, attempt))
 
     async def judged_session(self, task: Task, seed: int, rollout_id: str) -> JudgedSession[Any]:
         """A session to judge a rollout in whose own is gone. Raises as `new_session`."""
-        return JudgedSession(*await self._parts("", task, seed, rollout_id))
+        session = JudgedSession[Any](*await self._parts("", task, seed, rollout_id))
+        if self.verify_needs_session:
+            session.sandboxes.gone = type(self.environment).__name__
+        return session
 
     async def _parts(
-        self, session_id: str, task: Task, seed: int, rollout_id: str
-    ) -> tuple[str, Task, int, Any, str, Models]:
+        self, session_id: str, task: Task, seed: int, rollout_id: str, attempt: int = 0
+    ) -> tuple[str, Task, int, Any, str, Models, SessionSandboxes]:
         """What a session is made of, once its state is."""
         try:
+            specs = self.environment.sandbox_specs(task) if self.sandboxes else {}
+            sandboxes = SessionSandboxes(self.sandboxes, specs, rollout_id, attempt)
             if self._creates_state:
                 state = await self._create_state.call((task, seed))
             else:
@@ -174,19 +188,21 @@ class ServedEnvironment:
         except Exception as error:
             raise self._fault(error, "create_session", task) from error
         self._open_sessions.inc()
-        return session_id, task, seed, state, rollout_id, self.models
+        return session_id, task, seed, state, rollout_id, self.models, sandboxes
 
     async def end_session(self, session: Session[Any]) -> None:
         """The environment's part of closing a session; its faults are logged."""
         self._open_sessions.dec()
-        if not self._closes_sessions:
-            return
         try:
-            await self._close_session.call((session,))
+            if self._closes_sessions:
+                await self._close_session.call((session,))
         except Exception as error:
             shown = shown_traceback(error)
             message = "environment %s failed while it closed a session"
             _LOGGER.error(message, self.name, exc_info=shown)
+        finally:
+            if self.sandboxes:
+                await session.sandboxes.end()
 
     def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
         fault = callers_fault(error, self.name, task)

@@ -185,8 +185,9 @@ class VerifyServicer:
                     items = {"transcript": rollout.items}
                     fault = self._fault(error, "verify", rollout.task, items, usages)
                     raise_from(fault, error)
-                if isinstance(session, JudgedSession) and session.failure is not None:
-                    gone = session.failure  # it has caught the error
+                gone = session.failure if isinstance(session, JudgedSession) else None
+                gone = gone or session.lost
+                if gone is not None:  # it may have caught the error
                     raise_from(self._fault(gone, "verify", rollout.task, usages=usages), gone)
         seconds = time.perf_counter() - started
         usage = merged(usages) if usages else ()

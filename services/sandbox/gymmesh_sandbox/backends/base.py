@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
+
+#: What `RunningSandbox.wait_lost` returns for a sandbox that was ended at its limit of memory.
+OUT_OF_MEMORY: Final = "out of memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class SandboxSpec:
     network: the kind is set.
     env: variables beside the image's own.
     user, workdir: empty: the image's.
+    relay: for a network of the kind `relay`: where each new connection is to go, HOST:PORT. Raises
+        MeshError while no instance of the service is known. None: the network is another.
     """
 
     sandbox_id: str
@@ -38,6 +44,7 @@ class SandboxSpec:
     user: str = ""
     workdir: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    relay: Callable[[], str] | None = None
 
 
 class Stream(enum.Enum):
@@ -118,7 +125,10 @@ class RunningSandbox(ABC):
 
     @abstractmethod
     async def wait_lost(self) -> str:
-        """Why the sandbox ended without `end`, once it has: a word or two for SANDBOX_LOST."""
+        """Why the sandbox ended without `end`, once it has: a word or two for SANDBOX_LOST.
+
+        OUT_OF_MEMORY makes it SANDBOX_OUT_OF_MEMORY.
+        """
 
     @abstractmethod
     async def resolve(self, path: bytes) -> bytes:
@@ -137,19 +147,30 @@ class RunningSandbox(ABC):
 
     @abstractmethod
     async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        """Writes a file, or a piece of one, as FileContent says."""
+        """Writes a file, or a piece of one, as FileContent says.
+
+        Args:
+            user: whose it is to be; empty: whoever its processes are.
+        """
 
     @abstractmethod
     def list_files(self, path: bytes, *, recursive: bool) -> AsyncIterator[files_pb2.FileInfo]:
         """What is in a folder, or the file itself, by path as bytes."""
 
     @abstractmethod
-    def read_archive(self, path: bytes, format: files_pb2.ArchiveFormat) -> AsyncIterator[bytes]:
+    def read_archive(
+        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
+    ) -> AsyncIterator[bytes]:
         """A folder or file as an archive, in pieces of at most 1 MiB."""
 
     @abstractmethod
     async def write_archive(
-        self, path: bytes, archive: str, format: files_pb2.ArchiveFormat, user: str, max_bytes: int
+        self,
+        path: bytes,
+        archive: str,
+        format: files_pb2.ArchiveFormat.ValueType,
+        user: str,
+        max_bytes: int,
     ) -> None:
         """Unpacks an archive in a folder.
 
@@ -179,6 +200,12 @@ class RunningSandbox(ABC):
 class SandboxBackend(ABC):
     """One way to run sandboxes. Opened once, called concurrently, closed once.
 
+    Found by name: an entry point of the group `gymmesh.sandboxes` names the class.
+
+    Args:
+        options: what the configuration has under `options`. Raises ValueError with one sentence,
+            `KEY: problem`, for what it does not accept.
+
     Attributes:
         name: as `GetServiceResponse.backend` has it.
         version: of what is behind it, known once opened; empty: not known.
@@ -192,6 +219,9 @@ class SandboxBackend(ABC):
     default_image: str = ""
     capabilities: sandbox_pb2.Capabilities = sandbox_pb2.Capabilities()
     start_cost_bytes: int = 1 << 20
+
+    @abstractmethod
+    def __init__(self, options: Mapping[str, Any]) -> None: ...
 
     @abstractmethod
     async def open(self) -> None:

@@ -125,7 +125,7 @@ async def _busy_environment(
     others = [_busy(processor) for _ in range(hogs)]
     try:
         async with served(environment, verify_timeout_s=verify_timeout_s) as mesh:
-            sandbox = environment.sandbox
+            sandbox = environment.programs
             assert isinstance(sandbox, BubblewrapSandbox)
             assert sandbox._spawner is not None
             sandbox._spawner.submit(os.sched_setaffinity, 0, processor).result()

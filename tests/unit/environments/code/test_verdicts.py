@@ -87,7 +87,7 @@ async def test_the_same_verdicts_by_programs_started_ahead(kind: str, reward: in
     )
     await environment.open()
     try:
-        sandbox = environment.sandbox
+        sandbox = environment.programs
         assert isinstance(sandbox, BubblewrapSandbox)
         right = "```python\nprint(1)\ndef double(x): return 2 * x\n```"
         await verdict(environment, SUITES[kind], [new_message("assistant", right)])

@@ -13,8 +13,9 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.templating import tokenizer_digest
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams, TokenBackend
+from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_model.tokens import TokenRecord
 from gymmesh_runtime.errors import MeshError
 from tests.support.vllm_server import encode

@@ -11,7 +11,7 @@ from gymmesh_resource import Task
 from gymmesh_responses import dumps
 from gymmesh_rows import read_row
 from gymmesh_trainers import Rollout
-from gymmesh_trainers.collecting.stored import completed_of_row
+from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
 

@@ -21,7 +21,7 @@ from gymmesh_data.samples import samples_of as stored_samples_of
 from gymmesh_responses import dumps, loads, new_message
 from gymmesh_rows import read_row
 from gymmesh_trainers import samples_of
-from gymmesh_trainers.collecting.stored import completed_of_row
+from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 
 Sample = tuple[list[int], list[int], list[float], str]

@@ -13,7 +13,8 @@ field of a message that it is made of has that field's value; where several have
 it, the first in which it is set. Row is made of Verified and Completed, where the
 rollout completed, of Rollout and of Task; ModelCall of ModelCallCompleted and of
 its Response; ToolCall of ToolCallCompleted; Turn of TurnCompleted. The comments
-below say how the other fields are made.
+below say how the other fields are made. A sum that its type does not hold is the
+number nearest to it that the type holds.
 """
 
 from collections import abc as _abc

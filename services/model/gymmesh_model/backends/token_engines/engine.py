@@ -15,9 +15,10 @@ from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.base import BackendCall, Features
 from gymmesh_model.backends.chat import read_answer
 from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
+from gymmesh_model.backends.engine import Engine
 from gymmesh_model.backends.facts import BackendFacts
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
-from gymmesh_model.backends.tokens_in import Engine, Generation, SamplingParams
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid

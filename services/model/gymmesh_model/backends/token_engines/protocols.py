@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh_model.backends.tokens_in import Generation, SamplingParams
+from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.vllm import distribution_of, version_of
 from gymmesh_model.errors import AnswerInvalid
 

@@ -197,7 +197,7 @@ class CodeEnvironment(Environment[None]):
             # What a program waits for a processor is the machine's doing, not the verdict's.
             with limit_paused():
                 return await judge(
-                    self.sandbox,
+                    self.programs,
                     suite,
                     source,
                     limits=self.judge_limits,
@@ -225,11 +225,11 @@ class CodeEnvironment(Environment[None]):
 
     async def _run(self, language: str, source: str) -> str:
         async with self._slots.one():
-            result = await self.sandbox.run(program_in(language, source), self._tool_limits)
+            result = await self.programs.run(program_in(language, source), self._tool_limits)
         return _told(result, self._tool_limits)
 
     @property
-    def sandbox(self) -> Sandbox:
+    def programs(self) -> Sandbox:
         """Where programs run; there from `open` to `close`."""
         if self._sandbox is None:
             raise RuntimeError("the environment is not open")

@@ -15,6 +15,7 @@ import io.gymmesh.row.v1.RowMetadata;
 import io.gymmesh.row.v1.RowTimings;
 import io.gymmesh.row.v1.ToolOutcomeCount;
 import io.gymmesh.row.v1.UsageSum;
+import java.math.BigInteger;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
@@ -22,9 +23,14 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.function.ToLongFunction;
 
 /** What a row sums up of a rollout. Pure. */
 final class RowSums {
+  private static final BigInteger MOST = BigInteger.valueOf(Long.MAX_VALUE);
+  private static final BigInteger LEAST = BigInteger.valueOf(Long.MIN_VALUE);
+  private static final long MOST_UINT32 = (1L << 32) - 1;
+
   private record Answered(String name, ToolOutcome outcome) {}
 
   private RowSums() {}
@@ -42,7 +48,7 @@ final class RowSums {
     long modelUs = 0;
     Set<Long> versions = new TreeSet<>(Long::compareUnsigned);
     for (ModelCallCompleted call : rollout.getModelCallsList()) {
-      modelUs += call.getTimings().getTotalUs();
+      modelUs = addUnsigned(modelUs, call.getTimings().getTotalUs());
       if (call.getTrainable()) {
         call.getTokens().getWeightsList().forEach(span -> versions.add(span.getVersion()));
       }
@@ -52,7 +58,7 @@ final class RowSums {
     Map<Answered, Integer> outcomes = new LinkedHashMap<>();
     for (ToolCallRecord record : rollout.getToolCallsList()) {
       ToolCallCompleted answer = record.getCompleted();
-      toolsUs += answer.getTimings().getTotalUs();
+      toolsUs = addUnsigned(toolsUs, answer.getTimings().getTotalUs());
       tools.add(answer.getName());
       ToolOutcome outcome =
           answer.getOutcome() == ToolOutcome.UNRECOGNIZED
@@ -89,15 +95,30 @@ final class RowSums {
   }
 
   static UsageSum.Builder usage(List<ModelCallCompleted> calls) {
-    UsageSum.Builder sum = UsageSum.newBuilder();
-    for (ModelCallCompleted call : calls) {
-      Usage usage = call.getResponse().getUsage();
-      sum.setInputTokens(sum.getInputTokens() + usage.getInputTokens())
-          .setCachedTokens(sum.getCachedTokens() + usage.getCachedTokens())
-          .setOutputTokens(sum.getOutputTokens() + usage.getOutputTokens())
-          .setReasoningTokens(sum.getReasoningTokens() + usage.getReasoningTokens());
+    List<Usage> used = calls.stream().map(call -> call.getResponse().getUsage()).toList();
+    long read = sum(used, Usage::getInputTokens);
+    long wrote = sum(used, Usage::getOutputTokens);
+    return UsageSum.newBuilder()
+        .setInputTokens(read)
+        .setCachedTokens(sum(used, Usage::getCachedTokens))
+        .setOutputTokens(wrote)
+        .setReasoningTokens(sum(used, Usage::getReasoningTokens))
+        .setTotalTokens(sum(List.of(read, wrote), Long::longValue));
+  }
+
+  /** The sum of a number of each, or the long nearest to it. */
+  private static <T> long sum(List<T> all, ToLongFunction<T> number) {
+    BigInteger total = BigInteger.ZERO;
+    for (T one : all) {
+      total = total.add(BigInteger.valueOf(number.applyAsLong(one)));
     }
-    return sum.setTotalTokens(sum.getInputTokens() + sum.getOutputTokens());
+    return total.min(MOST).max(LEAST).longValueExact();
+  }
+
+  /** The sum of two uint64, or the largest one, whose bits are those of -1. */
+  private static long addUnsigned(long one, long other) {
+    long sum = one + other;
+    return Long.compareUnsigned(sum, one) < 0 ? -1 : sum;
   }
 
   /**
@@ -109,19 +130,21 @@ final class RowSums {
     rollout.getTurnsList().forEach(turn -> all.addAll(turn.getModelUsageList()));
     all.addAll(rollout.getVerified().getVerification().getModelUsageList());
     all.addAll(Rows.detail(failed, ModelUsage.getDefaultInstance()).getUsageList());
-    Map<String, ModelCallUsage> sums = new LinkedHashMap<>();
+    Map<String, List<ModelCallUsage>> byModel = new LinkedHashMap<>();
     for (ModelCallUsage entry : all) {
-      sums.merge(
-          entry.getModel(),
-          entry,
-          (sum, more) ->
-              sum.toBuilder()
-                  .setCalls(sum.getCalls() + more.getCalls())
-                  .setInputTokens(sum.getInputTokens() + more.getInputTokens())
-                  .setOutputTokens(sum.getOutputTokens() + more.getOutputTokens())
-                  .build());
+      byModel.computeIfAbsent(entry.getModel(), model -> new ArrayList<>()).add(entry);
     }
-    return List.copyOf(sums.values());
+    return byModel.entrySet().stream().map(one -> sum(one.getKey(), one.getValue())).toList();
+  }
+
+  private static ModelCallUsage sum(String model, List<ModelCallUsage> all) {
+    long calls = sum(all, one -> Integer.toUnsignedLong(one.getCalls()));
+    return ModelCallUsage.newBuilder()
+        .setModel(model)
+        .setCalls((int) Math.min(calls, MOST_UINT32))
+        .setInputTokens(sum(all, ModelCallUsage::getInputTokens))
+        .setOutputTokens(sum(all, ModelCallUsage::getOutputTokens))
+        .build();
   }
 
   /**

@@ -217,6 +217,22 @@ class VectorsTest {
   }
 
   @TestFactory
+  Stream<DynamicTest> sums() throws IOException {
+    Map<String, Object> file = object(read("vectors/rows.json"));
+    Task task = proto(file.get("task"), Task.newBuilder());
+    return array(file.get("sums")).stream()
+        .map(VectorsTest::object)
+        .map(
+            one ->
+                dynamicTest(
+                    (String) one.get("about"),
+                    () -> {
+                      Rollout rollout = proto(one.get("rollout"), Rollout.newBuilder());
+                      assertEquals(one.get("row"), Codec.write(Rows.completed(task, rollout)));
+                    }));
+  }
+
+  @TestFactory
   Stream<DynamicTest> logprobs() throws IOException {
     return array(object(read("vectors/rows.json")).get("logprobs")).stream()
         .map(VectorsTest::object)

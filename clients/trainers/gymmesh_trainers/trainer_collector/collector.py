@@ -1,0 +1,403 @@
+"""Collects groups of finished rollouts for a trainer, step by step.
+
+step             a step of the training: groups, as they finish (steps.py)
+evaluate         rollouts of an evaluation, apart from all steps (evaluation.py)
+state_dict       what is saved beside the trainer's checkpoint (state.py)
+one, many        single rollouts, for trainers that have a loop and groups of their own
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gymmesh.agent.v1 import agent_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client import run_attempt
+from gymmesh_client.collector import ended_by, repeat_seed
+from gymmesh_client.dispatch import cause_of
+from gymmesh_client.rollout_ids import rollout_id
+from gymmesh_client.rows import FailedAttempt
+from gymmesh_resource import Environment, Task
+from gymmesh_runtime.errors import from_status
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
+from gymmesh_trainers.trainer_collector.evaluation import Evaluation, greedy
+from gymmesh_trainers.trainer_collector.filters import Keep
+from gymmesh_trainers.trainer_collector.grouping import grouped, judged
+from gymmesh_trainers.trainer_collector.place import MeshPlace, Model, Policy, open_place
+from gymmesh_trainers.trainer_collector.reading import blocks, defaults_of, drawn_of, refuse_bad
+from gymmesh_trainers.trainer_collector.runs import RunName, Runs, first_of
+from gymmesh_trainers.trainer_collector.series import StepSeries
+from gymmesh_trainers.trainer_collector.settings import Settings, whole_number, with_settings
+from gymmesh_trainers.trainer_collector.sources import TaskStream
+from gymmesh_trainers.trainer_collector.steps import Leftovers, Step, StepOptions
+from gymmesh_trainers.trainer_collector.tasks import TaskLike, Tasks, as_message
+from gymmesh_trainers.trainer_collector.weights import WeightsVersions
+
+
+class TrainerCollector:
+    """Collects groups for a trainer over a mesh that stays up between steps.
+
+    An async context manager:
+
+        async with TrainerCollector(environment, tasks=rows, model=engine) as collector:
+            if checkpoint:
+                collector.load_state_dict(checkpoint["collector"])
+            while collector.next_step <= 500:
+                async with collector.step(groups=32, keep=spread, leftovers="drop") as step:
+                    async for group in step: ...
+                await collector.set_weights_version(step.number)
+                save(collector=collector.state_dict(), ...)
+
+    Args:
+        place: what collects, see `gymmesh_trainers.trainer_collector.MeshPlace`.
+        model: what answers; None: what the configuration says.
+        model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
+        model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
+            new weights.
+        security: certificates and token for a mesh elsewhere.
+        tasks: what steps without tasks of their own draw from: a list or a task file, again and
+            again, or a `TaskSet`, `Stages` or `Mix`. Their position is part of the state.
+        start_step: the number of the first step; None: 1, or the one after a loaded state's.
+        settings: see Settings.
+
+    Attributes:
+        counts: over all steps: `groups` that finished, `rejected` ones of these; their rollouts:
+            `rollouts` with a reward, `failed`, `unscored`, `stale`; groups `carried` from earlier
+            steps, and those with a
+            reward and `no_spread`.
+    """
+
+    def __init__(
+        self,
+        place: MeshPlace,
+        *,
+        model: Model | None = None,
+        model_name: str = "",
+        model_addresses: Sequence[str] = (),
+        security: SecurityConfig | None = None,
+        tasks: TaskStream | Sequence[TaskLike] | Path | str | None = None,
+        start_step: int | None = None,
+        **settings: Any,
+    ) -> None:
+        self.settings = Settings.of(settings)
+        self._weights = WeightsVersions(self.settings.max_staleness)
+        self._steps = StepSeries(
+            self.settings, _named(place), self._weights, tasks, start_step, self._ready
+        )
+        self._open = (place, model, model_name, model_addresses, security)
+        self._stack = AsyncExitStack()
+        self._policy: Policy | None = None
+        self._unsent: int | None = None  # a version that the mesh has not been notified of
+        self._id = uuid.uuid4().hex[:12]
+        self._singles = 0
+        self._evaluations: set[Runs] = set()
+
+    async def __aenter__(self) -> TrainerCollector:
+        place, model, name, addresses, security = self._open
+        opened = open_place(
+            place,
+            model,
+            model_name=name,
+            model_addresses=addresses,
+            security=security,
+            timeout_s=self.settings.timeout_s,
+        )
+        self._policy = await self._stack.enter_async_context(opened)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for runs in (self._steps.runs, *self._evaluations):
+            await runs.close()
+        self._policy = None
+        await self._stack.aclose()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What came of all steps; see the class."""
+        return self._steps.counts
+
+    @property
+    def weights_version(self) -> int | None:
+        """The newest version that was announced or seen; None: none."""
+        return self._weights.newest
+
+    @property
+    def next_step(self) -> int:
+        """The number that the next step has where none is given."""
+        return self._steps.last_step + 1
+
+    async def set_weights_version(self, version: int) -> None:
+        """The policy's weights are at this version now: new tokens carry it, and staleness is
+        counted from it. Tokens that were sampled before the first call count as of the version
+        before its own. Raises MeshError where a model service refuses, and TypeError or ValueError
+        for what is no version.
+        """
+        whole_number("version", version, 0)
+        await self._opened().set_weights_version(version)
+        self._unsent = None
+        self._weights.announce(version)
+
+    # -- steps --------------------------------------------------------------------------------
+
+    def step(
+        self,
+        tasks: Tasks | None = None,
+        *,
+        groups: int | None = None,
+        keep: Keep | Sequence[Keep] | None = None,
+        at_most: int | None = None,
+        leftovers: Leftovers = "keep",
+        ordered: bool = False,
+        number: int | None = None,
+    ) -> Step:
+        """A step: the groups of these tasks, and those that earlier steps left, as they finish.
+
+            async with collector.step(tasks, groups=32, leftovers="drop") as step:
+                async for group in step: ...
+
+        Args:
+            tasks: rows, `Task`s or a task file; an iterator is read as tasks are needed, and an
+                asynchronous one in blocks of 256. None: the collector's own `tasks`.
+            groups: end after so many. None: when the tasks are over.
+            keep: rules that choose the groups, as `spread` and `pass_rate(0.1, 0.9)`; a group is
+                handed out that all of them keep. What they reject is counted.
+            at_most: end after so many groups, rejected ones included: the most that is spent.
+            leftovers: what becomes of groups that are under way when the step ends, by `groups`,
+                `at_most` or `break`. "keep": they are finished, and come in the next step. "drop":
+                they are cancelled before the step is closed, and if their tasks are the
+                collector's own, these come again. Either way no group is begun any more.
+            ordered: hand groups out in the order of their tasks, not as they finish. With
+                "drop" and an engine that samples the same answer again, two runs then have the
+                same steps. Groups wait in memory for those before them.
+            number: the trainer's number for this step, above that of the step before. None: the
+                next one. Files are named by it.
+
+        Raises:
+            ValueError, TypeError: an argument can't be used.
+        """
+        options = StepOptions(
+            groups=groups, keep=keep, at_most=at_most, leftovers=leftovers, ordered=ordered
+        )
+        return self._steps.step(tasks, number, options)
+
+    # -- evaluation ---------------------------------------------------------------------------
+
+    async def evaluate(
+        self,
+        tasks: Tasks,
+        *,
+        params: Mapping[str, Any] | None = None,
+        repeats: int = 1,
+        output: Path | None = None,
+    ) -> Evaluation:
+        """Evaluate the policy, between steps or beside one, on the same engines.
+
+            found = await collector.evaluate(held_out, repeats=4, params={"temperature": 0.6})
+            print(found.mean_reward, found.counts)
+
+        Nothing of it comes in a step or counts in `counts`, and no step's groups come in it.
+
+        Args:
+            tasks: as for `step`.
+            params: sampling parameters laid over training's. The default is greedy: temperature
+                0, and none of training's `top_p`, `top_k` and `min_p`. Prompts are the chat
+                template's own, as when the policy is used, and not append-only.
+            repeats: rollouts per task.
+            output: where rows are written, with a journal; None: nowhere.
+
+        Raises as Step.next.
+        """
+        policy = await self._ready()
+        settings = replace(
+            self.settings,
+            params=greedy(self.settings.params, params),
+            repeats=repeats,
+            max_staleness=None,
+            append_only=False,
+            output=output,
+            resume=False,
+        )
+        weights = WeightsVersions(None)
+        runs = Runs(settings, _named(self._open[0]), weights)
+        found = Evaluation()
+        self._evaluations.add(runs)
+        try:
+            part = 0
+            async for block in blocks(tasks):
+                refuse_bad(block, policy)
+                part += 1
+                await runs.start(policy, RunName(1, part), drawn_of(block, policy))
+                while runs.live:
+                    finished = await runs.next()
+                    if finished is not None:
+                        group = RolloutGroup(Task(finished.task), step=max(1, self.next_step - 1))
+                        found.add(grouped(group, finished.rollouts, weights))
+        finally:
+            self._evaluations.discard(runs)
+            await runs.close()
+        return found
+
+    # -- the state ----------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """The collector's state, as JSON can hold it: to be saved with the trainer's checkpoint.
+
+        It has the last step's number, the weights' version, the counts, the position in the
+        collector's own tasks, and the tasks of groups that no step handed out. Their rollouts are
+        in the files of `output`; without files they are collected anew.
+        """
+        return self._steps.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state, before the first step. With `output`, set `resume`, too: rollouts
+        that files hold of later steps are then not collected again.
+
+        Raises:
+            UserError: the state is of another form, or of other tasks.
+            RuntimeError: a step has begun.
+        """
+        self._steps.load_state_dict(state)
+        self._unsent = self._weights.announced
+
+    # -- single rollouts ----------------------------------------------------------------------
+
+    async def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
+        """One rollout by itself: for trainers that have a loop and groups of their own. Tried
+        again after a failure where that is safe, `max_attempts` times in all, each after the pause
+        that a step makes for such a failure, too.
+        """
+        policy = await self._ready()
+        return await self._single(policy, as_message(task, defaults_of(policy), 0), repeat)
+
+    async def many(
+        self, tasks: Sequence[TaskLike], *, first_repeat: int = 0
+    ) -> list[Rollout | FailedRollout]:
+        """A rollout of each, in their order: all at once, or `concurrency` at a time where that is
+        set. See `one`.
+
+        Args:
+            first_repeat: the repeat of a task; one that is there several times in a row gets this
+                one and those that follow.
+
+        Raises UserError for a task that can't be used, before any rollout begins. Where one
+        raises, the others are cancelled.
+        """
+        policy = await self._ready()
+        defaults = defaults_of(policy)
+        messages = [as_message(task, defaults, place) for place, task in enumerate(tasks)]
+        places = asyncio.Semaphore(self.settings.concurrency or max(1, len(tasks)))
+        repeats = [first_repeat] * len(tasks)
+        for place in range(1, len(tasks)):
+            if _same(tasks[place], tasks[place - 1]):
+                repeats[place] = repeats[place - 1] + 1
+
+        async def single(message: pb.Task, repeat: int) -> Rollout | FailedRollout:
+            async with places:
+                return await self._single(policy, message, repeat)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                started = [*map(group.create_task, map(single, messages, repeats))]
+        except ExceptionGroup as errors:
+            raise first_of(errors) from None
+        return [one.result() for one in started]
+
+    async def _single(
+        self, policy: Policy, message: pb.Task, repeat: int
+    ) -> Rollout | FailedRollout:
+        self._singles += 1
+        # Collectors of other processes may be at work on the same agents.
+        run_id = f"one-{self._id}-{self._singles}"
+        request = agent_pb2.RunRolloutRequest(
+            task=message,
+            rollout_id=rollout_id(run_id, message.task_id, repeat),
+            run_id=run_id,
+            options=self.settings.rollout_options(policy.role),
+        )
+        if message.HasField("seed"):
+            request.task.seed = repeat_seed(message.seed, repeat)
+        for attempt in range(1, self.settings.max_attempts + 1):
+            request.attempt = attempt
+            outcome = await run_attempt(
+                policy.mesh.agents.connect,
+                request,
+                repeat_index=repeat,
+                timeout_s=self.settings.timeout_s,
+            )
+            if not isinstance(outcome, FailedAttempt):
+                rollout = judged(outcome, Task(message), self._weights)
+                self.counts.update(rollouts=1, stale=int(rollout.stale))
+                return rollout
+            failed = outcome
+            if not failed.failure.retry_safe or attempt == self.settings.max_attempts:
+                break
+            await asyncio.sleep(_pause_s(failed, attempt))
+        failed.partial.failed.failure.CopyFrom(failed.failure)
+        self.counts["failed"] += 1
+        return FailedRollout(failed.partial, Task(message))
+
+    async def _ready(self) -> Policy:
+        """The open mesh, which knows the weights' version of a loaded state."""
+        policy = self._opened()
+        if self._unsent is not None:
+            await self.set_weights_version(self._unsent)
+        return policy
+
+    def _opened(self) -> Policy:
+        if self._policy is None:
+            raise RuntimeError("the collector is not open; use it as `async with`")
+        return self._policy
+
+
+@with_settings
+async def collect(
+    place: MeshPlace,
+    tasks: Tasks,
+    *,
+    model: Model | None = None,
+    model_name: str = "",
+    **options: Any,
+) -> AsyncGenerator[RolloutGroup, None]:
+    """The groups of finished rollouts of these tasks, as they finish.
+
+        async for group in gymmesh.collect(environment, tasks, repeats=8, model=engine):
+            for rollout, advantage in zip(group.rollouts, group.advantages):
+                train(rollout.tokens, rollout.mask, rollout.logprobs, advantage)
+
+    Args and errors: see TrainerCollector, its `step` and Settings. Leaving the loop early ends
+    what is under way; close the generator (`contextlib.aclosing`) to do so at once.
+    """
+    async with (
+        TrainerCollector(place, model=model, model_name=model_name, **options) as collector,
+        collector.step(tasks, number=1) as step,
+    ):
+        async for group in step:
+            yield group
+
+
+def _pause_s(failed: FailedAttempt, times: int) -> float:
+    """Seconds before a rollout that has failed `times` times is tried again."""
+    error = from_status(failed.failure.status)
+    begun = failed.partial.HasField("started")
+    ended = ended_by(failed.failure, error, begun=begun)
+    return cause_of(ended).wait_s(times, ended.retry_after_s)
+
+
+def _same(task: TaskLike, before: TaskLike) -> bool:
+    """Whether two tasks are one: the same object, or rows that say the same."""
+    return task is before or (isinstance(task, Mapping) and task == before)
+
+
+def _named(place: MeshPlace) -> str:
+    """The place in words that are the same in another process."""
+    if isinstance(place, Environment):
+        place = type(place)
+    return f"{place.__module__}.{place.__qualname__}" if isinstance(place, type) else repr(place)

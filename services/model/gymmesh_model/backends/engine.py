@@ -1,0 +1,64 @@
+"""Engines of token ids: what samples the answers of a `TokenBackend`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from gymmesh_model.backends.base import BackendCall, Features
+from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.errors import AnswerInvalid
+
+WANTED: Final = "generate must be async and return a Generation"
+"""What is said of an engine that does something else."""
+
+Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
+"""Samples an answer to a prompt's token ids. What it raises fails the rollout at the MODEL."""
+
+
+class Engine:
+    """An engine that its backend opens and closes, such as a server elsewhere.
+
+    A subclass has at least `generate`.
+
+    Attributes:
+        features: what it does beyond sampling; known once constructed.
+        is_program: whether it is the program's own code, of whose exceptions failures may show
+            the text.
+    """
+
+    features: Features = Features()
+    is_program: bool = True
+
+    async def open(self) -> None:
+        """Acquire what it needs, in the event loop of the mesh. Raises ConfigError."""
+
+    async def close(self) -> None:
+        """Release it. Bounded, and harmless when called twice or before `open`."""
+
+    async def context_tokens(self) -> int:
+        """The longest prompt and answer together, in tokens; 0: not known (yet)."""
+        return 0
+
+    async def generate(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        """Sample an answer to a prompt's token ids. Raises MeshError with a MODEL_* reason."""
+        raise NotImplementedError
+
+
+class CallableEngine(Engine):
+    """A `Generate`, which needs nothing of an engine's life."""
+
+    def __init__(self, generate: Generate) -> None:
+        self._generate = generate
+
+    async def generate(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        answering: object = self._generate(prompt, params)
+        if not inspect.isawaitable(answering):
+            raise AnswerInvalid(f"{WANTED}, and it is not async")
+        made: Generation = await answering
+        return made

@@ -1,0 +1,117 @@
+"""What an environment asks of a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
+
+Reach: TypeAlias = "Literal['none', 'open'] | Sequence[str] | sandbox_pb2.Network"
+"""What a sandbox can reach: nothing, everything its host can, the hosts listed as `name` or
+`name:port` (`*.name` stands for all names below), or the contract's own message."""
+
+#: The role of the sandbox that `Environment.sandbox` declares.
+WORKSPACE: Final = "workspace"
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    """A sandbox as an author asks for it. Zero or empty: the default of the sandbox service.
+
+    image: what its file system is made from: an image or a snapshot, by name. image_digest: what
+        the image's digest must be. build: an image that is built instead.
+    cpus: processors. memory_mb, disk_mb: MiB. pids: processes and threads at a time.
+        life_s: seconds until it ends in any case.
+    network: see `Reach`.
+    env: variables of all its processes. user: of its processes. workdir: where they start.
+    files: written before anything runs, by path.
+    labels: for people and the backend's own tools.
+    ttl_s: seconds after which it ends when nobody renews its lease; the client renews it.
+    start_timeout_s: seconds that it may take to be ready, an image's fetch or build included.
+    service: the environment's own name for the sandbox service, which the configuration maps to
+        one of the mesh (`sandboxes: {sandbox: boxes}`).
+    lent: whether the agent may work in it. It is then opened with the session, and granted to
+        the agent; others are opened when they are first used.
+    """
+
+    image: str = ""
+    image_digest: str = ""
+    build: sandbox_pb2.ImageBuild | None = None
+    cpus: float = 0.0
+    memory_mb: int = 0
+    disk_mb: int = 0
+    pids: int = 0
+    life_s: int = 0
+    network: Reach = "none"
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    workdir: str = ""
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ttl_s: int = 300
+    start_timeout_s: int = 0
+    service: str = "sandbox"
+    lent: bool = False
+
+    def request(self, request_id: str) -> sandbox_pb2.CreateSandboxRequest:
+        """The request that asks for it. Raises ValueError for a network that cannot be read."""
+        request = sandbox_pb2.CreateSandboxRequest(
+            request_id=request_id,
+            image_digest=self.image_digest,
+            resources=sandbox_pb2.Resources(
+                cpu_millis=round(self.cpus * 1000),
+                memory_bytes=self.memory_mb * _MIB,
+                disk_bytes=self.disk_mb * _MIB,
+                pids=self.pids,
+                life_s=self.life_s,
+            ),
+            network=network_of(self.network),
+            env=self.env,
+            user=self.user,
+            workdir=self.workdir,
+            files=[
+                files_pb2.FileContent(path=path_bytes(path), content=content_bytes(content))
+                for path, content in self.files.items()
+            ],
+            labels=self.labels,
+            ttl_s=self.ttl_s,
+            start_timeout_s=self.start_timeout_s,
+        )
+        if self.build is not None:
+            request.build.CopyFrom(self.build)
+        elif self.image:
+            request.image = self.image
+        return request
+
+
+def network_of(reach: Reach) -> sandbox_pb2.Network:
+    """The contract's message. Raises ValueError."""
+    if isinstance(reach, sandbox_pb2.Network):
+        return reach
+    if reach == "none":
+        return sandbox_pb2.Network(none=sandbox_pb2.NoNetwork())
+    if reach == "open":
+        return sandbox_pb2.Network(open=sandbox_pb2.OpenNetwork())
+    if isinstance(reach, str):
+        raise ValueError(f"network is {reach!r}; write 'none', 'open' or a list of hosts")
+    return sandbox_pb2.Network(hosts=sandbox_pb2.AllowedHosts(hosts=map(_allowed, reach)))
+
+
+def _allowed(host: str) -> sandbox_pb2.AllowedHost:
+    name, _, port = host.partition(":")
+    if not name or (port and not (port.isascii() and port.isdecimal())):
+        raise ValueError(f"network has {host!r}; write a host as name or name:port")
+    return sandbox_pb2.AllowedHost(name=name, ports=[int(port)] if port else ())
+
+
+def path_bytes(path: str | bytes) -> bytes:
+    """A path as the contract has it; lone surrogates stand for bytes that are not UTF-8."""
+    return path if isinstance(path, bytes) else path.encode("utf-8", "surrogateescape")
+
+
+def content_bytes(content: str | bytes) -> bytes:
+    """The bytes of a text or of bytes; surrogates that a model wrote are kept."""
+    return content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")

@@ -1,0 +1,130 @@
+"""Places for sandboxes, and who waits for them. Pure: what is free is given in.
+
+The width is how many sandboxes may be there. It shrinks to what runs while memory or processors
+are short, and grows again a step at a time once both are well clear of that (hysteresis), so that
+it does not swing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+_LONGEST_RETRY_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """How much of the machine is free.
+
+    Attributes:
+        memory_free: available memory, as a part of all that the service may use (0 to 1).
+        load: processes that run or are ready to, for each processor.
+    """
+
+    memory_free: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When the width changes.
+
+    Attributes:
+        low_memory, high_load: one of them is passed: no further sandbox.
+        ample_memory, low_load: both are passed: room for more.
+    """
+
+    low_memory: float = 0.10
+    ample_memory: float = 0.15
+    high_load: float = 8.0
+    low_load: float = 4.0
+
+
+class Width:
+    """How many sandboxes may be there.
+
+    Args:
+        most: at most so many.
+        bounds: when it changes.
+    """
+
+    def __init__(self, most: int, bounds: Bounds | None = None) -> None:
+        self.most = most
+        self.now = most
+        self._bounds = bounds or Bounds()
+
+    def update(self, pressure: Pressure, running: int) -> None:
+        """Takes in how much is free, while so many sandboxes run. At least one may be there."""
+        bounds = self._bounds
+        if pressure.memory_free < bounds.low_memory or pressure.load > bounds.high_load:
+            self.now = max(1, min(self.now, running))
+        elif pressure.memory_free > bounds.ample_memory and pressure.load < bounds.low_load:
+            self.now = min(self.most, self.now + max(1, self.now // 8))
+
+
+class Answer(enum.Enum):
+    """What becomes of a call that asks for places."""
+
+    ADMITTED = "admitted"
+    WAITS = "waits"
+    REFUSED = "refused"
+
+
+class Admission:
+    """The places of a service: first come, first served.
+
+    A call is named by a number of its own. `places` taken and called for add up over calls of
+    CreateSandbox (one) and ForkSandbox (several at once).
+    """
+
+    def __init__(self, width: Width, max_waiting: int) -> None:
+        self.width = width
+        self._max_waiting = max_waiting
+        #: Places that are taken.
+        self.taken = 0
+        self._queue: deque[tuple[int, int]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait."""
+        return len(self._queue)
+
+    def ask(self, call: int, places: int = 1) -> Answer:
+        """A call asks for places, all at once."""
+        if places > self.width.most:
+            return Answer.REFUSED
+        if not self._queue and self.taken + places <= self.width.now:
+            self.taken += places
+            return Answer.ADMITTED
+        if len(self._queue) >= self._max_waiting:
+            return Answer.REFUSED
+        self._queue.append((call, places))
+        return Answer.WAITS
+
+    def leave(self, call: int) -> bool:
+        """A call no longer waits; False: it was not waiting."""
+        for entry in self._queue:
+            if entry[0] == call:
+                self._queue.remove(entry)
+                return True
+        return False
+
+    def release(self, places: int = 1) -> None:
+        """Places are free again."""
+        self.taken -= places
+
+    def admit(self) -> list[int]:
+        """Calls that waited and now have their places, in the order in which they came."""
+        admitted = []
+        while self._queue and self.taken + self._queue[0][1] <= self.width.now:
+            call, places = self._queue.popleft()
+            self.taken += places
+            admitted.append(call)
+        return admitted
+
+    def retry_after_s(self) -> float:
+        """When it is worth while to ask again: later, the more calls wait for each place."""
+        return min(1.0 + self.waiting / self.width.now, _LONGEST_RETRY_S)

@@ -1,0 +1,106 @@
+"""The errors of the sandbox service, each with the metadata that errors.proto lists for it."""
+
+from __future__ import annotations
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError
+
+
+def sandbox_not_found(sandbox_id: str, instance_id: str) -> MeshError:
+    """SANDBOX_NOT_FOUND."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND,
+        "There is no such sandbox here: it has ended, or never was. Create a new one.",
+        metadata={"sandbox_id": sandbox_id, "instance_id": instance_id},
+    )
+
+
+def lease_invalid(sandbox_id: str, problem: str) -> MeshError:
+    """SANDBOX_LEASE_INVALID; `problem` ends the sentence "The lease …"."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_LEASE_INVALID,
+        f"The lease {problem}.",
+        metadata={"sandbox_id": sandbox_id},
+    )
+
+
+def lease_expired(sandbox_id: str) -> MeshError:
+    """SANDBOX_LEASE_EXPIRED."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_LEASE_EXPIRED,
+        "The lease was not renewed in time. Ask the owner of the sandbox for a new one.",
+        metadata={"sandbox_id": sandbox_id},
+    )
+
+
+def sandbox_lost(sandbox_id: str, cause: str) -> MeshError:
+    """SANDBOX_LOST, for calls that run while the sandbox ends."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_LOST,
+        f"The sandbox ended during the call: {cause}.",
+        metadata={"sandbox_id": sandbox_id, "cause": cause},
+    )
+
+
+def sandbox_out_of_memory(sandbox_id: str, limit_bytes: int) -> MeshError:
+    """SANDBOX_OUT_OF_MEMORY, for calls that run while the whole sandbox ends."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_OUT_OF_MEMORY,
+        f"The sandbox was ended at its limit of memory, {limit_bytes} bytes.",
+        metadata={"sandbox_id": sandbox_id, "limit_bytes": str(limit_bytes)},
+    )
+
+
+def sandbox_limit(message: str, limit: int, retry_after_s: float | None = None) -> MeshError:
+    """SANDBOX_LIMIT."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_LIMIT,
+        message,
+        metadata={"limit": str(limit)},
+        retry_after_s=retry_after_s,
+    )
+
+
+def start_timeout(seconds: float) -> MeshError:
+    """SANDBOX_START_TIMEOUT."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_START_TIMEOUT,
+        f"The sandbox was not ready within {seconds:g} s.",
+        metadata={"timeout_s": f"{seconds:g}"},
+    )
+
+
+def option_unsupported(option: str, backend: str) -> MeshError:
+    """SANDBOX_OPTION_UNSUPPORTED; `option` is the path of a field, or the name of a call."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
+        f"The backend '{backend}' does not support {option}.",
+        metadata={"option": option, "backend": backend},
+    )
+
+
+def path_invalid(path: bytes, problem: str) -> MeshError:
+    """SANDBOX_PATH_INVALID; `problem` ends the sentence "The path …"."""
+    shown = path.decode("utf-8", "replace")
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID,
+        f"The path {shown!r} {problem}.",
+        metadata={"path": shown},
+    )
+
+
+def process_not_found(process_id: str) -> MeshError:
+    """SANDBOX_PROCESS_NOT_FOUND."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND,
+        "There is no such process in the sandbox: it never was, or its end is forgotten.",
+        metadata={"process_id": process_id},
+    )
+
+
+def draining(name: str) -> MeshError:
+    """DRAINING."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_DRAINING,
+        f"The sandbox service '{name}' is shutting down and starts no more sandboxes.",
+    )

@@ -1,0 +1,181 @@
+"""The calls for files of a sandbox: paths are checked against the lease, pieces are sent."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.sandbox.v1 import files_pb2
+from gymmesh_runtime.errors import MeshError, field_invalid, to_status
+from gymmesh_sandbox.errors import path_invalid
+from gymmesh_sandbox.leases import Lease
+from gymmesh_sandbox.live import LiveSandbox
+from gymmesh_sandbox.requests import check_path
+
+_MOST_FILES: Final = 1024
+_PAGE: Final = 1000
+_LARGEST_PAGE: Final = 10_000
+_PIECE_BYTES: Final = 1 << 20
+# Of one file, after which the next one may be read.
+_OF_A_FILE: Final = frozenset(
+    (errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND, errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID)
+)
+
+
+async def read_files(
+    sandbox: LiveSandbox, lease: Lease, request: files_pb2.ReadFilesRequest
+) -> AsyncGenerator[files_pb2.ReadFilesResponse, None]:
+    """Reads plain files, one after another."""
+    if len(request.paths) > _MOST_FILES:
+        raise field_invalid("paths", f"are {len(request.paths)}, more than {_MOST_FILES}")
+    for index, path in enumerate(request.paths):
+        try:
+            check_path(path)
+            real = await _followed(sandbox, lease, path)
+            reading = sandbox.running.read_file(real, request.offset, request.max_bytes)
+            async with aclosing(sandbox.each(reading)) as pieces:
+                async for piece in pieces:
+                    for content in _pieces(piece):
+                        yield files_pb2.ReadFilesResponse(index=index, content=content)
+            with sandbox.call():
+                info = await sandbox.running.file_info(real)
+        except MeshError as error:
+            if error.reason not in _OF_A_FILE:
+                raise
+            yield files_pb2.ReadFilesResponse(index=index, error=to_status(error))
+        else:
+            yield files_pb2.ReadFilesResponse(index=index, info=info)
+
+
+async def write_files(
+    sandbox: LiveSandbox, lease: Lease, request: files_pb2.WriteFilesRequest
+) -> None:
+    """Writes plain files in their order."""
+    user = _owner_of_files(sandbox, lease, request.user)
+    for file in request.files:
+        check_path(file.path)
+    for file in request.files:
+        wanted = file
+        if lease.scope.folder:
+            wanted = files_pb2.FileContent()
+            wanted.CopyFrom(file)
+            wanted.path = await _place_of(sandbox, lease, file.path)
+        with sandbox.call():
+            await sandbox.running.write_file(wanted, user)
+
+
+async def list_files(
+    sandbox: LiveSandbox, lease: Lease, request: files_pb2.ListFilesRequest
+) -> files_pb2.ListFilesResponse:
+    """A page of what is in a folder."""
+    path = request.path or sandbox.running.workdir.encode() or b"/"
+    check_path(path)
+    if lease.scope.folder:
+        path = await _followed(sandbox, lease, path)
+    if request.page_size < 0:
+        raise field_invalid("page_size", "is negative")
+    size = min(request.page_size or _PAGE, _LARGEST_PAGE)
+    after = _read_token(request.page_token)
+    found: list[files_pb2.FileInfo] = []
+    listed = sandbox.each(sandbox.running.list_files(path, recursive=request.recursive))
+    async with aclosing(listed) as listing:
+        async for info in listing:
+            if after and info.path <= after:
+                continue
+            if len(found) == size:
+                token = base64.urlsafe_b64encode(found[-1].path).decode()
+                return files_pb2.ListFilesResponse(files=found, next_page_token=token)
+            found.append(info)
+    return files_pb2.ListFilesResponse(files=found)
+
+
+async def read_archive(
+    sandbox: LiveSandbox, lease: Lease, request: files_pb2.ReadArchiveRequest
+) -> AsyncGenerator[files_pb2.ReadArchiveResponse, None]:
+    """Reads a folder, or a file, as an archive."""
+    check_path(request.path)
+    path = request.path
+    if lease.scope.folder:
+        path = await _followed(sandbox, lease, path)
+    reading = sandbox.running.read_archive(path, _format(request.format))
+    async with aclosing(sandbox.each(reading)) as pieces:
+        async for piece in pieces:
+            for content in _pieces(piece):
+                yield files_pb2.ReadArchiveResponse(content=content)
+    yield files_pb2.ReadArchiveResponse(last=True)
+
+
+async def write_archive(
+    sandbox: LiveSandbox, lease: Lease, request: files_pb2.WriteArchiveRequest, max_bytes: int
+) -> int:
+    """Takes a piece of an archive, and unpacks it after the last; returns what arrived so far."""
+    check_path(request.path)
+    user = _owner_of_files(sandbox, lease, request.user)
+    path = request.path
+    if lease.scope.folder:
+        path = await _followed(sandbox, lease, path)
+
+    async def unpack(archive: str) -> None:
+        with sandbox.call():
+            await sandbox.running.write_archive(
+                path, archive, _format(request.format), user, max_bytes
+            )
+
+    return await sandbox.archives.add(request, unpack)
+
+
+async def folder_of_scope(sandbox: LiveSandbox, folder: str) -> bytes:
+    """The folder that a lease is to be narrowed to, all links followed; empty: none."""
+    if not folder:
+        return b""
+    path = folder.encode("utf-8", "surrogateescape")
+    check_path(path)
+    with sandbox.call():
+        return await sandbox.running.resolve(path)
+
+
+def _owner_of_files(sandbox: LiveSandbox, lease: Lease, asked: str) -> str:
+    return asked or lease.scope.user or sandbox.running.user
+
+
+async def _followed(sandbox: LiveSandbox, lease: Lease, path: bytes) -> bytes:
+    """The path with all links followed, in the folder of the lease."""
+    with sandbox.call():
+        real = await sandbox.running.resolve(path)
+    sandbox.leases.check_path(lease, real)
+    return real
+
+
+async def _place_of(sandbox: LiveSandbox, lease: Lease, path: bytes) -> bytes:
+    """Where a file is written: links above it are followed, it itself is not."""
+    above, _, name = path.rstrip(b"/").rpartition(b"/")
+    if name in (b"", b".", b".."):
+        raise path_invalid(path, "names a folder")
+    if not above:
+        above = b"/" if path.startswith(b"/") else sandbox.running.workdir.encode()
+    return (await _followed(sandbox, lease, above)).rstrip(b"/") + b"/" + name
+
+
+def _pieces(content: bytes) -> list[bytes]:
+    if len(content) <= _PIECE_BYTES:
+        return [content] if content else []
+    return [content[at : at + _PIECE_BYTES] for at in range(0, len(content), _PIECE_BYTES)]
+
+
+def _format(asked: files_pb2.ArchiveFormat.ValueType) -> files_pb2.ArchiveFormat.ValueType:
+    if asked == files_pb2.ARCHIVE_FORMAT_UNSPECIFIED:
+        return files_pb2.ARCHIVE_FORMAT_TAR
+    if asked not in (files_pb2.ARCHIVE_FORMAT_TAR, files_pb2.ARCHIVE_FORMAT_TAR_GZIP):
+        raise field_invalid("format", f"is {asked}, which this service does not know")
+    return asked
+
+
+def _read_token(token: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(token.encode())
+    except (binascii.Error, ValueError):
+        raise field_invalid("page_token", "is not one that this service gave") from None

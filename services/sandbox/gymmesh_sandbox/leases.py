@@ -1,0 +1,201 @@
+"""Who may do what with one sandbox until when. Pure: times are given in.
+
+Invariants, for any history of calls: a lease allows nothing that the lease it was made of does not
+allow, and does not outlive it; a lease that was revoked, and all leases made of it, allow nothing.
+
+Leases are kept by their SHA-256 only.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from typing import Final
+
+from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_sandbox.errors import lease_expired, lease_invalid, sandbox_limit
+
+_LEASE_BYTES: Final = 32
+#: The most leases of one sandbox, expired ones included: those are remembered as long as it lives.
+MOST_LEASES: Final = 10_000
+
+
+class Right(enum.Enum):
+    """What a call needs, as the table in sandbox.proto has it."""
+
+    ANY = "use"
+    READ = "read files with"
+    FILES = "write files with"
+    PROGRAMS = "run programs with"
+    OWN = "end, snapshot or fork the sandbox with"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a lease is narrowed to.
+
+    Attributes:
+        read_only: it reads files, and nothing else.
+        folder: the absolute path, without links, of the folder that it is for; empty: all.
+        user: whom its programs run as and its files belong to; empty: anybody.
+    """
+
+    read_only: bool = False
+    folder: bytes = b""
+    user: str = ""
+
+    def allows(self, right: Right) -> bool:
+        """Whether an operate lease of this scope has a right."""
+        if right is Right.PROGRAMS:
+            return not (self.read_only or self.folder)
+        if right is Right.FILES:
+            return not self.read_only
+        return right is not Right.OWN
+
+    def contains(self, path: bytes) -> bool:
+        """Whether an absolute path without links lies in the folder."""
+        folder = self.folder.rstrip(b"/")
+        return path == folder or path.startswith(folder + b"/")
+
+    def narrowed(self, asked: Scope) -> Scope | None:
+        """This scope and `asked` together; None where `asked` names more than this one allows."""
+        if self.folder and asked.folder and not self.contains(asked.folder):
+            return None
+        if self.user and asked.user not in ("", self.user):
+            return None
+        return Scope(
+            read_only=self.read_only or asked.read_only,
+            folder=asked.folder or self.folder,
+            user=asked.user or self.user,
+        )
+
+    def message(self) -> sandbox_pb2.LeaseScope:
+        """As the contract has it."""
+        folder = self.folder.decode("utf-8", "replace")
+        return sandbox_pb2.LeaseScope(read_only=self.read_only, folder=folder, user=self.user)
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A lease that was given. Moments are the clock's seconds.
+
+    Attributes:
+        own: whether it may do everything.
+        scope: what it is narrowed to.
+        ttl_s: how long it was first given for.
+        expires: when it ends.
+        parent: the lease that it was made of.
+        children: the leases made of it, by their digests.
+    """
+
+    digest: bytes
+    own: bool
+    scope: Scope
+    ttl_s: float
+    expires: float
+    parent: Lease | None = None
+    children: dict[bytes, Lease] = field(default_factory=dict)
+
+
+class Leases:
+    """The leases of one sandbox.
+
+    Args:
+        sandbox_id: for the errors.
+        max_ttl_s: the longest that a lease may last from when it is given or renewed.
+        ends: the moment at which the sandbox's life is over; infinity: never.
+        now: the moment.
+        ttl_s: how long the own lease is to last.
+    """
+
+    def __init__(
+        self, sandbox_id: str, *, ttl_s: float, max_ttl_s: float, ends: float, now: float
+    ) -> None:
+        self._sandbox_id = sandbox_id
+        self._max_ttl_s = max_ttl_s
+        self._ends = ends
+        self._by_digest: dict[bytes, Lease] = {}
+        #: The secret of the own lease, and the lease.
+        self.own_secret, self.own = self._add(True, Scope(), ttl_s, None, now)
+
+    def lend(self, parent: Lease, scope: Scope, ttl_s: float, now: float) -> tuple[bytes, Lease]:
+        """Makes an operate lease of a lease that was checked; returns its secret, too.
+
+        Args:
+            ttl_s: how long it is to last, at most as long as `parent`; 0: as long as that one.
+
+        Raises SANDBOX_LEASE_INVALID for a scope that is wider, and SANDBOX_LIMIT.
+        """
+        narrowed = parent.scope.narrowed(scope)
+        if narrowed is None:
+            raise lease_invalid(self._sandbox_id, "that is asked for allows more than this one")
+        if len(self._by_digest) >= MOST_LEASES:
+            raise sandbox_limit(f"The sandbox has {MOST_LEASES} leases already.", MOST_LEASES)
+        return self._add(False, narrowed, ttl_s or parent.expires - now, parent, now)
+
+    def check(self, secret: bytes, right: Right, now: float, *, user: str = "") -> Lease:
+        """The lease of a secret, if it has a right now.
+
+        Args:
+            user: whom a program is to run as, or a file is to belong to; empty: not named.
+
+        Raises SANDBOX_LEASE_INVALID and SANDBOX_LEASE_EXPIRED.
+        """
+        lease = self._by_digest.get(_digest(secret))
+        if lease is None:
+            raise lease_invalid(self._sandbox_id, "is not one of this sandbox, or was revoked")
+        if lease.expires <= now:
+            raise lease_expired(self._sandbox_id)
+        if not lease.own and not lease.scope.allows(right):
+            raise lease_invalid(self._sandbox_id, f"is not one to {right.value}")
+        if user and lease.scope.user and user != lease.scope.user:
+            raise lease_invalid(self._sandbox_id, f"is for the user {lease.scope.user!r} alone")
+        return lease
+
+    def check_path(self, lease: Lease, path: bytes) -> None:
+        """Raises SANDBOX_LEASE_INVALID for a path, all links followed, outside its folder."""
+        if lease.scope.folder and not lease.scope.contains(path):
+            raise lease_invalid(self._sandbox_id, "is for another folder")
+
+    def renew(self, lease: Lease, ttl_s: float, now: float) -> None:
+        """Lets a lease that was checked last `ttl_s` from now; 0: as long as it was first given."""
+        lease.expires = max(lease.expires, self._until(ttl_s or lease.ttl_s, lease.parent, now))
+
+    def revoke(self, secret: bytes) -> bool:
+        """Ends a lease and those made of it; harmless when it is not there.
+
+        Returns whether it was the own lease, with which the sandbox ends.
+        """
+        lease = self._by_digest.get(_digest(secret))
+        if lease is None:
+            return False
+        if lease.parent is not None:
+            del lease.parent.children[lease.digest]
+        gone = [lease]
+        while gone:
+            one = gone.pop()
+            del self._by_digest[one.digest]
+            gone += one.children.values()
+        return lease.own
+
+    def _add(
+        self, own: bool, scope: Scope, ttl_s: float, parent: Lease | None, now: float
+    ) -> tuple[bytes, Lease]:
+        secret = secrets.token_bytes(_LEASE_BYTES)
+        digest = _digest(secret)
+        lease = Lease(digest, own, scope, ttl_s, self._until(ttl_s, parent, now), parent)
+        self._by_digest[digest] = lease
+        if parent is not None:
+            parent.children[digest] = lease
+        return secret, lease
+
+    def _until(self, ttl_s: float, parent: Lease | None, now: float) -> float:
+        until = min(now + min(ttl_s, self._max_ttl_s), self._ends)
+        return until if parent is None else min(until, parent.expires)
+
+
+def _digest(secret: bytes) -> bytes:
+    # A look-up by digest says nothing about the secret by its time.
+    return hashlib.sha256(secret).digest()

@@ -1,0 +1,218 @@
+"""One sandbox that runs: its leases, processes and repeats, and the calls that use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from types import TracebackType
+from typing import Final, TypeVar
+
+from gymmesh.sandbox.v1 import grant_pb2, process_pb2, sandbox_pb2
+from gymmesh_runtime.errors import MeshError, copy_of
+from gymmesh_sandbox.archives import Archives
+from gymmesh_sandbox.backends import RunningSandbox
+from gymmesh_sandbox.config import SandboxConfig
+from gymmesh_sandbox.leases import Lease, Leases
+from gymmesh_sandbox.processes import Process, ProcessLimits, ProcessTable
+from gymmesh_sandbox.repeats import Repeats
+from gymmesh_sandbox.requests import SandboxPlan, network_kind
+from gymmesh_sandbox.timers import Timers
+
+T = TypeVar("T")
+_SERVICE: Final = "gymmesh.sandbox.v1.SandboxService"
+
+
+class LiveSandbox:
+    """A sandbox that runs.
+
+    Args:
+        plan: what was asked for.
+        running: the backend's.
+        service: the name of the sandbox service.
+        owner: the identity of the caller that created it.
+        config: the service's.
+        timers: of the service.
+        folder: where archives are kept while they arrive.
+        on_stuck: called when a process does not end though it was killed.
+    """
+
+    def __init__(
+        self,
+        plan: SandboxPlan,
+        running: RunningSandbox,
+        *,
+        service: str,
+        instance_id: str,
+        owner: str,
+        config: SandboxConfig,
+        timers: Timers,
+        folder: str,
+        on_stuck: Callable[[LiveSandbox], None],
+    ) -> None:
+        clock = timers.clock
+        now, life_s = clock.now(), plan.spec.resources.life_s
+        self.id = plan.spec.sandbox_id
+        self.plan = plan
+        self.running = running
+        self.owner = owner
+        self.ends = now + life_s if life_s else float("inf")
+        self.leases = Leases(
+            self.id, ttl_s=plan.ttl_s, max_ttl_s=config.max_ttl_s, ends=self.ends, now=now
+        )
+        self.processes = ProcessTable(
+            most_running=config.max_processes,
+            kept_bytes=config.kept_output_bytes,
+            repeat_s=config.repeat_s,
+            timers=timers,
+            on_stuck=lambda: on_stuck(self),
+        )
+        self.archives = Archives(folder, self.id, config.max_archive_bytes, config.repeat_s, timers)
+        # A process answers, and its answer is kept, for as long as the table has it.
+        self.execs = Repeats[Process](f"{_SERVICE}/Exec", kept=None)
+        self.starts = Repeats[Process](f"{_SERVICE}/StartProcess", kept=None)
+        self.port_calls = Repeats[sandbox_pb2.CallPortResponse](f"{_SERVICE}/CallPort")
+        self.snapshots = Repeats[sandbox_pb2.SnapshotSandboxResponse](
+            f"{_SERVICE}/SnapshotSandbox", keeps_errors=False
+        )
+        self.forks = Repeats[sandbox_pb2.ForkSandboxResponse](
+            f"{_SERVICE}/ForkSandbox", keeps_errors=False, kept=None
+        )
+        self.lends = Repeats[sandbox_pb2.LendSandboxResponse](f"{_SERVICE}/LendSandbox")
+        self.process: Process | None = None  # that was started with it
+        self._service = service
+        self._instance_id = instance_id
+        self._clock = clock
+        self._started_ns = clock.unix_ns()
+        self._calls: set[_Call] = set()
+        self._lost: MeshError | None = None
+
+    @property
+    def ref(self) -> grant_pb2.SandboxRef:
+        """Names it."""
+        return grant_pb2.SandboxRef(
+            sandbox_id=self.id,
+            service=self._service,
+            instance_id=self._instance_id,
+            image=self.running.image,
+            image_digest=self.running.image_digest,
+        )
+
+    @property
+    def info(self) -> sandbox_pb2.SandboxInfo:
+        """How people see it."""
+        endless = self.ends == float("inf")
+        return sandbox_pb2.SandboxInfo(
+            sandbox=self.ref,
+            resources=self.plan.spec.resources,
+            network=network_kind(self.plan.spec.network),
+            workdir=self.running.workdir,
+            user=self.running.user,
+            labels=self.plan.spec.labels,
+            rollout_id=self.plan.request.rollout_id,
+            started_unix_nano=self._started_ns,
+            expires_unix_nano=self._clock.unix_of(self.leases.own.expires),
+            ends_unix_nano=0 if endless else self._clock.unix_of(self.ends),
+            processes=self.processes.running,
+        )
+
+    def grant(self, secret: bytes, lease: Lease, role: str = "") -> grant_pb2.SandboxGrant:
+        """What can be handed on."""
+        return grant_pb2.SandboxGrant(
+            sandbox=self.ref,
+            lease=secret,
+            role=role,
+            workdir=lease.scope.folder.decode("utf-8", "replace"),
+            expires_unix_nano=self._clock.unix_of(lease.expires),
+        )
+
+    def call(self) -> _Call:
+        """A context manager for a wait of a call for the backend.
+
+        Raises SANDBOX_LOST out of it when the sandbox ends meanwhile.
+        """
+        return _Call(self)
+
+    async def each(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
+        """What a backend's iterator yields. Raises SANDBOX_LOST when the sandbox ends meanwhile."""
+        try:
+            while True:
+                with self.call():
+                    try:
+                        item = await anext(items)
+                    except StopAsyncIteration:
+                        return
+                yield item
+        finally:
+            if isinstance(items, AsyncGenerator):
+                await items.aclose()
+
+    async def start(
+        self,
+        spec: process_pb2.ProcessSpec,
+        limits: ProcessLimits,
+        *,
+        takes_stdin: bool,
+        on_forgotten: Callable[[], None],
+    ) -> Process:
+        """Starts a process. Raises SANDBOX_LIMIT, SANDBOX_LOST and what the backend raises."""
+        self.processes.reserve()
+        try:
+            with self.call():
+                running = await self.running.start(spec)
+        except BaseException:
+            self.processes.give_back()
+            raise
+        return self.processes.add(
+            running, limits, takes_stdin=takes_stdin, on_forgotten=on_forgotten
+        )
+
+    def lose(self, error: MeshError) -> None:
+        """It ended: calls that use it end with the error."""
+        if self._lost is None:
+            self._lost = error
+            for call in list(self._calls):
+                call.cancel()
+
+    async def let_go(self) -> None:
+        """Ends what is kept for it, after `lose`."""
+        assert self._lost is not None
+        await self.processes.give_up(self._lost)
+        await self.archives.close()
+
+
+class _Call:
+    """See LiveSandbox.call. A class, as every call makes one."""
+
+    __slots__ = ("_before", "_cancelled", "_sandbox", "_task")
+
+    def __init__(self, sandbox: LiveSandbox) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._sandbox = sandbox
+        self._task = task
+        self._before = task.cancelling()
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """The sandbox ended."""
+        self._cancelled = True
+        self._task.cancel()
+
+    def __enter__(self) -> None:
+        if self._sandbox._lost is not None:
+            raise copy_of(self._sandbox._lost)
+        self._sandbox._calls.add(self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._sandbox._calls.discard(self)
+        lost = self._sandbox._lost
+        if self._cancelled and self._task.uncancel() > self._before:
+            return  # the caller itself is cancelled, too
+        if lost is not None and (error is None or isinstance(error, MeshError) or self._cancelled):
+            # What a backend says of a sandbox that goes down is a consequence of it.
+            raise copy_of(lost) from None

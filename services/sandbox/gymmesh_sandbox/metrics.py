@@ -1,0 +1,44 @@
+"""What a sandbox service counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh_runtime.metrics import counter, gauge, histogram
+
+SANDBOXES_RUNNING: Final = gauge(
+    "gymmesh_sandboxes_running", "Sandboxes that run, by service.", "service"
+)
+SANDBOXES_PLACES: Final = gauge(
+    "gymmesh_sandboxes_places", "Places for sandboxes now, by service.", "service"
+)
+SANDBOXES_WAITING: Final = gauge(
+    "gymmesh_sandboxes_waiting", "Calls that wait for a place for a sandbox, by service.", "service"
+)
+SANDBOXES_CREATED: Final = counter(
+    "gymmesh_sandboxes_created_total",
+    "Sandboxes asked for, by service and outcome: ready, or the reason of the error.",
+    "service outcome",
+)
+SANDBOXES_ENDED: Final = counter(
+    "gymmesh_sandboxes_ended_total",
+    "Sandboxes that ended, by service and cause (asked, removed, expired, life, lost, not_started,"
+    " shutdown).",
+    "service cause",
+)
+SANDBOXES_START_SECONDS: Final = histogram(
+    "gymmesh_sandboxes_start_seconds",
+    "Time from a place for a sandbox until it was ready, in seconds, by service.",
+    "service",
+)
+SANDBOXES_EXEC_SECONDS: Final = histogram(
+    "gymmesh_sandboxes_exec_seconds",
+    "Time from the start to the end of a program that Exec ran, in seconds.",
+)
+SANDBOXES_PROCESSES: Final = gauge(
+    "gymmesh_sandboxes_processes", "Processes that run in sandboxes."
+)
+SANDBOXES_OUTPUT_DROPPED: Final = counter(
+    "gymmesh_sandboxes_output_dropped_bytes_total",
+    "Bytes that processes in sandboxes wrote beyond what is kept.",
+)

@@ -1,0 +1,145 @@
+"""Calls that act once: a repeat with the same request id gets the first one's answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError, copy_of, unforeseen
+
+T = TypeVar("T")
+
+#: Answers that are kept of one method; of earlier ones only the ids are.
+KEPT_ANSWERS: Final = 128
+# With these nothing was done: a repeat runs anew.
+_NOT_RUN: Final = frozenset(
+    (errors_pb2.ERROR_REASON_SANDBOX_LIMIT, errors_pb2.ERROR_REASON_DRAINING)
+)
+
+
+class Request(Protocol):
+    """A request that may be repeated."""
+
+    request_id: str
+
+    def SerializeToString(self, *, deterministic: bool) -> bytes: ...
+
+
+class _Answered(Generic[T]):
+    """A call that ended: its answer, or its error."""
+
+    __slots__ = ("answer", "digest", "error")
+
+    def __init__(self, digest: int, answer: T | None, error: MeshError | None) -> None:
+        self.digest = digest
+        self.answer = answer
+        self.error = error
+
+
+class Repeats(Generic[T]):
+    """The calls of one method, by request id.
+
+    Each runs in a task of its own: a caller that goes away does not end it.
+
+    Args:
+        where: the full name of the method, for what nobody foresaw.
+        keeps_errors: whether a repeat of a call that failed fails alike; False: it runs anew.
+        kept: how many answers are kept; None: all, until `forget`.
+    """
+
+    def __init__(
+        self, where: str, *, keeps_errors: bool = True, kept: int | None = KEPT_ANSWERS
+    ) -> None:
+        self._where = where
+        self._keeps_errors = keeps_errors
+        self._kept = kept
+        self._running: dict[str, tuple[int, asyncio.Task[T]]] = {}
+        self._answered: dict[str, _Answered[T]] = {}
+        self._forgotten: set[bytes] = set()
+
+    async def run(self, key: str, digest: int, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The answer to a request; calls `act` unless this is a repeat.
+
+        Args:
+            key: its request id, or that with what else tells ids apart.
+            digest: of what a repeat has in common with the first, see `digest_of`.
+
+        Raises REQUEST_ID_REUSED, SESSION_STATE for an answer that is no longer kept, and what
+        `act` raises.
+        """
+        if (answered := self._answered.get(key)) is not None:
+            _compare(key, digest, answered.digest)
+            if answered.error is not None:
+                raise copy_of(answered.error)
+            assert answered.answer is not None
+            return answered.answer
+        if _id(key) in self._forgotten:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_SESSION_STATE,
+                "The request was answered before, too long ago for the answer to be kept.",
+                metadata={"state": "answered"},
+            )
+        if (running := self._running.get(key)) is not None:
+            _compare(key, digest, running[0])
+            task = running[1]
+        else:
+            task = asyncio.get_running_loop().create_task(act())
+            self._running[key] = digest, task
+            task.add_done_callback(partial(self._ended, key, digest))
+        # Unlike `await task`, this leaves the task running where its caller goes away.
+        await asyncio.wait((task,))
+        try:
+            return task.result()
+        finally:
+            del task  # its error's traceback holds this frame
+
+    def forget(self, key: str, *, wholly: bool = False) -> None:
+        """No longer keeps an answer. `wholly`: nor the id, with which a call may come again."""
+        if self._answered.pop(key, None) is not None and not wholly:
+            self._forgotten.add(_id(key))
+
+    @property
+    def running(self) -> Iterable[asyncio.Task[T]]:
+        """The calls that run."""
+        return [task for _, task in self._running.values()]
+
+    def _ended(self, key: str, digest: int, task: asyncio.Task[T]) -> None:
+        del self._running[key]
+        if task.cancelled():
+            return
+        error = task.exception()  # retrieved, as no caller may be left to do it
+        if error is None:
+            self._answered[key] = _Answered(digest, task.result(), None)
+        elif not self._keeps_errors or (isinstance(error, MeshError) and error.reason in _NOT_RUN):
+            return
+        else:
+            typed = error if isinstance(error, MeshError) else unforeseen(error, self._where)
+            self._answered[key] = _Answered(digest, None, typed)
+        if self._kept is not None and len(self._answered) > self._kept:
+            self.forget(next(iter(self._answered)))
+
+
+def digest_of(request: Request, *, without: str = "lease") -> int:
+    """A hash of a request: the same for a repeat, also with another lease of the sandbox."""
+    copy: Any = type(request)()
+    copy.CopyFrom(request)
+    if without:
+        copy.ClearField(without)
+    return hash(copy.SerializeToString(deterministic=True))
+
+
+def _id(key: str) -> bytes:
+    # Ids that callers choose may be long, and these are kept for the life of a sandbox.
+    return hash(key).to_bytes(8, "little", signed=True)
+
+
+def _compare(key: str, digest: int, known: int) -> None:
+    if digest != known:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
+            "The request_id was used for another request before; give each its own.",
+            metadata={"request_id": key.rpartition("\0")[2]},
+        )

@@ -1,0 +1,90 @@
+"""The service's clock, and what it calls at given times of it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+_NANOSECONDS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where the service reads the time.
+
+    Attributes:
+        now: seconds that never go back.
+        unix_ns: nanoseconds since 1970-01-01 UTC.
+    """
+
+    now: Callable[[], float] = time.monotonic
+    unix_ns: Callable[[], int] = time.time_ns
+
+    def unix_of(self, moment: float) -> int:
+        """A moment of `now` in nanoseconds since 1970-01-01 UTC."""
+        return max(0, self.unix_ns() + round((moment - self.now()) * _NANOSECONDS))
+
+
+class Timer:
+    """A call that is due at some time, unless it is cancelled."""
+
+    __slots__ = ("call", "cancelled")
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """It is not called; harmless when it was."""
+        self.cancelled = True
+
+
+class Timers:
+    """All timers of a service, in one heap.
+
+    Tests advance the clock and call `run_due`; the service runs `run`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._numbers = itertools.count()
+        self._earlier = asyncio.Event()
+
+    def at(self, moment: float, call: Callable[[], None]) -> Timer:
+        """Calls `call`, which must not raise, once the clock has reached a moment."""
+        timer = Timer(call)
+        if not self._heap or moment < self._heap[0][0]:
+            self._earlier.set()
+        heapq.heappush(self._heap, (moment, next(self._numbers), timer))
+        return timer
+
+    def after(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """Calls `call` once some seconds have passed."""
+        return self.at(self.clock.now() + seconds, call)
+
+    def run_due(self) -> None:
+        """Calls what is due, the earliest first."""
+        now = self.clock.now()
+        while self._heap and (self._heap[0][0] <= now or self._heap[0][2].cancelled):
+            timer = heapq.heappop(self._heap)[2]
+            if not timer.cancelled:
+                timer.cancelled = True
+                timer.call()
+
+    async def run(self) -> None:
+        """Calls each in time, until cancelled."""
+        while True:
+            self._earlier.clear()
+            self.run_due()
+            wait = self._heap[0][0] - self.clock.now() if self._heap else None
+            try:
+                async with asyncio.timeout(wait):
+                    await self._earlier.wait()
+            except TimeoutError:
+                continue
