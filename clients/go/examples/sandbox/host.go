@@ -153,7 +153,12 @@ func (b *box) launch() error {
 	for _, one := range []string{"/etc/alternatives", "/etc/ld.so.cache"} {
 		arguments = append(arguments, "--ro-bind-try", one, one)
 	}
-	arguments = append(arguments, "--proc", "/proc", "--dev", "/dev", "--ro-bind", itself, insidePath,
+	arguments = append(arguments, "--proc", "/proc", "--dev", "/dev")
+	// Started by root, the sandbox's user is root outside of it, whose these are.
+	for _, one := range []string{"sys", "sysrq-trigger", "irq", "bus", "fs"} {
+		arguments = append(arguments, "--ro-bind-try", "/proc/"+one, "/proc/"+one)
+	}
+	arguments = append(arguments, "--ro-bind", itself, insidePath,
 		"--chdir", boxHome, "--info-fd", "4", "--", insidePath, insideWord, "starter")
 	command := exec.Command("bwrap", arguments...)
 	command.ExtraFiles = []*os.File{theirs, says} // 3 and 4

@@ -54,31 +54,37 @@ func (b *box) startProcess(id string, asked *order, limits [2]uint64, endAtLimit
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
+	// The helper alone is to hold its ends, so that its end is seen.
+	given := []*os.File{theirs}
+	closeGiven := sync.OnceFunc(func() {
+		for _, one := range given {
+			one.Close()
+		}
+	})
+	defer closeGiven()
 	inputs, input, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer inputs.Close()
+	given = append(given, inputs)
 	made := &process{
 		id: id, begun: time.Now(), control: ours, orders: json.NewEncoder(ours), stdin: input,
 		writing: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	made.writing <- struct{}{}
 	var reads [2]*os.File
-	given := []*os.File{inputs}
 	for i := range reads {
 		read, write, err := os.Pipe()
 		if err != nil {
 			return nil, err
 		}
-		defer write.Close()
 		reads[i], made.streams[i].limit = read, limits[i]
 		given = append(given, write)
 	}
-	if err := b.hand(append(given, theirs)...); err != nil {
+	if err := b.hand(given[1], given[2], given[3], theirs); err != nil {
 		return nil, err
 	}
+	closeGiven()
 	if err := made.orders.Encode(asked); err != nil {
 		return nil, err
 	}
@@ -87,10 +93,7 @@ func (b *box) startProcess(id string, asked *order, limits [2]uint64, endAtLimit
 		readers.Go(func() { made.read(i, reads[i], endAtLimit) })
 	}
 	reports := json.NewDecoder(ours)
-	var first report
-	if err := reports.Decode(&first); err != nil {
-		return nil, err
-	}
+	reports.Decode(&report{}) // that it was started; its end comes where it was killed at once
 	go made.follow(b, reports, reads, &readers)
 	return made, nil
 }
