@@ -97,6 +97,7 @@ that hold JSON, and parts of Responses documents, are JSON text (`msgspec.Raw`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -292,6 +293,8 @@ class ColumnsWriter:
         yield "    *,"
         for column in given:
             kind = "Raw" if self._has_overlay(column) else self._type(column)
+            if column.repeated:
+                kind = kind.replace("list[", "Iterable[", 1)
             default = self._default(column)
             optional = f" = {default}" if default and "[" not in kind else ""
             yield f"    {column.key_in_python}: {kind}{optional},"
@@ -301,13 +304,17 @@ class ColumnsWriter:
         yield ""
         yield "    Made of its sources and of the columns that are computed. `response` and"
         yield "    `metadata` are JSON text with what stands in their overlays; `overlay` is an"
-        yield "    object. Raises ValueError for what JSON does not have."
+        yield "    object. Of a long list that an iterator makes, few elements exist at a time."
+        yield "    Raises ValueError for what JSON does not have."
         yield '    """'
         found = {**copied, **{one.name: self._given(one) for one in given}}
         for column in columns:
             if column.repeated and column.is_message:
                 value = found[column.name]
-                found[column.name] = replace(value, code=f"values.listed({value.code})")
+                code = value.code
+                if column not in given:
+                    code = f"{self._made('one', column)} for one in {value.condition}[:]"
+                found[column.name] = replace(value, code=f"values.listed({code})")
         yield from (line[4:] for line in self._made_of("_Line", columns, found))
         yield "    return values.with_overlay(values.encode(made), overlay)"
 

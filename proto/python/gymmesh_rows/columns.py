@@ -6,6 +6,7 @@ that hold JSON, and parts of Responses documents, are JSON text (`msgspec.Raw`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -1153,17 +1154,17 @@ def row_line(
     task: rollout_pb2.Task,
     *,
     responses_create_params: Raw,
-    first_items: list[Raw],
+    first_items: Iterable[Raw],
     response: Raw,
     reward: float | None,
     environment: str,
     agent: str,
     metadata: Raw,
-    model_usage: list[ModelCallUsage],
-    actors: list[Actor],
-    calls: list[ModelCall],
-    tool_calls: list[ToolCall],
-    turns: list[Turn],
+    model_usage: Iterable[ModelCallUsage],
+    actors: Iterable[Actor],
+    calls: Iterable[ModelCall],
+    tool_calls: Iterable[ToolCall],
+    turns: Iterable[Turn],
     failure: RowFailure | UnsetType = UNSET,
     task_extras: Raw | UnsetType = UNSET,
     overlay: bytes = b"",
@@ -1172,7 +1173,8 @@ def row_line(
 
     Made of its sources and of the columns that are computed. `response` and
     `metadata` are JSON text with what stands in their overlays; `overlay` is an
-    object. Raises ValueError for what JSON does not have.
+    object. Of a long list that an iterator makes, few elements exist at a time.
+    Raises ValueError for what JSON does not have.
     """
     made = _Line(
         responses_create_params=responses_create_params,
@@ -1214,11 +1216,11 @@ def row_line(
     if failure is not UNSET:
         made.failure = failure
     if rollout.annotations:
-        made.annotations = values.listed([Annotation.of(one) for one in rollout.annotations[:]])
+        made.annotations = values.listed(Annotation.of(one) for one in rollout.annotations[:])
     if rollout.media:
-        made.media = values.listed([Media.of(one) for one in rollout.media[:]])
+        made.media = values.listed(Media.of(one) for one in rollout.media[:])
     if rollout.sandboxes:
-        made.sandboxes = values.listed([SandboxOpened.of(one) for one in rollout.sandboxes[:]])
+        made.sandboxes = values.listed(SandboxOpened.of(one) for one in rollout.sandboxes[:])
     if rollout.program is not None:
         made.program = ProgramEnded.of(rollout.program)
     if task_extras is not UNSET:

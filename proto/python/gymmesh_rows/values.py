@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -120,13 +121,19 @@ def response_error(message: responses_pb2.ResponseError) -> Raw:
     return Raw(dumps_clean(response_error_to_dict(message)))
 
 
-def listed(elements: Sequence[Any]) -> Any:
-    """A list for `encode`: a long one as JSON text, made piece by piece."""
-    if len(elements) <= _PIECE:
-        return elements
-    pieces = [
-        encode(elements[start : start + _PIECE])[1:-1] for start in range(0, len(elements), _PIECE)
-    ]
+def listed(elements: Iterable[Any]) -> Any:
+    """A list for `encode`: a long one as JSON text, made piece by piece. Elements that an iterator
+    makes are let go with their piece: very many objects at once would stop all threads when the
+    garbage collector looks at them, and when they are freed.
+    """
+    rest = iter(elements)
+    piece = list(islice(rest, _PIECE))
+    if len(piece) < _PIECE:
+        return piece
+    pieces = []
+    while piece:
+        pieces.append(encode(piece)[1:-1])
+        piece = list(islice(rest, _PIECE))
     return Raw(b"[" + b",".join(pieces) + b"]")
 
 

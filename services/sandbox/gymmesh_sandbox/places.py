@@ -32,7 +32,7 @@ class Places:
         self._numbers = itertools.count()
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._refusal: MeshError | None = None
-        self._places = metrics.SANDBOX_PLACES.labels(service)
+        self._places = metrics.SANDBOXES_PLACES.labels(service)
         self._waiting = metrics.SANDBOXES_WAITING.labels(service)
         self._note()
 

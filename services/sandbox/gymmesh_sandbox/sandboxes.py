@@ -42,7 +42,7 @@ _END_S: Final = 60.0
 _END_TRIES: Final = 5
 _FIRST_PAUSE_S: Final = 1.0
 # What is left of a caller's time for the answer, when it waits for a place.
-_ANSWER_PART: Final = 0.05
+_ANSWER_PART: Final = 0.1
 _LONGEST_ANSWER_S: Final = 1.0
 
 _LOGGER = logging.getLogger("gymmesh.sandbox")
@@ -92,10 +92,19 @@ class Sandboxes:
         )
         self._closed = False
         self._empty = asyncio.Event()
-        self._running = metrics.SANDBOXES.labels(name)
-        self._start_seconds = metrics.SANDBOX_START_SECONDS.labels(name)
+        self._running = metrics.SANDBOXES_RUNNING.labels(name)
+        self._start_seconds = metrics.SANDBOXES_START_SECONDS.labels(name)
         self._created = metrics.SANDBOXES_CREATED
+        # Shown as 0 from the start: a rate misses the first of what appears with it.
         self._created.labels(name, "ready")
+        for cause in ("asked", "expired", "lost"):
+            metrics.SANDBOXES_ENDED.labels(name, cause)
+        for unlabelled in (
+            metrics.SANDBOXES_EXEC_SECONDS,
+            metrics.SANDBOXES_PROCESSES,
+            metrics.SANDBOXES_OUTPUT_DROPPED,
+        ):
+            unlabelled.labels()
 
     @property
     def running(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 
@@ -31,6 +32,21 @@ def parts_of(calls: int) -> RolloutParts:
 def test_a_row_is_linear_in_its_calls() -> None:
     small, large = (len(completed_line(make_task(), parts_of(calls))[0]) for calls in (50, MANY))
     assert large < 1.05 * small * MANY / 50
+
+
+def test_a_row_is_made_without_holding_all_that_stands_in_it() -> None:
+    state = Fold("ro-1")
+    for event in notes_of(15_000):
+        state.add(event)
+    parts = state.parts()
+    completed_line(make_task(), parts)
+    tracemalloc.start()
+    try:
+        line, _ = completed_line(make_task(), parts)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(line)  # 44 times it, where all elements of its lists exist at once
 
 
 def test_the_last_prompt_of_many_is_whole() -> None:

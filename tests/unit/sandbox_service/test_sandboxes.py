@@ -163,7 +163,11 @@ async def test_a_call_waits_no_longer_than_its_deadline(tmp_path: Path) -> None:
         box = await served.create()
         request = sandbox_pb2.CreateSandboxRequest(request_id=new_id())
         full = await _refused(served.peer.CreateSandbox(request, timeout=1.0))
-        assert full.reason == errors_pb2.ERROR_REASON_SANDBOX_LIMIT
+        assert full.reason in (
+            errors_pb2.ERROR_REASON_SANDBOX_LIMIT,
+            errors_pb2.ERROR_REASON_DEADLINE_PASSED,  # on a machine that is much too slow
+        )
+        await until(lambda: not served.waiting)
         await box.end()
         # Nothing was done, so that the same request may come again.
         await served.peer.CreateSandbox(request, timeout=TIMEOUT)
@@ -353,12 +357,12 @@ async def test_what_is_counted(tmp_path: Path) -> None:
     before = created.value, ended.value
     async with serve_sandboxes(tmp_path) as served:
         box = await served.create()
-        assert metrics.SANDBOXES.labels("boxes").value == 1
+        assert metrics.SANDBOXES_RUNNING.labels("boxes").value == 1
         await box.exec("true")
         await box.end()
-        assert metrics.SANDBOXES.labels("boxes").value == 0
+        assert metrics.SANDBOXES_RUNNING.labels("boxes").value == 0
     assert (created.value, ended.value) == (before[0] + 1, before[1] + 1)
-    assert metrics.PROCESSES.labels().value == 0
+    assert metrics.SANDBOXES_PROCESSES.labels().value == 0
 
 
 async def test_a_process_in_a_sandbox_that_ends_is_no_result(tmp_path: Path) -> None:

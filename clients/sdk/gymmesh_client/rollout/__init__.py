@@ -26,7 +26,7 @@ from gymmesh_client.rollout.free_tokens import (
     is_learned,
 )
 from gymmesh_client.rollout.reading import RolloutReading, read
-from gymmesh_client.rollout.rollout_parts import RolloutParts, let_go
+from gymmesh_client.rollout.rollout_parts import RolloutParts
 from gymmesh_client.rollout.sums import as_int64, as_uint32, as_uint64
 from gymmesh_client.rollout.tokens import CallTokens, call_tokens
 
@@ -49,7 +49,6 @@ __all__ = [
     "fold",
     "free_stretches",
     "is_learned",
-    "let_go",
     "path_to",
     "read",
     "shared_ids",

@@ -105,6 +105,12 @@ class CallParts:
                 return found
         return self._part(call_id, answered, {}, self._turned.get(call_id, ()))
 
+    def release(self) -> None:
+        """Let the parts go, one at a time; see RolloutParts.release."""
+        for found in (self._outputs, self._turned, self._by_place):
+            while found:
+                found.popitem()
+
     def _divide(
         self, calls: Sequence[pb.ModelCallCompleted], turns: Sequence[pb.TurnCompleted]
     ) -> None:

@@ -106,7 +106,9 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
 
     def release(self) -> None:
         """Let the messages go, a few at a time: freeing very many in one step stops all threads."""
-        let_go(self.calls, self.tools, self.turns, self.annotations, self.media)
+        for one in (self.calls, self.tools, self.turns, self.annotations, self.media):
+            while one:
+                del one[-_AT_A_TIME:]
 
     def message(self) -> pb.Rollout:
         """All of it as one message, which is the caller's own."""
@@ -134,13 +136,6 @@ class RolloutParts(msgspec.Struct, eq=False, gc=False):
             if part is not None:
                 getattr(rollout, name).CopyFrom(part)
         return rollout
-
-
-def let_go(*lists: list[Any]) -> None:
-    """Empty lists, a few elements at a time."""
-    for one in lists:
-        while one:
-            del one[-_AT_A_TIME:]
 
 
 def _add_copies(field: Any, messages: Iterable[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, Raw
 
@@ -11,7 +11,6 @@ from gymmesh_client.rollout import (
     CallParts,
     RolloutReading,
     as_int64,
-    let_go,
     path_to,
     shared_ids,
 )
@@ -27,72 +26,75 @@ from gymmesh_rows import Actor, ModelCall, UsageSum
 
 
 class RowCalls:
-    """The calls of a rollout, each item written once. All raise ValueError.
-
-    Attributes:
-        output: the conversation of the final call, after the first items.
-        calls: all calls, in the order in which they completed.
-    """
+    """The calls of a rollout, each item written once. All raise ValueError."""
 
     def __init__(self, reading: RolloutReading) -> None:
-        self.output: list[Raw] = []
-        self.calls: list[ModelCall] = []
         self._reading = reading
         parts = reading.parts
         self._parts = CallParts(parts.tools, parts.turns, shared_ids(parts.calls, reading.calls))
-        on_the_way = {} if reading.last is None else self._final_conversation()
-        for call in reading.parts.calls:
-            _check_tokens(call)
-            found = on_the_way.get(id(call))
-            if found is not None:
-                self.calls.append(found)
-                continue
-            response = call.response
-            part = self._parts.of(call.call_id, (call, response))
-            self.calls.append(
-                ModelCall.of(
-                    call,
-                    response,
-                    first_item=UNSET,
-                    item_count=len(part.items),
-                    context_count=part.context_count,
-                    answer_count=part.answer_count,
-                    items=[Raw(item_to_json(item)) for item in part.items],
-                )
-            )
+        #: The place in the output of each call on the way to the final one, and the counts of its
+        #: part; by the calls' identity, since a custom agent may give two calls one id.
+        self._places: dict[int, tuple[int, int, int, int]] = {}
 
-    def release(self) -> None:
-        """Let what was made go, a few at a time; see RolloutParts.release."""
-        let_go(self.output, self.calls)
-
-    def _final_conversation(self) -> dict[int, ModelCall]:
-        """The calls on the way to the final one, by their identity, since a custom agent may give
-        two calls one id; puts their items into `output`.
+    def output(self) -> Iterator[Raw]:
+        """The conversation of the final call, after the first items. `calls` has the places in it
+        once it is read to its end.
         """
-        found: dict[int, ModelCall] = {}
-        output = self.output
+        if self._reading.last is None:
+            return
         try:
             path, _ = path_to(self._reading.calls, self._reading.last_id)
         except ValueError:
             if self._reading.parts.completed is not None:
                 raise
-            return found  # a rollout may fail for that, and its row has the calls all the same
+            return  # a rollout may fail for that, and its row has the calls all the same
+        place = 0
         for call_id, answered in path:
             part = self._parts.of(call_id, answered)
-            found[id(answered[0])] = ModelCall.of(
-                *answered,
-                first_item=len(output),
+            counts = (len(part.items), part.context_count, part.answer_count)
+            self._places[id(answered[0])] = (place, *counts)
+            for item in part.items:
+                try:
+                    written = Raw(item_to_json(item))
+                except CodecError as error:
+                    raise error.within(place).within("output") from None
+                place += 1
+                yield written
+
+    def calls(self) -> Iterator[ModelCall]:
+        """All calls, in the order in which they completed; to be read after the output."""
+        for call in self._reading.parts.calls:
+            _check_tokens(call)
+            response = call.response
+            known = self._places.get(id(call))
+            if known is not None:
+                first_item, item_count, context_count, answer_count = known
+                yield ModelCall.of(
+                    call,
+                    response,
+                    first_item=first_item,
+                    item_count=item_count,
+                    context_count=context_count,
+                    answer_count=answer_count,
+                    items=[],
+                )
+                continue
+            part = self._parts.of(call.call_id, (call, response))
+            yield ModelCall.of(
+                call,
+                response,
+                first_item=UNSET,
                 item_count=len(part.items),
                 context_count=part.context_count,
                 answer_count=part.answer_count,
-                items=[],
+                items=[Raw(item_to_json(item)) for item in part.items],
             )
-            try:
-                for item in part.items:
-                    output.append(Raw(item_to_json(item)))
-            except CodecError as error:
-                raise error.within(len(output)).within("output") from None
-        return found
+
+    def release(self) -> None:
+        """Let what was made go, one at a time; see RolloutParts.release."""
+        self._parts.release()
+        while self._places:
+            self._places.popitem()
 
 
 def _check_tokens(call: pb.ModelCallCompleted) -> None:

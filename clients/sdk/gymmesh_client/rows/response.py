@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -27,7 +27,7 @@ _CUT: Final = {
 }
 
 
-def rollout_response(reading: RolloutReading, output: list[Raw], echoed: bytes) -> Raw:
+def rollout_response(reading: RolloutReading, output: Iterable[Raw], echoed: bytes) -> Raw:
     """The Responses object of a whole rollout, or of what there is of one that failed.
 
     Args:

@@ -201,7 +201,7 @@ class Process:
             async for stream, piece in self._running.output():
                 output = self._stdout if stream is Stream.STDOUT else self._stderr
                 if dropped := output.add(piece):
-                    metrics.OUTPUT_DROPPED.inc(dropped)
+                    metrics.SANDBOXES_OUTPUT_DROPPED.inc(dropped)
                     if self._limits.end_at_output_limit:
                         self._kill_for(process_pb2.EXIT_CAUSE_OUTPUT_LIMIT)
                 self._notify()

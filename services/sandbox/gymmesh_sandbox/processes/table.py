@@ -88,7 +88,7 @@ class ProcessTable:
         )
         self._by_id[process.id] = process
         self._forgotten[process.id] = on_forgotten
-        metrics.PROCESSES.labels().inc()
+        metrics.SANDBOXES_PROCESSES.labels().inc()
         return process
 
     def get(self, process_id: str) -> Process:
@@ -104,9 +104,9 @@ class ProcessTable:
 
     def _on_end(self, process: Process) -> None:
         self.running -= 1
-        metrics.PROCESSES.labels().dec()
+        metrics.SANDBOXES_PROCESSES.labels().dec()
         if process.exit is not None and not process.takes_stdin:
-            metrics.SANDBOX_EXEC_SECONDS.labels().observe(process.exit.duration_us / 1e6)
+            metrics.SANDBOXES_EXEC_SECONDS.labels().observe(process.exit.duration_us / 1e6)
         self._ended[process.id] = process
         while len(self._ended) > KEPT_ANSWERS:
             self._forget(next(iter(self._ended)))
