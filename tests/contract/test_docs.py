@@ -47,6 +47,7 @@ from gymmesh_rows import COLUMNS as ROW_KEYS
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.contract import methods_by_full_name
 from gymmesh_runtime.security import IdentityConfig, LimitsConfig, SecurityConfig, TlsConfig
+from gymmesh_sandbox.config import ResourceAmounts, SandboxConfig
 from tests.support.cli import run
 from tests.support.docs import (
     ANSWERS,
@@ -308,6 +309,8 @@ def test_the_readme_shows_the_first_environment_as_it_is() -> None:
         ("Options of `local`", LocalOptions),
         ("Options of `chat`", ChatOptions),
         ("## environments", EnvironmentConfig),
+        ("## sandboxes", SandboxConfig),
+        ("Keys of `default_resources`", ResourceAmounts),
         ("## agents", AgentConfig),
         ("Keys of `collect`", CollectConfig),
         ("## defaults", Defaults),

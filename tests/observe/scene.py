@@ -6,8 +6,8 @@
 
 Services are processes of `up`, and one agent beside them that may be killed; collectors are
 `gym-cli collect`. The policy's endpoints, a vLLM and Kubernetes' API are servers of this process;
-so is the one model service that can break the exact-token law. Prometheus finds all but the
-collector by `http_sd`.
+so is the one model service that can break the exact-token law, and what uses the sandbox service.
+Prometheus finds all but the collector by `http_sd`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from google.rpc import status_pb2
 from deploy.observe.generated_files import rules_text
 from deploy.observe.prometheus_api import Server
 from deploy.observe.rules import Times
+from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_client.control import RemoteRun, open_runs
 from gymmesh_discovery.xds.names import ENDPOINTS, LISTENER
 from gymmesh_mesh import MeshConfig, up
@@ -38,13 +39,16 @@ from gymmesh_mesh.processes.prometheus import free_address, prometheus
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
+from gymmesh_sandbox.service import SANDBOX_SERVICE
 from tests.observe.answering import Policy, rows
 from tests.observe.retokenising import Retokenising
 from tests.support.certificates import Authority
 from tests.support.docs import ROOT
 from tests.support.endpoint import FakeEndpoint
+from tests.support.sandboxes import TIMEOUT, Box, new_id
 from tests.support.vllm_server import FakeVllm, calls
 from tests.unit.discovery.fake_kubernetes import FakeKubernetes, answering
 from tests.xds.plane import raw_stream, read, request
@@ -171,6 +175,8 @@ async def scene(folder: Path, binary: str) -> AsyncIterator[Stage]:
         spare, spare_address = await enter(_serving(path, discovery))
         agents = {one.name: one.address for one in mesh.infos if one.kind == "agent"}
         await enter(_xds_client(discovery))
+        sandboxes = asyncio.create_task(_use_sandboxes(mesh.address_of("sandbox")))
+        stack.push_async_callback(_cancelled, sandboxes)
 
         rules = folder / "rules.yaml"
         rules.write_text(rules_text(TIMES))
@@ -219,6 +225,12 @@ def _configuration(folder: Path, urls: list[str], kubernetes: str, http_sd: str)
             "code": {"use": "code", "options": {"concurrency": 1}, **idle},
             "llm_judge": {"use": "llm_judge", **idle},
         },
+        "sandboxes": {
+            "boxes": {
+                "backend": "tests.support.directory_sandboxes:DirectoryBackend",
+                "options": {"folder": str(folder / "boxes")},
+            },
+        },
         "agents": {
             "tool_loop": {"max_steps": 3},
             "narrow": {"max_steps": 3, "collect": {"capacity": 1}},
@@ -233,6 +245,21 @@ def _configuration(folder: Path, urls: list[str], kubernetes: str, http_sd: str)
             "http_sd": http_sd,
         },
     }
+
+
+async def _use_sandboxes(address: str) -> None:
+    """Runs a program that writes too much in a sandbox, and then the same again, for ever."""
+    directory = PeerDirectory()
+    try:
+        peer: Any = directory.plain_peer(address, SANDBOX_SERVICE)
+        while True:
+            request = sandbox_pb2.CreateSandboxRequest(request_id=new_id())
+            box = Box(peer, await peer.CreateSandbox(request, timeout=TIMEOUT))
+            await box.exec("head", "-c", "2000", "/dev/zero", stdout_bytes=1000)
+            await box.end()
+            await asyncio.sleep(0.2)
+    finally:
+        await directory.close()
 
 
 @asynccontextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,9 @@ from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import instance_of
 from gymmesh_sandbox.config import SandboxConfig
+from gymmesh_sandbox.live import LiveSandbox
+from gymmesh_sandbox.processes import ProcessTable
+from gymmesh_sandbox.sandboxes import Sandboxes
 from gymmesh_sandbox.service import SANDBOX_SERVICE, SandboxService
 from gymmesh_sandbox.timers import Clock
 from tests.support.directory_sandboxes import DirectoryBackend
@@ -118,6 +122,16 @@ class Box:
             heard.take(response.event)
         return heard
 
+    async def stdin(
+        self, process_id: str, offset: int, content: bytes, *, close: bool = False
+    ) -> int:
+        """Writes to a process; returns how much was written so far."""
+        request = sandbox_pb2.WriteStdinRequest(
+            **self.ids(), process_id=process_id, offset=offset, content=content, close=close
+        )
+        answer = await self.peer.WriteStdin(request, timeout=TIMEOUT)
+        return int(answer.written)
+
     async def write(self, path: bytes, content: bytes, lease: bytes | None = None) -> None:
         """Writes a file."""
         file = files_pb2.FileContent(path=path, content=content)
@@ -163,6 +177,33 @@ class ServedSandboxes:
         self.time.seconds += seconds
         self.service._timers.run_due()
 
+    @property
+    def _sandboxes(self) -> Sandboxes:
+        assert self.service._sandboxes is not None
+        return self.service._sandboxes
+
+    @property
+    def taken(self) -> int:
+        """Places that are taken."""
+        return self._sandboxes.places.taken
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a place."""
+        return self._sandboxes.places.waiting
+
+    def live(self, sandbox_id: str) -> LiveSandbox:
+        """A sandbox, as the service has it."""
+        return self._sandboxes.get(sandbox_id)
+
+    def processes(self, sandbox_id: str) -> ProcessTable:
+        """Its processes."""
+        return self.live(sandbox_id).processes
+
+    def written(self, sandbox_id: str) -> int:
+        """How much output is kept of a sandbox's processes."""
+        return sum(one.kept for one in self.processes(sandbox_id)._by_id.values())
+
     async def create(self, **request: Any) -> Box:
         """Creates a sandbox."""
         request.setdefault("request_id", new_id())
@@ -170,6 +211,13 @@ class ServedSandboxes:
             sandbox_pb2.CreateSandboxRequest(**request), timeout=TIMEOUT
         )
         return Box(self.peer, created)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Returns once a condition holds that nothing announces."""
+    async with asyncio.timeout(TIMEOUT):
+        while not condition():  # noqa: ASYNC110  # nothing announces it
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

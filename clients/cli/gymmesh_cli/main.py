@@ -20,6 +20,7 @@ _COMMANDS: Final = {
     "env": ("environments.env:env", "Start, try out and list environments."),
     "config": ("services.config:config", "Check configurations, and show what they say."),
     "models": ("services.models:models", "List a mesh's models, fetch weights, try a call."),
+    "sandbox": ("sandboxes.sandbox:sandbox", "Run programs in sandboxes, and look after them."),
     "conformance": (
         "services.conformance:conformance",
         "Test whether a server or a collector keeps to the contract.",

@@ -6,7 +6,7 @@ runs one service loads no other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -42,12 +42,17 @@ _T = TypeVar("_T")
 
 
 class ServiceSpec(msgspec.Struct, frozen=True, rename={"config_json": "config"}):
-    """One service to run: its kind, its name in the mesh and its configuration as JSON."""
+    """One service to run: its kind, its name in the mesh and its configuration as JSON.
+
+    sandboxes: of an environment: the sandbox services of the mesh. What it uses beside them runs
+    in its own process.
+    """
 
     kind: ServiceKind
     name: str
     instance_id: str
     config_json: bytes = b"{}"
+    sandboxes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,13 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
     return [
         registry_spec(config, suffix),
         *(
-            ServiceSpec(kind, name, f"{kind}-{name}-{suffix}", _encode(kind, name, one))
+            ServiceSpec(
+                kind,
+                name,
+                f"{kind}-{name}-{suffix}",
+                _encode(kind, name, one),
+                tuple(config.sandboxes) if kind == "environment" else (),
+            )
             for kind, services in groups.items()
             for name, one in services.items()
         ),
@@ -142,6 +153,56 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
     from gymmesh_agent.service import AgentService
 
     return AgentService(_decode(spec, AgentConfig), spec.name, spec.instance_id)
+
+
+def make_services(specs: Iterable[ServiceSpec], objects: Objects | None = None) -> list[Service]:
+    """Makes services, none of them open, in the order in which they are to be opened: before an
+    environment, the sandbox services that it uses and that nobody else serves. Raises as
+    `make_service`.
+    """
+    made: list[Service] = []
+    beside: set[str] = set()
+    for spec in specs:
+        service = make_service(spec, objects)
+        own = {*own_sandboxes(service)} - {*spec.sandboxes} - beside
+        beside |= own
+        made += [make_service(_own_spec(name, service)) for name in sorted(own)]
+        made.append(service)
+    return made
+
+
+def sandboxes_for(environments: Iterable[Service], config: MeshConfig | None) -> list[Service]:
+    """The sandbox services that environments use, for a process that has no others: those of the
+    configuration, and new ones for what it does not have.
+    """
+    specs = () if config is None else specs_of(config, suffix="embedded")
+    known = {spec.name: spec for spec in specs if spec.kind == "sandbox"}
+    users = {name: service for service in environments for name in sandboxes_used(service)}
+    found = {name: known[name] for name in users if name in known}
+    for name, service in users.items():
+        if name not in known and name in own_sandboxes(service):
+            found[name] = _own_spec(name, service)
+    return [make_service(spec) for spec in found.values()]
+
+
+def _own_spec(name: str, environment: Service) -> ServiceSpec:
+    return ServiceSpec("sandbox", name, f"sandbox-{name}-of-{environment.instance_id}")
+
+
+def sandboxes_used(service: Service) -> Collection[str]:
+    """The names of the sandbox services that an environment's service uses; none of another."""
+    from gymmesh_resource.service import ResourceService
+
+    return service.sandbox_names if isinstance(service, ResourceService) else ()
+
+
+def own_sandboxes(service: Service) -> Collection[str]:
+    """Those that its configuration did not choose: where nobody serves them, it gets its own."""
+    from gymmesh_resource.service import ResourceService
+
+    if not isinstance(service, ResourceService):
+        return ()
+    return [name for name in service.sandbox_names if name not in service.mapped_sandbox_names]
 
 
 def models_called(service: Service) -> Collection[str]:

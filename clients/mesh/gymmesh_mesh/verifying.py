@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.resource.v1 import resource_pb2
-from gymmesh_mesh.compose import Objects, make_service, models_called, open_here, specs_of
+from gymmesh_mesh.compose import (
+    Objects,
+    make_service,
+    models_called,
+    open_here,
+    sandboxes_for,
+    specs_of,
+)
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes import SCHEMES, found_at, read_target, watched
 from gymmesh_mesh.uses import one_use
@@ -42,7 +49,8 @@ async def embedded_environments(
     *,
     known: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[PeerDirectory]:
-    """Opens these environments of a configuration in this process, and the models that they call.
+    """Opens these environments of a configuration in this process, with the models and the sandbox
+    services that they call.
 
     ``objects`` as for `embedded`. ``known``: what their runs used, for a sentence on one that the
     configuration does not have.
@@ -70,7 +78,7 @@ async def embedded_environments(
         models = [
             make_service(spec) for spec in specs if spec.kind == "model" and spec.name in called
         ]
-        for service in (*models, *environments):
+        for service in (*models, *sandboxes_for(environments, config), *environments):
             await open_here(service, directory, stack)
         yield directory
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gymmesh_mesh.compose import ServiceSpec, make_service
+from gymmesh_mesh.compose import ServiceSpec, make_services
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.serve import Served, ServeOptions, serve
@@ -52,7 +52,7 @@ def main() -> int:
     handler.setFormatter(formatter(task.log_format))
     try:
         # Imports the rooms while the registry starts.
-        services = [make_service(one) for one in task.services]
+        services = make_services(task.services)
     except (MeshError, ConfigError) as error:
         return _failed(error, say)
     options = _told(ServeOptions)

@@ -40,6 +40,7 @@ from gymmesh_trainers.hooks import (
     paths_left_out,
     refuse_images,
 )
+from gymmesh_trainers.ray import actor_number
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample
 from gymmesh_trainers.testing import RolloutFailed
 from gymmesh_trainers.trainer_collector import MeshPlace, SharedMesh
@@ -72,7 +73,7 @@ def executor(
         def __init__(self) -> None:
             self._mesh: SharedMesh | None = None
             self._lost = LostTokens(lost, "OpenRLHF")
-            self._repeats = Repeats()
+            self._repeats = Repeats(actor_number())
             self._siblings = Siblings()
             self._judged = _Judged()
 

@@ -8,12 +8,16 @@ and gives its agent's address. Their names in Ray are `gymmesh-cell-…`.
 
 A cell that dies stays away: what ran in it is tried again at the others, or has failed
 (`max_attempts`). So `max_restarts` is not taken: Ray's new actor would have another address.
+
+`actor_number` is for the hooks of trainers whose processes are actors of Ray.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -25,7 +29,7 @@ from gymmesh_client import UserError
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_mesh.config import exposed
 
-__all__ = ["Cell", "placed"]
+__all__ = ["Cell", "actor_number", "placed"]
 
 
 class Cell:
@@ -100,3 +104,17 @@ async def placed(
         await asyncio.gather(*(one.stop.remote() for one in placed_cells), return_exceptions=True)
         for one in placed_cells:
             ray.kill(one)
+
+
+def actor_number() -> int:
+    """A number of the actor that calls this, below 65,536: the one in its name (veRL has workers
+    called `agent_loop_worker_3_…`), else one made of its id. 0: the caller is no actor.
+    """
+    if not ray.is_initialized():
+        return 0
+    context = ray.get_runtime_context()
+    actor = context.get_actor_id()
+    if not actor:
+        return 0
+    named = re.search(r"worker_(\d+)", context.get_actor_name() or "")
+    return int(named[1]) if named else zlib.crc32(actor.encode()) & 0xFFFF

@@ -36,6 +36,7 @@ from gymmesh_trainers.hooks import (
     refuse_images,
     refuse_seed,
 )
+from gymmesh_trainers.ray import actor_number
 from gymmesh_trainers.rollouts import (
     NO_VERSION,
     FailedRollout,
@@ -61,7 +62,7 @@ class _Place:
     ) -> None:
         self.mesh = SharedMesh(environment, tokenizer, backend or {}, **(settings or {}))
         self.lost = LostTokens(lost, "veRL")
-        self.repeats = Repeats()
+        self.repeats = Repeats(actor_number())
 
 
 # By the tokenizer, which the place keeps alive, and by the configuration.

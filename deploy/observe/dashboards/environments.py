@@ -1,4 +1,6 @@
-"""The resource services: sessions, tools, verdicts, sandboxes and worker processes."""
+"""The resource services: sessions, tools, verdicts, sandboxes and worker processes; and the sandbox
+services.
+"""
 
 from __future__ import annotations
 
@@ -142,6 +144,53 @@ _SANDBOXES: Final = Row(
     ],
 )
 
+_SANDBOX_SERVICES: Final = Row(
+    "Sandbox services",
+    [
+        Panel(
+            "Sandboxes of services, and places",
+            [
+                *gauges(_scope, m.SANDBOXES_RUNNING, "service"),
+                Query(_scope.gauge(m.SANDBOXES_PLACES, "service"), "{{service}} places"),
+                Query(_scope.gauge(m.SANDBOXES_WAITING, "service"), "{{service}} waiting"),
+            ],
+            "Sandboxes that run, places for them (fewer while memory or processors are short), and"
+            " calls that wait for one.",
+            width=6,
+        ),
+        Panel(
+            "Sandboxes created and ended",
+            [
+                Query(_scope.rate(m.SANDBOXES_CREATED, "outcome"), "created: {{outcome}}"),
+                Query(_scope.rate(m.SANDBOXES_ENDED, "cause"), "ended: {{cause}}"),
+            ],
+            "In a second. Expired ones were not renewed: their owners were lost.",
+            "ops",
+            width=6,
+        ),
+        Panel(
+            "Time to a sandbox, and of a program in it",
+            [
+                Query(_scope.quantile(0.95, m.SANDBOXES_START_SECONDS), "start p95"),
+                Query(_scope.quantile(0.95, m.SANDBOXES_EXEC_SECONDS), "program p95"),
+            ],
+            "From a place for a sandbox until it is ready; and from the start to the end of a"
+            " program that Exec ran.",
+            "s",
+            width=6,
+        ),
+        Panel(
+            "Processes, and output dropped",
+            [
+                Query(_scope.gauge(m.SANDBOXES_PROCESSES), "processes"),
+                Query(_scope.rate(m.SANDBOXES_OUTPUT_DROPPED), "bytes dropped in a second"),
+            ],
+            "Processes that run in sandboxes, and what they wrote beyond what is kept.",
+            width=6,
+        ),
+    ],
+)
+
 _WORKERS: Final = Row(
     "Worker processes",
     [
@@ -168,7 +217,8 @@ _WORKERS: Final = Row(
 ENVIRONMENTS: Final = Dashboard(
     "environments",
     "Environments",
-    "Sessions, tools, verdicts, sandboxes and worker processes of the resource services.",
+    "Sessions, tools, verdicts, sandboxes and worker processes of the resource services; sandbox"
+    " services.",
     [_ENVIRONMENT],
-    [_SESSIONS, _TOOLS, _VERDICTS, _SANDBOXES, _WORKERS],
+    [_SESSIONS, _TOOLS, _VERDICTS, _SANDBOXES, _SANDBOX_SERVICES, _WORKERS],
 )

@@ -99,6 +99,11 @@ class ResourceService(Service):
         return self._sandboxes.names
 
     @property
+    def mapped_sandbox_names(self) -> list[str]:
+        """Those that its configuration chose, and that must be there."""
+        return self._sandboxes.mapped
+
+    @property
     def meta(self) -> Mapping[str, str]:
         """What the registry lists with it: under `mcp` the URL of its tools over MCP, and as
         `capacity` the sessions that may be open, where there is a limit.

@@ -6,8 +6,10 @@ from typing import Final
 
 from gymmesh_runtime.metrics import counter, gauge, histogram
 
-SANDBOXES: Final = gauge("gymmesh_sandboxes_running", "Sandboxes that run, by service.", "service")
-SANDBOX_PLACES: Final = gauge(
+SANDBOXES_RUNNING: Final = gauge(
+    "gymmesh_sandboxes_running", "Sandboxes that run, by service.", "service"
+)
+SANDBOXES_PLACES: Final = gauge(
     "gymmesh_sandboxes_places", "Places for sandboxes now, by service.", "service"
 )
 SANDBOXES_WAITING: Final = gauge(
@@ -20,20 +22,23 @@ SANDBOXES_CREATED: Final = counter(
 )
 SANDBOXES_ENDED: Final = counter(
     "gymmesh_sandboxes_ended_total",
-    "Sandboxes that ended, by service and cause (asked, removed, expired, life, lost, shutdown).",
+    "Sandboxes that ended, by service and cause (asked, removed, expired, life, lost, not_started,"
+    " shutdown).",
     "service cause",
 )
-SANDBOX_START_SECONDS: Final = histogram(
+SANDBOXES_START_SECONDS: Final = histogram(
     "gymmesh_sandboxes_start_seconds",
     "Time from a place for a sandbox until it was ready, in seconds, by service.",
     "service",
 )
-SANDBOX_EXEC_SECONDS: Final = histogram(
+SANDBOXES_EXEC_SECONDS: Final = histogram(
     "gymmesh_sandboxes_exec_seconds",
     "Time from the start to the end of a program that Exec ran, in seconds.",
 )
-PROCESSES: Final = gauge("gymmesh_sandboxes_processes", "Processes that run in sandboxes.")
-OUTPUT_DROPPED: Final = counter(
+SANDBOXES_PROCESSES: Final = gauge(
+    "gymmesh_sandboxes_processes", "Processes that run in sandboxes."
+)
+SANDBOXES_OUTPUT_DROPPED: Final = counter(
     "gymmesh_sandboxes_output_dropped_bytes_total",
     "Bytes that processes in sandboxes wrote beyond what is kept.",
 )

@@ -24,6 +24,7 @@ from gymmesh_sandbox.backends import OUT_OF_MEMORY, RunningSandbox, SandboxBacke
 from gymmesh_sandbox.config import SandboxConfig
 from gymmesh_sandbox.errors import (
     draining,
+    image_failed,
     sandbox_limit,
     sandbox_lost,
     sandbox_not_found,
@@ -33,7 +34,7 @@ from gymmesh_sandbox.errors import (
 from gymmesh_sandbox.leases import Scope
 from gymmesh_sandbox.live import LiveSandbox
 from gymmesh_sandbox.places import Places
-from gymmesh_sandbox.repeats import Repeats, digest_of
+from gymmesh_sandbox.repeats import CallRepeats, digest_of
 from gymmesh_sandbox.requests import Offer, SandboxPlan, plan_of
 from gymmesh_sandbox.timers import Timers
 
@@ -42,7 +43,7 @@ _END_S: Final = 60.0
 _END_TRIES: Final = 5
 _FIRST_PAUSE_S: Final = 1.0
 # What is left of a caller's time for the answer, when it waits for a place.
-_ANSWER_PART: Final = 0.05
+_ANSWER_PART: Final = 0.1
 _LONGEST_ANSWER_S: Final = 1.0
 
 _LOGGER = logging.getLogger("gymmesh.sandbox")
@@ -87,15 +88,24 @@ class Sandboxes:
         self._by_id: dict[str, LiveSandbox] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
-        self._creates = Repeats[sandbox_pb2.CreateSandboxResponse](
+        self._creates = CallRepeats[sandbox_pb2.CreateSandboxResponse](
             "gymmesh.sandbox.v1.SandboxService/CreateSandbox", keeps_errors=False, kept=None
         )
         self._closed = False
         self._empty = asyncio.Event()
-        self._running = metrics.SANDBOXES.labels(name)
-        self._start_seconds = metrics.SANDBOX_START_SECONDS.labels(name)
+        self._running = metrics.SANDBOXES_RUNNING.labels(name)
+        self._start_seconds = metrics.SANDBOXES_START_SECONDS.labels(name)
         self._created = metrics.SANDBOXES_CREATED
+        # Shown as 0 from the start: a rate misses the first of what appears with it.
         self._created.labels(name, "ready")
+        for cause in ("asked", "expired", "lost"):
+            metrics.SANDBOXES_ENDED.labels(name, cause)
+        for unlabelled in (
+            metrics.SANDBOXES_EXEC_SECONDS,
+            metrics.SANDBOXES_PROCESSES,
+            metrics.SANDBOXES_OUTPUT_DROPPED,
+        ):
+            unlabelled.labels()
 
     @property
     def running(self) -> int:
@@ -251,6 +261,7 @@ class Sandboxes:
         try:
             async with asyncio.timeout(plan.start_timeout_s) as limit:
                 running = await self._backend.create(spec)
+                _check_digest(spec, running)
                 for file in plan.request.files:
                     await running.write_file(file, running.user)
         except BaseException as error:
@@ -353,6 +364,11 @@ class Sandboxes:
         if spec.network.WhichOneof("kind") != "relay":
             return spec
         return replace(spec, relay=self._relay_to(spec.network.relay))
+
+
+def _check_digest(spec: SandboxSpec, running: RunningSandbox) -> None:
+    if spec.image_digest and running.image_digest != spec.image_digest:
+        raise image_failed(running.image, "it has another digest than the one asked for")
 
 
 def _nothing() -> None:

@@ -19,7 +19,7 @@ from gymmesh_mesh import Defaults, MeshConfig
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_trainers import RolloutGroup, TrainerCollector
-from gymmesh_trainers.ray import placed
+from gymmesh_trainers.ray import actor_number, placed
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -195,3 +195,23 @@ async def test_options_that_cells_do_not_have_are_refused(tmp_path: Path, cluste
     with pytest.raises(UserError, match="max_restarts: is not for cells"):
         async with placed(config(tmp_path), cells=1, resources={"max_restarts": 1}):
             raise AssertionError
+
+
+def test_actors_have_numbers_by_which_repeats_of_a_task_are_told_apart(cluster: None) -> None:
+    """veRL's workers are named like the first two; OpenRLHF's have no names."""
+
+    class Numbered:
+        def number(self) -> int:
+            return actor_number()
+
+    actor = ray.remote(Numbered)
+    named = [
+        actor.options(name=f"agent_loop_worker_{number}_{number}00", num_cpus=0).remote()
+        for number in (0, 3)
+    ]
+    nameless = [actor.options(num_cpus=0).remote() for _ in range(2)]
+    first, second, *others = ray.get([one.number.remote() for one in (*named, *nameless)])
+    assert (first, second) == (0, 3)
+    assert len(set(others)) == 2
+    assert all(0 <= one < 2**16 for one in others)
+    assert actor_number() == 0

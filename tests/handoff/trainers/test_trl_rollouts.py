@@ -56,6 +56,7 @@ def test_what_trl_gets_is_what_was_sampled() -> None:
         state=SimpleNamespace(global_step=0),
         processing_class=tokenizer,
         model=model,
+        accelerator=SimpleNamespace(process_index=0),
     )
     prompts = [row["prompt"] for row in rollouts.rows for _ in range(3)]
     try:

@@ -12,6 +12,7 @@ from gymmesh_mesh.config import DiscoveryConfig, Layout
 from gymmesh_mesh.layout import plan_processes, usual_cells
 from gymmesh_model.config import ModelConfig
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_sandbox.config import SandboxConfig
 
 REMOTE = ModelConfig(backend="chat", url="http://127.0.0.1:9/v1", model="m")
 LOCAL = ModelConfig(backend="local")
@@ -125,3 +126,14 @@ def test_in_consul_one_process_says_what_is_scraped(layout: Layout) -> None:
     assert len(registries) == {"mesh": 4, "cell": 3, "embedded": 1}[layout]
     assert registries[0] == (True, wanted)
     assert registries[1:] == [(False, "")] * (len(registries) - 1)
+
+
+def test_a_sandbox_service_has_a_process_of_its_own_beside_cells() -> None:
+    config = MeshConfig(
+        models={"policy": REMOTE},
+        sandboxes={"boxes": SandboxConfig()},
+        mesh=MeshSettings(layout="cell", cells=2),
+    )
+    found = [[spec.name for spec in plan.specs] for plan in plan_processes(config)]
+    cell = ["policy", "math", "tool_loop"]
+    assert found == [["registry"], ["boxes"], cell, cell]

@@ -16,6 +16,7 @@ from gymmesh_cli.terminal.exits import (
 )
 from gymmesh_cli.terminal.logs import log_format_option, logged, logged_as_service, logged_to
 from gymmesh_cli.terminal.writing import (
+    ProgramOutput,
     echo,
     echo_json,
     echo_json_line,
@@ -30,6 +31,7 @@ __all__ = [
     "INTERRUPTED",
     "NOTHING_DONE",
     "WITH_FAILURES",
+    "ProgramOutput",
     "echo",
     "echo_json",
     "echo_json_line",

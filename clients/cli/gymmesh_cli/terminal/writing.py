@@ -4,9 +4,10 @@ to act upon but our own colours.
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
@@ -45,6 +46,37 @@ def report(as_json: bool, document: Any, lines: Iterable[str]) -> None:
         return
     for line in lines:
         echo(shortened(one_line(line), _LONGEST_LINE))
+
+
+class ProgramOutput:
+    """Passes on what a program writes, as it comes: bytes as they are, but to a terminal nothing
+    that it would act upon.
+    """
+
+    def __init__(self) -> None:
+        make = codecs.getincrementaldecoder("utf-8")
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {
+            "stdout": make("replace"),
+            "stderr": make("replace"),
+        }
+
+    def write(self, stream: str, data: bytes) -> None:
+        """Writes a piece to the stream of this name."""
+        file: BinaryIO = click.get_binary_stream("stderr" if stream == "stderr" else "stdout")
+        if file.isatty():
+            self._show(stream, self._decoders[stream].decode(data))
+        else:
+            file.write(data)
+            file.flush()
+
+    def close(self) -> None:
+        """Writes what was left of characters that were cut."""
+        for stream, decoder in self._decoders.items():
+            self._show(stream, decoder.decode(b"", final=True))
+
+    def _show(self, stream: str, text: str) -> None:
+        if text:
+            click.echo(laid_out(text), nl=False, err=stream == "stderr")
 
 
 def echo_json(value: Any) -> None:

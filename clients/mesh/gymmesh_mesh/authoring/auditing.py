@@ -25,7 +25,7 @@ from gymmesh_audit import (
     read_deliberate,
 )
 from gymmesh_audit.audit import GoldsOf
-from gymmesh_mesh.compose import make_service, open_here, specs_of
+from gymmesh_mesh.compose import make_service, open_here, sandboxes_for, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.verifying import remote_environments
 from gymmesh_resource import Environment
@@ -62,6 +62,8 @@ async def audit_here(
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)
         scripted = await _models(service, config, directory, stack)
+        for sandboxes in sandboxes_for([service], config):
+            await open_here(sandboxes, directory, stack)
         opened = await open_here(service, directory, stack)
         options = _with_list(options, service.environment, environment.options, given=bool(tasks))
         player = Player(directory, opened, make_arguments=_arguments, scripted=scripted)

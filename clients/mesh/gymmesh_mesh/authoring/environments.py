@@ -18,7 +18,7 @@ from gymmesh_conformance.cases import to_plain
 from gymmesh_conformance.direct import PeerPath
 from gymmesh_conformance.suites import ResourceTarget, TargetError, run_suite
 from gymmesh_mesh.authoring.auditing import audit_here
-from gymmesh_mesh.compose import make_service, open_here, specs_of
+from gymmesh_mesh.compose import make_service, open_here, sandboxes_for, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource.checks import Finding, try_out
 from gymmesh_resource.config import EnvironmentConfig
@@ -162,6 +162,8 @@ async def trial(
                 directory.add_direct(instance, {_MODEL: _StandIn()})
         stack.push_async_callback(close_bounded, service)
         try:
+            for sandboxes in sandboxes_for([service], config):
+                await open_here(sandboxes, directory, stack)
             await service.open(directory)
         except ConfigError as error:
             return [Finding("loads", False, error.problem)]

@@ -24,7 +24,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_mesh.authoring.placing import with_environment
-from gymmesh_mesh.compose import make_service, open_here, specs_of
+from gymmesh_mesh.compose import make_service, open_here, sandboxes_for, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource.config import McpConfig
 from gymmesh_resource.service import RESOURCE_SERVICE, VERIFY_SERVICE, ResourceService
@@ -155,7 +155,8 @@ class McpSession:
 @asynccontextmanager
 async def environment_alone(name: str, config: MeshConfig) -> AsyncIterator[OfferedEnvironment]:
     """An environment of the configuration, an installed one, or that of a file, opened in this
-    process with the models that it asks, and nothing else of the mesh. Raises ConfigError.
+    process with the models and sandbox services that it uses, and nothing else of the mesh. Raises
+    ConfigError.
     """
     config = with_environment(config, name)
     name = config.defaults.environment
@@ -168,6 +169,8 @@ async def environment_alone(name: str, config: MeshConfig) -> AsyncIterator[Offe
         for spec in specs_of(config, suffix="mcp"):
             if spec.kind == "model" and spec.name in service.model_names:
                 await open_here(make_service(spec), directory, stack)
+        for sandboxes in sandboxes_for([service], config):
+            await open_here(sandboxes, directory, stack)
         yield _offered(directory, await open_here(service, directory, stack))
 
 

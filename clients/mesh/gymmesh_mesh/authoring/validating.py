@@ -7,7 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gymmesh_mesh.compose import make_service, models_called, specs_of
+from gymmesh_mesh.compose import (
+    make_service,
+    models_called,
+    own_sandboxes,
+    sandboxes_used,
+    specs_of,
+)
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource import DefinitionError
 from gymmesh_resource.registry import environment_class
@@ -60,4 +66,10 @@ def _environments(config: MeshConfig) -> Iterator[str]:
                 yield (
                     f"environments.{spec.name}: asks the model {model!r}, which is not in models; "
                     f"{nearest(model, config.models)}"
+                )
+        for name in set(sandboxes_used(service)) - set(own_sandboxes(service)):
+            if name not in config.sandboxes:
+                yield (
+                    f"environments.{spec.name}: uses the sandbox service {name!r}, which is not in "
+                    f"sandboxes; {nearest(name, config.sandboxes)}"
                 )

@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from gymmesh_client import AgentPeer, InProcessAgent
+from gymmesh_client.agents import AGENT
 from gymmesh_client.collect_stream import AgentPool
 from gymmesh_discovery.config import DiscoveryConfig
-from gymmesh_mesh.compose import Objects, make_service, open_here, specs_of
+from gymmesh_mesh.compose import Objects, make_services, open_here, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes.mesh import Mesh
 from gymmesh_runtime.peers import PeerDirectory
@@ -38,13 +39,12 @@ async def embedded(config: MeshConfig, objects: Objects | None = None) -> AsyncI
         stack.push_async_callback(directory.close)
         discovery: DiscoveryPeer | None = None
         agents: dict[str, AgentPeer] = {}
-        for spec in specs_of(config, suffix="embedded"):
-            service = make_service(spec, objects)
+        for service in make_services(specs_of(config, suffix="embedded"), objects):
             instance = await open_here(service, directory, stack)
-            if spec.kind == "agent":
+            if service.kind == AGENT:
                 from gymmesh_agent.service import AgentService
 
-                assert isinstance(service, AgentService)  # its spec says so
+                assert isinstance(service, AgentService)  # its kind says so
                 agents[service.name] = InProcessAgent(service)
             if service.kind == DISCOVERY:
                 discovery = directory.peer(instance)

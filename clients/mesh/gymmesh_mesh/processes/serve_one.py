@@ -3,8 +3,8 @@
 `up` starts every service of a configuration on one machine. Where something else starts and
 restarts processes (Kubernetes, Slurm, systemd), each runs one service, finds the others through a
 registry, and ends by itself on SIGTERM, after it has drained. An environment, a model or a sandbox
-service can also be served alone, without a registry; an environment then has the models that it
-asks in its process.
+service can also be served alone, without a registry; an environment then has the models and
+sandbox services that it uses in its process.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from gymmesh_mesh.compose import (
     ServiceKind,
     ServiceSpec,
     make_service,
+    make_services,
     models_called,
     registry_spec,
+    sandboxes_for,
     serve_options,
     specs_of,
 )
@@ -80,9 +82,10 @@ async def serve_one(
         discovery_address=place.discovery_address,
         hands_over=True,
     )
-    services = [make_service(one) for one in specs]
     if _is_alone(config, kind, place):
-        services = [*_models_of(services[-1], config, place), *services]
+        services = _with_peers(make_service(spec), config, place)
+    else:
+        services = make_services(specs)
     try:
         await serve(
             services,
@@ -128,11 +131,12 @@ def _is_alone(config: MeshConfig, kind: ServiceKind, place: ServingPlace) -> boo
     return kind in ("environment", "model", "sandbox") and not registered
 
 
-def _models_of(service: Service, config: MeshConfig, place: ServingPlace) -> list[Service]:
-    """The models that an environment asks, for the process that serves it alone."""
+def _with_peers(service: Service, config: MeshConfig, place: ServingPlace) -> list[Service]:
+    """A service that is served alone, last, and the models and sandbox services that it uses."""
     called = models_called(service)
-    return [
+    models = [
         make_service(spec)
         for spec in specs_of(config, suffix=place.instance)
         if spec.kind == "model" and spec.name in called
     ]
+    return [*models, *sandboxes_for([service], config), service]

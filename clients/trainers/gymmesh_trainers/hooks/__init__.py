@@ -10,7 +10,7 @@ siblings.py          the rewards of a group, for a rollout in it that has none
 from gymmesh_trainers.hooks.completion_limit import CompletionLimit
 from gymmesh_trainers.hooks.lost import Lost, LostTokens, paths_left_out
 from gymmesh_trainers.hooks.refusals import refuse_images, refuse_seed
-from gymmesh_trainers.hooks.repeats import Repeats
+from gymmesh_trainers.hooks.repeats import Repeats, first_repeat, rank_of_process
 from gymmesh_trainers.hooks.siblings import Siblings, filler_rewards
 
 __all__ = [
@@ -20,7 +20,9 @@ __all__ = [
     "Repeats",
     "Siblings",
     "filler_rewards",
+    "first_repeat",
     "paths_left_out",
+    "rank_of_process",
     "refuse_images",
     "refuse_seed",
 ]

@@ -277,9 +277,15 @@ class TrainerCollector:
         policy = await self._ready()
         return await self._single(policy, as_message(task, defaults_of(policy), 0), repeat)
 
-    async def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
+    async def many(
+        self, tasks: Sequence[TaskLike], *, first_repeat: int = 0
+    ) -> list[Rollout | FailedRollout]:
         """A rollout of each, in their order: all at once, or `concurrency` at a time where that is
-        set. A task that is there several times in a row gets repeats 0, 1, 2 … See `one`.
+        set. See `one`.
+
+        Args:
+            first_repeat: the repeat of a task; one that is there several times in a row gets this
+                one and those that follow.
 
         Raises UserError for a task that can't be used, before any rollout begins. Where one
         raises, the others are cancelled.
@@ -288,7 +294,7 @@ class TrainerCollector:
         defaults = defaults_of(policy)
         messages = [as_message(task, defaults, place) for place, task in enumerate(tasks)]
         places = asyncio.Semaphore(self.settings.concurrency or max(1, len(tasks)))
-        repeats = [0] * len(tasks)
+        repeats = [first_repeat] * len(tasks)
         for place in range(1, len(tasks)):
             if _same(tasks[place], tasks[place - 1]):
                 repeats[place] = repeats[place - 1] + 1
@@ -302,7 +308,11 @@ class TrainerCollector:
                 started = [*map(group.create_task, map(single, messages, repeats))]
         except ExceptionGroup as errors:
             raise first_of(errors) from None
-        return [one.result() for one in started]
+        found = [one.result() for one in started]
+        for rollout in found:
+            if isinstance(rollout, Rollout):
+                self._steps.missing_tokens.look(rollout)
+        return found
 
     async def _single(
         self, policy: Policy, message: pb.Task, repeat: int

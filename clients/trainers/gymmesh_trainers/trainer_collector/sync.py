@@ -152,8 +152,10 @@ class SyncCollector:
     def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
         return self._thread.run(self._collector.one(task, repeat=repeat))
 
-    def many(self, tasks: Sequence[TaskLike]) -> list[Rollout | FailedRollout]:
-        return self._thread.run(self._collector.many(tasks))
+    def many(
+        self, tasks: Sequence[TaskLike], *, first_repeat: int = 0
+    ) -> list[Rollout | FailedRollout]:
+        return self._thread.run(self._collector.many(tasks, first_repeat=first_repeat))
 
 
 @with_settings

@@ -33,6 +33,7 @@ from gymmesh_client.collector import repeat_seed
 from gymmesh_mesh.verifying import RESOURCE
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
+from gymmesh_trainers.hooks import first_repeat, rank_of_process
 from gymmesh_trainers.trainer_collector import (
     LoopThread,
     MeshPlace,
@@ -117,6 +118,8 @@ class TrlEnvironments:
         self._stops = {tokenizer.eos_token_id, tokenizer.pad_token_id}
         self._tasks: dict[str, pb.Task] = {}
         self._times: Counter[str] = Counter()
+        # The repeats of a task may be spread over processes.
+        self._first_repeat = first_repeat(rank_of_process())
         self._open: list[Episode] = []
         self._run_id = uuid.uuid4().hex
         self._stack = AsyncExitStack()
@@ -255,12 +258,12 @@ class TrlEnvironments:
                 f"task_id: {row.get('task_id')!r} is none of the tasks'; give the trainer `rows` "
                 "as its dataset"
             )
-        times = self._times[task.task_id]
+        repeat = self._first_repeat + self._times[task.task_id]
         self._times[task.task_id] += 1
         attempt = AttemptId(
-            rollout_id=f"{self._run_id}/{task.task_id}/{times}",
+            rollout_id=f"{self._run_id}/{task.task_id}/{repeat}",
             attempt=1,
-            seed=repeat_seed(task.seed, times) if task.HasField("seed") else None,
+            seed=repeat_seed(task.seed, repeat) if task.HasField("seed") else None,
             run_id=self._run_id,
         )
         episode = Episode(self._environments, self.name, attempt, task, self._tools, self.counts)

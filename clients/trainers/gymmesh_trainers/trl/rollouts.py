@@ -28,7 +28,13 @@ from gymmesh_model.backends.tokens_in import TokenBackend
 from gymmesh_resource import Task
 from gymmesh_responses import dumps, params_to_dict
 from gymmesh_trainers.engine import TransformersEngine
-from gymmesh_trainers.hooks import Lost, LostTokens, paths_left_out, refuse_images
+from gymmesh_trainers.hooks import (
+    Lost,
+    LostTokens,
+    first_repeat,
+    paths_left_out,
+    refuse_images,
+)
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 from gymmesh_trainers.trainer_collector import MeshPlace, SyncCollector, TaskLike, messages_of
 
@@ -95,7 +101,11 @@ class TrlRollouts:
         step = int(trainer.state.global_step)
         if collector.weights_version is None or step > collector.weights_version:
             collector.set_weights_version(step)
-        self.rollouts = collector.many([self._task(prompt) for prompt in prompts])
+        # The repeats of a prompt may be spread over processes.
+        self.rollouts = collector.many(
+            [self._task(prompt) for prompt in prompts],
+            first_repeat=first_repeat(int(trainer.accelerator.process_index)),
+        )
         counts, most = collector.counts, trainer.args.max_completion_length
         before = counts["completions_unscored"]
         rows = trl_rows(

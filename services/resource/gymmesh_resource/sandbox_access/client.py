@@ -199,9 +199,12 @@ class SandboxClient:
         request = sandbox_pb2.AttachSandboxRequest(
             sandbox_id=grant.sandbox.sandbox_id, lease=grant.lease
         )
-        answer: sandbox_pb2.AttachSandboxResponse = await calls.call(
-            lambda peer: peer.AttachSandbox, request, _CALL_S
-        )
+        try:
+            answer: sandbox_pb2.AttachSandboxResponse = await calls.call(
+                lambda peer: peer.AttachSandbox, request, _CALL_S
+            )
+        except MeshError as error:
+            raise lost(error, grant.sandbox.sandbox_id) from None
         return OpenedSandbox(
             calls,
             answer.sandbox.sandbox,

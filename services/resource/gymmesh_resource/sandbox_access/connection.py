@@ -29,6 +29,11 @@ _LOST: Final = {
     _Reason.ERROR_REASON_SERVICE_NOT_FOUND: "unreachable",
     _Reason.ERROR_REASON_DEADLINE_PASSED: "unresponsive",
 }
+_SAID: Final = {
+    "ended": "is gone",
+    "unreachable": "can't be reached",
+    "unresponsive": "gave no answer in time",
+}
 #: With these nothing more can be done in the sandbox, or it never opened.
 _FINAL: Final = frozenset(
     (
@@ -82,7 +87,7 @@ def lost(error: MeshError, sandbox_id: str) -> MeshError:
         return error
     return MeshError(
         _Reason.ERROR_REASON_SANDBOX_LOST,
-        f"the sandbox {sandbox_id or 'service'} is {cause}: {error.message}",
+        f"the sandbox {sandbox_id or 'service'} {_SAID[cause]}: {error.message}",
         metadata={"sandbox_id": sandbox_id, "cause": cause},
     )
 

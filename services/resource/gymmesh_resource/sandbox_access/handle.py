@@ -13,9 +13,9 @@ from gymmesh_resource.sandbox_access.connection import OpenedSandbox, SandboxCon
 from gymmesh_resource.sandbox_access.files import SandboxFiles
 from gymmesh_resource.sandbox_access.processes import (
     MARGIN_S,
-    Command,
     ExecResult,
-    Output,
+    OnOutput,
+    SandboxCommand,
     SandboxProcess,
     executed,
     process_spec,
@@ -71,7 +71,7 @@ class SandboxHandle:
 
     async def exec(
         self,
-        command: Command,
+        command: SandboxCommand,
         *,
         stdin: str | bytes = b"",
         timeout_s: float = 60.0,
@@ -79,7 +79,7 @@ class SandboxHandle:
         env: Mapping[str, str] | None = None,
         user: str = "",
         output_bytes: int = 0,
-        on_output: Output | None = None,
+        on_output: OnOutput | None = None,
     ) -> ExecResult:
         """Runs a program to its end: a line for `/bin/sh`, or a list of the program and arguments.
 
@@ -101,7 +101,7 @@ class SandboxHandle:
 
     async def start(
         self,
-        command: Command,
+        command: SandboxCommand,
         *,
         timeout_s: float = 0.0,
         cwd: str = "",
@@ -213,11 +213,15 @@ class SandboxHandle:
         """Ends it, or leaves it where this side doesn't own it. Raises no MeshError."""
         await self._connection.end()
 
-    async def leave(self) -> bytes:
-        """Leaves it running and stops renewing its lease, which is returned for another holder."""
+    async def renewed_lease(self) -> bytes:
+        """Renews the lease that is used here, and returns it: a secret, for another holder."""
         opened = await self._connection.ready()
-        await self._connection.end(let_go=True)
+        await self._connection.call(lambda peer: peer.RenewLease, sandbox_pb2.RenewLeaseRequest())
         return opened.lease
+
+    async def leave(self) -> None:
+        """Leaves it running, for another holder of its lease, which is no longer renewed here."""
+        await self._connection.end(let_go=True)
 
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
         """What a coroutine of this sandbox gives, for a plain method, which runs in a thread:

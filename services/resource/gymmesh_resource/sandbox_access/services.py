@@ -32,7 +32,7 @@ class SandboxServices:
         self._environment = environment
         self.declared = declared
         self._own = {spec.service for spec in declared.values()}
-        self._mapped = mapped
+        self._services = mapped
         self._clients: dict[str, SandboxClient] = {}
         if (stray := next((name for name in mapped if name not in self._own), None)) is not None:
             raise DefinitionError(
@@ -46,12 +46,17 @@ class SandboxServices:
     @property
     def names(self) -> list[str]:
         """The names of the services in the mesh, sorted."""
-        return sorted({self._mapped.get(name, name) for name in self._own})
+        return sorted({self._services.get(name, name) for name in self._own})
+
+    @property
+    def mapped(self) -> list[str]:
+        """Those of `names` that the configuration chose; the others may be made for it alone."""
+        return sorted(set(self._services.values()))
 
     async def open(self, directory: PeerDirectory) -> None:
         """Takes the directory, and waits up to a minute for the services. Raises ConfigError."""
         for name in self._own:
-            service = self._mapped.get(name, name)
+            service = self._services.get(name, name)
             self._clients[name] = SandboxClient(directory, service)
             try:
                 await directory.pick(SANDBOX_SERVICE, service, timeout=_START_S)

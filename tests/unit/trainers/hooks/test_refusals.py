@@ -57,3 +57,11 @@ def test_repeats_of_a_task_with_a_seed_are_numbered() -> None:
     seeded, other = {"prompt": "a", "seed": 1}, {"prompt": "b", "seed": 1}
     assert [repeats.next(one) for one in (seeded, other, seeded, seeded)] == [0, 0, 1, 2]
     assert [repeats.next({"prompt": "a"}) for _ in range(2)] == [0, 0]
+
+
+def test_each_process_has_repeats_of_its_own() -> None:
+    task = {"prompt": "a", "seed": 1}
+    numbers = [[repeats.next(task) for _ in range(9)] for repeats in map(Repeats, range(8))]
+    assert len({one for process in numbers for one in process}) == 9 * 8
+    assert numbers[0] == list(range(9))
+    assert max(map(Repeats(2**16 - 1).next, [task] * 9)) < 2**32

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -22,7 +24,7 @@ from tests.unit.trainers.environments import Sums, place_of, rows
 CALL = '<tool_call>{"name":"add","arguments":{"left":1,"right":1}}</tool_call>'
 
 
-def trainer(limit: int | None, **given: Any) -> Any:
+def trainer(limit: int | None, process: int = 0, **given: Any) -> Any:
     """What the hook reads of a GRPOTrainer."""
     usual = {
         "temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0,
@@ -32,6 +34,7 @@ def trainer(limit: int | None, **given: Any) -> Any:
         args=SimpleNamespace(**usual | given),
         state=SimpleNamespace(global_step=0),
         processing_class=CharTokenizer(),
+        accelerator=SimpleNamespace(process_index=process),
     )
 
 
@@ -178,13 +181,63 @@ def test_a_seed_gives_each_repeat_one_of_its_own() -> None:
     assert first != second
 
 
+SEEDED = """
+import json, os
+from gymmesh import tool
+from gymmesh_trainers.trl import TrlEnvironments, TrlRollouts
+from tests.unit.trainers.char_model import CharTokenizer, ScriptEngine
+from tests.unit.trainers.environments import Sums, rows
+from tests.unit.trainers.trl.test_rollouts import trainer
+
+class Seeded(Sums):
+    @tool
+    async def seed(self, session) -> str:
+        'Show the seed.'
+        return str(session.seed)
+
+tasks, seeds, sessions = [{**rows(1)[0], "seed": 7}], [], []
+engine = ScriptEngine(lambda prompt: "1")
+
+async def watched(prompt, params):
+    seeds.append(params.seed)
+    return await engine(prompt, params)
+
+with TrlRollouts(Sums(), tasks, engine=watched) as rollouts:
+    rollouts([rollouts.rows[0]["prompt"]] * 2, trainer(64, int(os.environ["RANK"])))
+with TrlEnvironments(Seeded(), tasks, CharTokenizer()) as environments:
+    for _ in range(2):
+        one = environments()
+        one.reset(**environments.rows[0])
+        sessions.append(int(one.seed()))
+print(json.dumps([seeds, sessions]))
+"""
+
+
+def test_no_two_processes_of_a_training_have_the_same_seeds() -> None:
+    """TRL spreads the repeats of a prompt over its processes, and shows each a part of them."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SEEDED],
+            env=os.environ | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [one.communicate(timeout=120)[0] for one in processes]
+    assert [one.returncode for one in processes] == [0, 0]
+    for both in zip(*map(json.loads, said), strict=True):
+        seeds = [seed for one in both for seed in one]
+        assert len(set(seeds)) == len(seeds) == 4
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_trls_vllm_server_samples_where_the_trainer_is_configured_to_it(named: bool) -> None:
     loop, server = LoopThread(), TokenServer("vllm", script=[says("1"), says("2")])
     loop.start()
     loop.run(server.__aenter__())
     base = f"http://127.0.0.1:{server.port}"
-    where = {
+    where: dict[str, Any] = {
         "vllm_server_base_url": f"{base}/" if named else None,
         "vllm_server_host": "nowhere.invalid" if named else "127.0.0.1",
         "vllm_server_port": server.port,
