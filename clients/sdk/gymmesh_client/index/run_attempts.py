@@ -109,7 +109,7 @@ class RunAttempts:
 
     @property
     def ended(self) -> dict[str, Any] | None:
-        """What the run's last session said at its end; None while it runs, or when it was killed."""
+        """How the run's last session ended; None while it runs, or when it was killed."""
         return self._state.ended
 
     @property
