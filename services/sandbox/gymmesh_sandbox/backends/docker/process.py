@@ -15,7 +15,7 @@ from aiodocker.stream import Stream as ExecStream
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
-from gymmesh_sandbox.backends.docker.shell import close_stream, exit_code
+from gymmesh_sandbox.backends.docker.shell import close_stream, exit_code, send
 from gymmesh_sandbox.backends.docker.signals import Signals, Target
 
 _STDOUT: Final = 1
@@ -59,8 +59,8 @@ class StandardInput:
                     await close_stream(stream)
             self._writer = found, stream
         if self._writer is not None and not self._closed:
-            with contextlib.suppress(ConnectionError, AssertionError):
-                await self._writer[1].write_in(data)
+            with contextlib.suppress(ConnectionError):
+                await send(self._writer[1], data)
 
     async def close(self) -> None:
         """Closes it once the pipe has taken what was written."""
