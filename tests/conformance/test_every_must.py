@@ -54,6 +54,7 @@ _SHOWN: Final[Mapping[str, tuple[str, ...] | str]] = {
     "must be `hello`": ("agent/collect_begins_with_hello",),
     "by which it must end": ("agent/collect_keeps_deadlines",),
     "each task must name its own": ("agent/needs_an_environment",),
+    "The digest that the image must have": ("sandbox/image_of_another_digest",),
     "What was begun must be finished": (
         *("mux/a_request_that_is_late", "mux/a_request_that_does_not_come"),
         "mux/cancels_in_the_middle_of_a_request",

@@ -50,7 +50,11 @@ def test_codes_are_those_of_the_comments() -> None:
     assert {name: grpc.StatusCode[code] for code, name in found} == laws.CODE_OF_REASON
 
 
-@pytest.mark.parametrize("suite", SUITES)
+# A minimal sandbox service is the example in Go: see tests/clients.
+_WITH_MINIMAL = [suite for suite in SUITES if suite != "sandbox"]
+
+
+@pytest.mark.parametrize("suite", _WITH_MINIMAL)
 async def test_every_case_runs_at_a_minimal_server(suite: str) -> None:
     skipped = []
     for implementation in MINIMAL:
@@ -62,13 +66,16 @@ async def test_every_case_runs_at_a_minimal_server(suite: str) -> None:
     assert set.intersection(*skipped) == _UNCOVERED.get(suite, set()) | _LAST
 
 
-@pytest.mark.parametrize("service", ["resource", "verify", "model", "agent", "discovery"])
+@pytest.mark.parametrize(
+    "service", ["resource", "verify", "model", "agent", "discovery", "sandbox"]
+)
 def test_every_rpc_is_called(service: str) -> None:
     called = set()
     for suite in SUITES:
         for case in load_cases(suite):
             steps = [*case.steps, *(one for step in case.steps for one in step.get("together", ()))]
             called |= {step.get("call", step.get("pages")) for step in steps}
+            called |= {"sandbox.CreateSandbox" for step in steps if "open" in step}
             called |= {"discovery.WatchInstances" for step in steps if "watch" in step}
     known = methods(rpc(f"{service}.{_FIRST[service]}").full_service)
     assert {f"{service}.{one.method.name}" for one in known} <= called
@@ -80,6 +87,7 @@ _FIRST = {
     "model": "GetModel",
     "agent": "GetAgent",
     "discovery": "Register",
+    "sandbox": "GetService",
 }
 
 

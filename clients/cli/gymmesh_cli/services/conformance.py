@@ -10,7 +10,7 @@ import click
 from gymmesh_cli.options import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo
 
-_SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
+_SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "collector")
 
 
 @click.command()
@@ -66,6 +66,12 @@ _SERVICES = ("resource", "model", "agent", "discovery", "mux", "collector")
     help="How long to wait for the server, or for one run of a collector: 30 unless given, and 300 "
     "for a collector without --command.",
 )
+@click.option(
+    "--hostile",
+    is_flag=True,
+    help="With --service sandbox: run hostile programs in its sandboxes, too. They flood "
+    "processes, memory, disk and output, so only against a machine that may suffer.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Results as a JSON array.")
 @click.option(
     "--junit",
@@ -85,6 +91,8 @@ def conformance(
       gym-cli conformance --service mux --target 127.0.0.1:9400
     An agent, which is started with the suite's registry as its own:
       gym-cli conformance --service agent --target 127.0.0.1:9403 --registry 127.0.0.1:9400
+    A sandbox service, with hostile programs in its sandboxes:
+      gym-cli conformance --service sandbox --target 127.0.0.1:9405 --hostile
     A collector, which is run once for each case:
       gym-cli conformance --service collector \\
           --command 'gym-cli collect --agent {agent} --input {input} --output {output}'

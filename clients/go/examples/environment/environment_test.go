@@ -17,6 +17,7 @@ import (
 	verifyv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/verify/v1"
 
 	"github.com/gymmesh/gymmesh/clients/go/codec"
+	"github.com/gymmesh/gymmesh/clients/go/examples/internal/serving"
 	"github.com/gymmesh/gymmesh/clients/go/mesherr"
 )
 
@@ -105,44 +106,44 @@ func TestAuditsHaveTheRightAnswersWhereTheOperatorSaysSo(t *testing.T) {
 }
 
 func TestARepeatActsOnce(t *testing.T) {
-	var o once[int]
+	var o serving.Once[int]
 	runs := 0
 	run := func() (int, *mesherr.Error) { runs++; return runs, nil }
 	var repeats sync.WaitGroup
 	for range 20 {
 		repeats.Go(func() {
-			if got, err := o.do(t.Context(), "id", wrapperspb.String("a"), run, nothingWasDone); got != 1 || err != nil {
+			if got, err := o.Do(t.Context(), "id", wrapperspb.String("a"), run, serving.NothingWasDone); got != 1 || err != nil {
 				t.Error(got, err)
 			}
 		})
 	}
 	repeats.Wait()
-	_, err := o.do(t.Context(), "id", wrapperspb.String("b"), run, nothingWasDone)
+	_, err := o.Do(t.Context(), "id", wrapperspb.String("b"), run, serving.NothingWasDone)
 	if !errors.Is(err, mesherr.New(errorsv1.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED, "")) {
 		t.Error(err)
 	}
-	for i := range answersKept {
-		if _, err := o.do(t.Context(), fmt.Sprint(i), wrapperspb.String("a"), run, nothingWasDone); err != nil {
+	for i := range serving.AnswersKept {
+		if _, err := o.Do(t.Context(), fmt.Sprint(i), wrapperspb.String("a"), run, serving.NothingWasDone); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = o.do(t.Context(), "id", wrapperspb.String("a"), run, nothingWasDone)
+	_, err = o.Do(t.Context(), "id", wrapperspb.String("a"), run, serving.NothingWasDone)
 	if !errors.Is(err, mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SESSION_STATE, "")) {
 		t.Error(err)
 	}
 }
 
 func TestACallRunsOnWhenItsCallerGoesAway(t *testing.T) {
-	var o once[string]
+	var o serving.Once[string]
 	running, finish := make(chan struct{}), make(chan struct{})
 	run := func() (string, *mesherr.Error) { close(running); <-finish; return "done", nil }
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-running; cancel() }()
-	if _, err := o.do(ctx, "id", wrapperspb.String("a"), run, nothingWasDone); !errors.Is(err, context.Canceled) {
+	if _, err := o.Do(ctx, "id", wrapperspb.String("a"), run, serving.NothingWasDone); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	close(finish)
-	if got, err := o.do(t.Context(), "id", wrapperspb.String("a"), nil, nothingWasDone); got != "done" || err != nil {
+	if got, err := o.Do(t.Context(), "id", wrapperspb.String("a"), nil, serving.NothingWasDone); got != "done" || err != nil {
 		t.Error(got, err)
 	}
 }
@@ -162,7 +163,7 @@ func TestAPanicIsAFaultAndNotTold(t *testing.T) {
 
 func TestMoreSessionsThanAnswersAreKept(t *testing.T) {
 	service := newService("pantry", "i", 0)
-	for i := range 3 * answersKept {
+	for i := range 3 * serving.AnswersKept {
 		made, err := service.CreateSession(t.Context(), &resourcev1.CreateSessionRequest{
 			Task: service.examples[0], RequestId: fmt.Sprint(i),
 		})
@@ -174,7 +175,7 @@ func TestMoreSessionsThanAnswersAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if kept := len(service.sessions.creating.calls) + len(service.sessions.creating.answered); kept > 0 {
+	if kept := service.sessions.creating.Known(); kept > 0 {
 		t.Errorf("%d ids of closed sessions are kept", kept)
 	}
 }

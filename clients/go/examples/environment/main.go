@@ -24,9 +24,11 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	discoveryv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/discovery/v1"
+	errorsv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1"
 	resourcev1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/resource/v1"
 	verifyv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/verify/v1"
 
+	"github.com/gymmesh/gymmesh/clients/go/examples/internal/serving"
 	"github.com/gymmesh/gymmesh/clients/go/mesh"
 )
 
@@ -55,12 +57,12 @@ func main() {
 
 // serve serves until the context ends.
 func serve(ctx context.Context, listener net.Listener, service *service, registry string) error {
-	requests := newDecoder()
+	requests := serving.NewDecoder()
 	server := grpc.NewServer(
 		grpc.ForceServerCodecV2(requests),
 		grpc.MaxRecvMsgSize(mesh.MaxMessageBytes),
 		grpc.MaxSendMsgSize(mesh.MaxMessageBytes),
-		grpc.ChainUnaryInterceptor(typedErrors, requests.intercept),
+		grpc.ChainUnaryInterceptor(serving.TypedErrors(errorsv1.ErrorReason_ERROR_REASON_ENVIRONMENT_FAULT), requests.Intercept),
 	)
 	resourcev1.RegisterResourceServiceServer(server, service)
 	verifyv1.RegisterVerifyServiceServer(server, service)

@@ -3,15 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log"
 	"math/rand/v2"
-	"runtime/debug"
 	"strconv"
 	"time"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
 
 	errorsv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1"
 	resourcev1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/resource/v1"
@@ -19,6 +13,7 @@ import (
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 	verifyv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/verify/v1"
 
+	"github.com/gymmesh/gymmesh/clients/go/examples/internal/serving"
 	"github.com/gymmesh/gymmesh/clients/go/mesh"
 	"github.com/gymmesh/gymmesh/clients/go/mesherr"
 	"github.com/gymmesh/gymmesh/clients/go/rows"
@@ -114,7 +109,7 @@ func (s *service) CreateSession(
 	if _, err := wantedOf(request.GetTask()); err != nil {
 		return nil, taskInvalid(request.GetTask(), err)
 	}
-	made, err := s.sessions.creating.do(ctx, request.GetRequestId(), request,
+	made, err := s.sessions.creating.Do(ctx, request.GetRequestId(), request,
 		func() (*session, *mesherr.Error) { return s.sessions.create(request) },
 		func(*mesherr.Error) bool { return true })
 	if err != nil {
@@ -152,9 +147,9 @@ func (s *service) CallTool(
 		return nil, err
 	}
 	defer release()
-	return session.tools.do(ctx, request.GetRequestId(), request,
+	return session.tools.Do(ctx, request.GetRequestId(), request,
 		func() (*resourcev1.CallToolResponse, *mesherr.Error) { return answerOf(session, request) },
-		nothingWasDone)
+		serving.NothingWasDone)
 }
 
 // answerOf runs a tool; what the model did wrong is an answer.
@@ -254,36 +249,5 @@ func notOffered(method string) *mesherr.Error {
 
 // faultOf is a fault of the environment; its words, which may hold anything, stay in the log.
 func faultOf(thrown any) *mesherr.Error {
-	log.Printf("fault: %v\n%s", thrown, debug.Stack())
-	return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_ENVIRONMENT_FAULT,
-		"the environment failed; its log says why", "exception", fmt.Sprintf("%T", thrown))
-}
-
-// How long before a call's deadline it is answered with DEADLINE_PASSED, at most.
-const longestMargin = 50 * time.Millisecond
-
-// typedErrors has every error carry a reason of the contract.
-func typedErrors(
-	ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
-) (answer any, err error) {
-	defer func() {
-		if thrown := recover(); thrown != nil {
-			answer, err = nil, faultOf(thrown)
-		}
-	}()
-	if due, found := ctx.Deadline(); found {
-		// At the deadline itself the library resets the stream, which the caller may see as CANCELLED.
-		margin := min(time.Until(due)/10, longestMargin)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, due.Add(-margin))
-		defer cancel()
-	}
-	answer, err = handle(ctx, request)
-	if err == nil {
-		return answer, nil
-	}
-	if _, isStatus := status.FromError(err); !isStatus {
-		err = mesherr.FromError(err)
-	}
-	return nil, err
+	return serving.Fault(errorsv1.ErrorReason_ERROR_REASON_ENVIRONMENT_FAULT, thrown)
 }

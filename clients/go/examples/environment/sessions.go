@@ -10,6 +10,7 @@ import (
 	errorsv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1"
 	resourcev1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/resource/v1"
 
+	"github.com/gymmesh/gymmesh/clients/go/examples/internal/serving"
 	"github.com/gymmesh/gymmesh/clients/go/mesherr"
 )
 
@@ -24,7 +25,7 @@ type session struct {
 	// ctx ends when the session is closed.
 	ctx   context.Context
 	close context.CancelFunc
-	tools once[*resourcev1.CallToolResponse]
+	tools serving.Once[*resourcev1.CallToolResponse]
 
 	mu     sync.Mutex
 	pantry pantry
@@ -36,7 +37,7 @@ type session struct {
 // sessions are those of this instance.
 type sessions struct {
 	limit    int
-	creating once[*session]
+	creating serving.Once[*session]
 
 	mu       sync.Mutex
 	open     map[string]*session
@@ -96,7 +97,7 @@ func (s *sessions) remove(id string) {
 	delete(s.open, id)
 	s.mu.Unlock()
 	if found != nil {
-		s.creating.forget(found.requestID)
+		s.creating.Forget(found.requestID)
 		found.close()
 	}
 }

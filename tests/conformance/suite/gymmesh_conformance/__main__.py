@@ -4,6 +4,7 @@
     python -m gymmesh_conformance --model 127.0.0.1:9401 --profile my_model.yaml
     python -m gymmesh_conformance --agent 127.0.0.1:9403 --registry 127.0.0.1:9400
     python -m gymmesh_conformance --discovery 127.0.0.1:9400
+    python -m gymmesh_conformance --sandbox 127.0.0.1:9405 --hostile
     python -m gymmesh_conformance --mux 127.0.0.1:9400
     python -m gymmesh_conformance --collector 127.0.0.1:0 \
         --command 'my-collector --agent {agent} --input {input} --output {output}'
@@ -28,6 +29,7 @@ _WHAT = {
     "model": "a model",
     "agent": "an agent",
     "discovery": "a registry",
+    "sandbox": "a sandbox service",
     "mux": "a server of any of these that offers the mux",
     "collector": "a collector: where the agent for it is served",
 }
@@ -53,6 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         slow_s=given.slow,
         stop=given.stop,
         wait_s=given.wait,
+        hostile=given.hostile,
         json=given.json,
         junit=given.junit,
         security=security,
@@ -98,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         help="seconds to wait for the server, or for a run of the collector (default: 30, and "
         "300 for a collector without --command)",
+    )
+    parser.add_argument(
+        "--hostile", action="store_true", help="with --sandbox: run hostile programs, too"
     )
     parser.add_argument("--case", action="append", default=[], help="only this one; repeatable")
     parser.add_argument("--json", action="store_true", help="results as JSON")

@@ -23,6 +23,7 @@ from gymmesh_conformance.suites import (
     DiscoveryTarget,
     ModelTarget,
     ResourceTarget,
+    SandboxTarget,
     Target,
     TargetError,
     load_profile,
@@ -44,6 +45,7 @@ _ALONE: Final[Mapping[str, Callable[[AddressPath, dict[str, Any]], Target]]] = {
     "resource": ResourceTarget,
     "model": ModelTarget,
     "discovery": DiscoveryTarget,
+    "sandbox": SandboxTarget,
 }
 #: The targets that call what the suite serves.
 _CALLED: Final = ("agent", "collector")
@@ -58,6 +60,7 @@ class Options:
     `slow_s`: seconds that a slow call takes (None: what the suite has). `stop`: a command that
     tells the server to go down (empty: there is none). `wait_s`: how long to wait
     for the server, or for one run of a collector (None: 30, and 300 for one started by hand).
+    `hostile`: run the hostile cases of a sandbox service, too.
     `security`: the certificates and the token to show, and to serve with what an agent or a
     collector calls (None: all is plain).
     """
@@ -71,6 +74,7 @@ class Options:
     slow_s: float | None = None
     stop: str = ""
     wait_s: float | None = None
+    hostile: bool = False
     json: bool = False
     junit: Path | None = None
     security: SecurityConfig | None = None
@@ -100,6 +104,8 @@ def _checked(options: Options) -> dict[str, Any]:
     profile = load_profile(options.profile) if options.profile else {}
     if options.slow_s is not None:
         profile["slow_s"] = options.slow_s
+    if options.hostile:
+        profile["hostile"] = True
     if options.service == "collector":
         select_collector_cases(options.cases)
     elif options.service == "mux":

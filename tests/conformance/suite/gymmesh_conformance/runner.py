@@ -14,10 +14,13 @@ A step calls an RPC and says what is expected:
             {kinds: […]}             the exact kinds of a stream's events or frames
             {events: […]}            events that come in this order, others in between
             {without: […]}           kinds that do not come
+            {gathered: {…}}          what the pieces of a stream come to (cases/gathering.py)
             {any_of: [expect, …]}    one of these
     same_as: name                    the whole answer, or error, equals the one saved under that
                                      name
-    save: {variable: path}           takes values out of the answer, such as `tools.0.name`
+    within: 5                        repeats the call until it is as expected, so many seconds
+    save: {variable: path}           takes values out of the answer, such as `tools.0.name`, or of
+                                     what is `gathered`
     save_answer: name                keeps the whole answer
     shares: true                     the case's other calls use its script too: the record of what
                                      the model saw is not only this call's
@@ -26,7 +29,8 @@ A step calls an RPC and says what is expected:
 `times: N` repeats a step, with the variable `time` from 0. `together: [step, …]` runs steps side
 by side; `pages: RPC` with `of: field` walks a listing in pages of one and of the server's own size
 and compares. A step with `talk` is a connection of a collector (see talks.py), one with `watch`
-and the like is of a watch (see watches.py), one with `raw` or `health` is below the contract's
+and the like is of a watch (see watches.py), those with `open`, `in`, `gone` and
+`unchanged` are of sandboxes (see sandboxes.py), one with `raw` or `health` is below the contract's
 messages (see probes.py). `stop: true` tells the server to go
 down while the step under `running` runs: its health becomes NOT_SERVING, and the step under
 `refused` is for new work; those under `held` are for what callers hold there, and follow. Every
@@ -57,6 +61,7 @@ from gymmesh_conformance.cases import (
     CaseError,
     difference,
     expectation_problems,
+    gathered,
     mismatches,
     render,
     to_plain,
@@ -67,14 +72,18 @@ from gymmesh_conformance.paths import Path
 from gymmesh_conformance.scripted import Script, World
 from gymmesh_conformance.services import Rpc, rpc, with_unknown_field
 from gymmesh_conformance.steps import (
+    CREATE,
     WATCH_WORDS,
     Collected,
     HealthWatch,
+    Sandboxes,
     Talk,
     Watches,
     WirePath,
     check_health,
+    gone,
     send_raw,
+    unchanged,
 )
 
 _TIMEOUT_S: Final = 10.0
@@ -144,6 +153,7 @@ class _Run:
         self._sessions: set[str] = set()
         self._collected = Collected()
         self._watches = Watches(subject.path)
+        self._sandboxes = Sandboxes(subject.path, subject.variables.get("create", {}))
         self._goes_down = False  # the server was told to
         self._script: Script | None = None
         self.problems: list[str] = []
@@ -170,8 +180,9 @@ class _Run:
         self.problems += self._script.complaints()
 
     async def tidy(self) -> None:
-        """Closes the sessions that the case opened, so that none is left at the server."""
+        """Closes the sessions and ends the sandboxes of the case, so that none is left."""
         await self._watches.close()
+        await self._sandboxes.close()
         close = rpc("resource.CloseSession")
         for session_id in self._sessions:
             request = close.request_class(session_id=session_id)
@@ -187,7 +198,16 @@ class _Run:
                 )
             )
         elif "pages" in step:
-            await self._pages(rpc(step["pages"]), step["of"], where)
+            await self._pages(rpc(step["pages"]), step, where)
+        elif "gone" in step:
+            self._add(where, await gone(render(step["gone"], self._lookup)))
+        elif "unchanged" in step:
+            self._add(where, unchanged(self._lookup("host_secret")))
+        elif "open" in step:
+            await self._call_step({**step, "call": CREATE}, f"{where} ({CREATE})")
+        elif "within" in step:
+            again = {key: value for key, value in step.items() if key != "within"}
+            await self._until(again, where, float(step["within"]))
         elif "raw" in step:
             self._add(f"{where} ({step['raw']})", await send_raw(self._path, step))
         elif "stop" in step:
@@ -204,7 +224,7 @@ class _Run:
     async def _call_step(self, step: dict[str, Any], where: str) -> None:
         method = rpc(step["call"])
         await asyncio.sleep(step.get("pause", 0))
-        request = self._request(method, step.get("request", {}), step.get("set", {}))
+        request = self._filled_request(method, step)
         if "unknown_field" in step:
             request = with_unknown_field(request, step["unknown_field"])
         before = request.SerializeToString(deterministic=True)
@@ -214,6 +234,7 @@ class _Run:
         if request.SerializeToString(deterministic=True) != before:
             self._add(where, ["the request was changed by its receiver"])
         self._add(where, self._law_problems(step, answer))
+        self._add(where, self._sandboxes.take(step["call"], answer))
         expect = render(step.get("expect", {}), self._lookup)
         if not answer.cancelled:
             self._add(where, expectation_problems(expect, answer))
@@ -242,7 +263,7 @@ class _Run:
             self._goes_down = True
             await self._stop()
             self._add(where, await watch.becomes("NOT_SERVING"))
-            await self._refused_step(step["refused"], f"{where}, refused")
+            await self._until(step["refused"], f"{where}, refused", _SETTLE_S)
             for number, held in enumerate(step.get("held", ()), 1):
                 await self._step(held, f"{where}, held {number}")
             await running
@@ -250,9 +271,9 @@ class _Run:
             running.cancel()
             await watch.close()
 
-    async def _refused_step(self, step: dict[str, Any], where: str) -> None:
-        """Runs a step until what it asks for is refused, which need not be at once."""
-        end = time.monotonic() + _SETTLE_S
+    async def _until(self, step: dict[str, Any], where: str, seconds: float) -> None:
+        """Runs a step until its answer is as expected, which need not be at once."""
+        end = time.monotonic() + seconds
         while True:
             await self._step(step, where)
             others = [problem for problem in self.problems if not problem.startswith(where)]
@@ -307,9 +328,11 @@ class _Run:
             self._answers[step["save_answer"]] = answer
         if answer.error is not None or not answer.responses:
             return
+        if "open" in step:
+            self._variables[step["open"]] = self._sandboxes.variables(answer)
         for name, path in step.get("save", {}).items():
             try:
-                value = _walk(to_plain(answer.responses[-1]), path)
+                value = _walk(gathered(answer.responses) or to_plain(answer.responses[-1]), path)
                 self._variables[render(name, self._lookup)] = value
             except LookupError:
                 self._add(where, [f"the answer has no {path}"])
@@ -357,21 +380,23 @@ class _Run:
         except CallError as error:
             answer.error = error
 
-    async def _pages(self, method: Rpc, field_name: str, where: str) -> None:
-        whole = await self._walk_pages(method, field_name, 0, where)
-        single = await self._walk_pages(method, field_name, 1, where)
+    async def _pages(self, method: Rpc, step: dict[str, Any], where: str) -> None:
+        whole = await self._walk_pages(method, step, 0, where)
+        single = await self._walk_pages(method, step, 1, where)
         if whole is not None and single is not None and whole != single:
             self._add(where, ["pages of one give another list than pages of the server's size"])
 
     async def _walk_pages(
-        self, method: Rpc, field_name: str, size: int, where: str
+        self, method: Rpc, step: dict[str, Any], size: int, where: str
     ) -> list[Any] | None:
+        field_name = step["of"]
         found: list[Any] = []
         token = ""
         seen: set[str] = set()
         while token not in seen:
             seen.add(token)
-            request = self._request(method, {"page_size": size, "page_token": token})
+            asked = {"page_size": size, "page_token": token}
+            request = self._filled_request(method, step, asked)
             answer = await self._call(method, request, {}, where)
             if answer is None or answer.error is not None:
                 self._add(where, [f"page after {len(found)} elements: {answer and answer.error}"])
@@ -416,6 +441,12 @@ class _Run:
                 return []
             await asyncio.sleep(_POLL_S)
         return problems
+
+    def _filled_request(
+        self, method: Rpc, step: Mapping[str, Any], others: Mapping[str, Any] = NOTHING
+    ) -> Message:
+        data = self._sandboxes.filled(method, step, self._lookup)
+        return self._request(method, data, {**step.get("set", {}), **others})
 
     def _request(self, method: Rpc, data: Any, others: Mapping[str, Any] = NOTHING) -> Message:
         try:

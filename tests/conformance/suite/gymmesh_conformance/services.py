@@ -13,6 +13,7 @@ from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
+from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh.verify.v1 import verify_pb2
 
 SERVICES: Final[dict[str, ServiceDescriptor]] = {
@@ -20,6 +21,7 @@ SERVICES: Final[dict[str, ServiceDescriptor]] = {
     "discovery": discovery_pb2.DESCRIPTOR.services_by_name["DiscoveryService"],
     "model": model_pb2.DESCRIPTOR.services_by_name["ModelService"],
     "resource": resource_pb2.DESCRIPTOR.services_by_name["ResourceService"],
+    "sandbox": sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"],
     "verify": verify_pb2.DESCRIPTOR.services_by_name["VerifyService"],
 }
 

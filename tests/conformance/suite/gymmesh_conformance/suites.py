@@ -7,12 +7,17 @@ subject of the cases:
     ModelTarget(path, profile)          a model
     AgentTarget(path, world, profile)   an agent that finds the services of `world`
     DiscoveryTarget(path, profile)      a registry
+    SandboxTarget(path, profile)        a sandbox service
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path as FilePath
 from typing import Any, Final, Protocol
 
@@ -20,7 +25,7 @@ from google.protobuf.message import Message
 
 from gymmesh_conformance.cases import Case, Tag, load_cases, load_yaml, to_plain
 from gymmesh_conformance.errors import CallError
-from gymmesh_conformance.paths import Path
+from gymmesh_conformance.paths import AddressPath, Path
 from gymmesh_conformance.runner import CaseResult, Stop, Subject, run_case
 from gymmesh_conformance.scripted import World
 from gymmesh_conformance.services import rpc
@@ -41,7 +46,7 @@ class Target(Protocol):
 
     @property
     def suite(self) -> str:
-        """`resource`, `model`, `agent` or `discovery`."""
+        """`resource`, `model`, `agent`, `discovery` or `sandbox`."""
 
     async def subject(self) -> Subject:
         """Asks the server what it is. Raises TargetError."""
@@ -148,6 +153,76 @@ class DiscoveryTarget:
         """See Target."""
         await _ask(self._path, "discovery.ListInstances")
         return Subject(self._path, {**_shared(self._path), **self._profile})
+
+
+class SandboxTarget:
+    """A sandbox service. All names of the profile are optional.
+
+    `image`: what sandboxes are made from (default: the service's own), `create`: more of
+    CreateSandboxRequest for all of them, `python`: a Python 3 in it, `other_user`: a user of the
+    image that is not its default, `hostile`: run the hostile cases, too.
+    """
+
+    suite = "sandbox"
+
+    def __init__(self, path: Path, profile: Mapping[str, Any] | None = None) -> None:
+        self._path = path
+        self._profile = dict(profile or {})
+        # What hostile programs must not reach, where the service runs on this machine.
+        self._secret = _secret_file()
+
+    async def subject(self) -> Subject:
+        """See Target."""
+        about = await _ask(self._path, "sandbox.GetService")
+        image = self._profile.get("image") or about["default_image"]
+        if not image:
+            raise TargetError("the service has no default image: the profile names an `image`")
+        limits = about["limits"]
+        networks = about["capabilities"]["networks"]
+        most = int(limits["max_output_bytes"])
+        variables = {
+            **_shared(self._path),
+            **about["capabilities"],
+            **{kind.removeprefix("NETWORK_KIND_").lower(): True for kind in networks},
+            "service": about,
+            "limits": limits,
+            "image": image,
+            "bounded_memory": int(limits["max_resources"]["memory_bytes"]) > 0,
+            "kept_bytes": min(most, 3 << 20),
+            "little_archives": int(limits["max_archive_bytes"]) <= _LITTLE,
+            "little_answers": 0 < int(limits["max_port_bytes"]) <= _LITTLE,
+            "bounded_output": 0 < most < 1 << 40,
+            "host_secret": {"path": str(self._secret), "text": _SECRET.decode()},
+            "http_server": (_PROGRAMS / "http_server.py").read_text(encoding="utf-8"),
+            "long_name": "long-name-" * 12,
+            "long_word": "x" * 200_000,
+            "host_port": _port(self._path),
+            **self._profile,
+        }
+        variables["create"] = {"image": image, **self._profile.get("create", {})}
+        return Subject(self._path, variables)
+
+
+def _port(path: Path) -> str:
+    """The port of the service at this machine; empty where it is not called by one."""
+    return path.address.rpartition(":")[2] if isinstance(path, AddressPath) else ""
+
+
+@cache
+def _secret_file() -> FilePath:
+    """A file that everybody on this machine may read; it goes when the process ends."""
+    handle, name = tempfile.mkstemp(prefix="gymmesh-conformance-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(_SECRET)
+        os.fchmod(handle, 0o644)
+    path = FilePath(name)
+    atexit.register(path.unlink, missing_ok=True)
+    return path
+
+
+_PROGRAMS: Final = FilePath(__file__).parent / "programs"
+_SECRET: Final = b"what no sandbox may read"
+_LITTLE: Final = 64 << 20
 
 
 def _shared(path: Path) -> dict[str, Any]:

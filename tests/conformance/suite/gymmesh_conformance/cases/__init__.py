@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gymmesh_conformance.cases.expectations import Answer, difference, expectation_problems
+from gymmesh_conformance.cases.gathering import gathered
 from gymmesh_conformance.cases.matching import Tag, load_yaml, mismatches, render, to_plain
 from gymmesh_conformance.cases.reading import SUITES, Case, CaseError, load_cases, read_cases
 
@@ -14,6 +15,7 @@ __all__ = [
     "Tag",
     "difference",
     "expectation_problems",
+    "gathered",
     "load_cases",
     "load_yaml",
     "mismatches",

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from gymmesh_conformance.cases.gathering import gathered
 from gymmesh_conformance.cases.matching import mismatches, to_plain
 from gymmesh_conformance.cases.reading import CaseError
 from gymmesh_conformance.errors import CallError, usage_of
@@ -57,6 +58,7 @@ def expectation_problems(expect: Mapping[str, Any], answer: Answer) -> list[str]
         "response": lambda value: mismatches(value, answer.plain()[-1], "response"),
         "kinds": lambda value: mismatches(value, _kinds(answer), "kinds"),
         "events": lambda value: _events_mismatches(value, answer),
+        "gathered": lambda value: mismatches(value, gathered(answer.responses), "gathered"),
         "without": lambda value: [
             f"there is a `{kind}`" for kind in _kinds(answer) if kind in value
         ],

@@ -12,7 +12,17 @@ the rest:
     !none [A, B]    a list in which nothing matches A or B
     !all [A, B]     what matches A and B
     !not VALUE      anything that does not match VALUE
+    !lacks TEXT     bytes that do not hold TEXT
     !below N        a number below N                 !big N  a text of N characters
+    !at_most N      N or less, also as a string      !at_least N  N or more, also as a string
+    !lacks_bytes B  bytes that do not hold those of the bytes field B
+    !latin TEXT     a bytes field, a byte for each character up to \xff
+    !data N         a bytes field of N bytes, the same ones each time
+    !tar [{name: a, content: x}]                     an archive: see archives.py
+    !tar_gz […]     the same, compressed             !text_of N   the bytes of !data as text
+    !slice {of: BYTES, from: 0, to: 9}               a part of a bytes field
+    !flipped {of: BYTES, bit: 3}                     the same with one bit changed
+    !many {count: N, of: X}                          a list of N times the same
 
 `${name}` stands for a variable, alone with its type kept or inside a string; `${id:label}` for a
 string that is unique to the run of the case and the same wherever the label is. A variable's name
@@ -32,6 +42,8 @@ from typing import Any, Final
 import yaml
 from google.protobuf import json_format
 from google.protobuf.message import Message
+
+from gymmesh_conformance.cases.archives import flipped, pack, some_bytes
 
 _VARIABLE: Final = re.compile(r"\$\{([^${}]+)\}")
 
@@ -74,6 +86,18 @@ for _name in (
     "not",
     "below",
     "big",
+    "lacks",
+    "at_most",
+    "at_least",
+    "latin",
+    "data",
+    "tar",
+    "tar_gz",
+    "text_of",
+    "slice",
+    "flipped",
+    "many",
+    "lacks_bytes",
 ):
     _Loader.add_constructor(f"!{_name}", _construct(_name))
 
@@ -85,7 +109,7 @@ def load_yaml(path: Path) -> Any:
 
 
 def render(node: Any, lookup: Callable[[str], Any]) -> Any:
-    """Fills in variables and turns `!bytes` and `!json` into base64. Raises LookupError."""
+    """Fills in variables and turns the tags of bytes fields into base64. Raises LookupError."""
     if isinstance(node, str):
         return _render_text(node, lookup)
     if isinstance(node, Mapping):
@@ -94,14 +118,31 @@ def render(node: Any, lookup: Callable[[str], Any]) -> Any:
         return [render(value, lookup) for value in node]
     if isinstance(node, Tag):
         value = render(node.value, lookup)
-        if node.name == "bytes":
-            return base64.b64encode(str(value).encode()).decode()
-        if node.name == "big":
-            return "x" * int(value)
-        if node.name == "json":
-            return base64.b64encode(json.dumps(value).encode()).decode()
+        if node.name in _OTHERS:
+            return _OTHERS[node.name](value)
+        if node.name in _BYTES:
+            return base64.b64encode(_BYTES[node.name](value)).decode()
         return Tag(node.name, value)
     return node
+
+
+#: The tags that stand for a bytes field, and what is in it.
+_BYTES: Final[Mapping[str, Callable[[Any], bytes]]] = {
+    "bytes": lambda value: str(value).encode(),
+    "json": lambda value: json.dumps(value).encode(),
+    "latin": lambda value: str(value).encode("latin-1"),
+    "data": lambda value: some_bytes(int(value)),
+    "tar": lambda value: pack(value, gzip=False),
+    "tar_gz": lambda value: pack(value, gzip=True),
+    "slice": lambda value: base64.b64decode(value["of"])[value["from"] : value["to"]],
+    "flipped": lambda value: flipped(base64.b64decode(value["of"]), int(value["bit"])),
+}
+#: The tags that stand for another value.
+_OTHERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "big": lambda value: "x" * int(value),
+    "text_of": lambda value: some_bytes(int(value)).decode("latin-1"),
+    "many": lambda value: [value["of"]] * int(value["count"]),
+}
 
 
 def _render_text(text: str, lookup: Callable[[str], Any]) -> Any:
@@ -163,6 +204,8 @@ def _tag_mismatches(tag: Tag, actual: Any, where: str) -> list[str]:
     if tag.name == "below":
         fits = isinstance(actual, int | float) and actual < float(tag.value)
         return [] if fits else [f"{where}: expected less than {tag.value}, got {_short(actual)}"]
+    if tag.name in ("at_most", "at_least"):
+        return _bound_mismatches(tag, actual, where)
     if tag.name == "some":
         return _some_mismatches(tag.value, actual, where)
     if tag.name == "all":
@@ -174,11 +217,28 @@ def _tag_mismatches(tag: Tag, actual: Any, where: str) -> list[str]:
             if any(not mismatches(one, other, where) for other in actual or ())
         ]
     text = str(actual or "")
-    if tag.name == "holds":
+    if tag.name == "lacks_bytes":
+        there = base64.b64decode(tag.value) in base64.b64decode(text)
+        return [f"{where}: expected not to hold what it must not"] if there else []
+    if tag.name in ("holds", "lacks"):
         text = base64.b64decode(text).decode("utf-8", "surrogateescape")
+    if tag.name == "lacks":
+        there = str(tag.value) in text
+        return [f"{where}: expected not to hold {tag.value!r}"] if there else []
     if str(tag.value) in text:
         return []
     return [f"{where}: expected to hold {tag.value!r}, got {_short(text)}"]
+
+
+def _bound_mismatches(tag: Tag, actual: Any, where: str) -> list[str]:
+    try:
+        number, bound = int(actual or 0), int(tag.value)
+    except (TypeError, ValueError):
+        return [f"{where}: expected a number, got {_short(actual)}"]
+    least = tag.name == "at_least"
+    if number >= bound if least else number <= bound:
+        return []
+    return [f"{where}: expected at {'least' if least else 'most'} {bound}, got {number}"]
 
 
 def _some_mismatches(expected: list[Any], actual: Any, where: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from gymmesh_conformance.cases.matching import load_yaml
 
 #: The suites for servers; that for collectors is in `collectors`.
-SUITES: Final = ("resource", "model", "agent", "discovery")
+SUITES: Final = ("resource", "model", "agent", "discovery", "sandbox")
 _FOLDER: Final = Path(__file__).parents[1] / "case_files"
 _KEYS: Final = {"name", "rule", "needs", "world", "steps", "seen"}
 

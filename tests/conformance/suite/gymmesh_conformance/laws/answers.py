@@ -9,6 +9,7 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_conformance.laws import sandboxes
 from gymmesh_conformance.laws.messages import (
     answer_stream_problems,
     stream_problems,
@@ -86,6 +87,57 @@ def _ran_rollout(request: Any, responses: Sequence[Any]) -> list[str]:
     return stream_problems([one.event for one in responses], request)
 
 
+def _created_sandbox(request: Any, responses: Sequence[Any]) -> list[str]:
+    return sandboxes.created_problems(responses[0])
+
+
+def _forked(request: Any, responses: Sequence[Any]) -> list[str]:
+    (answer,) = responses
+    problems = [one for made in answer.sandboxes for one in sandboxes.created_problems(made)]
+    if len(answer.sandboxes) != (request.count or 1):
+        problems.append(f"{request.count or 1} forks were asked for, got {len(answer.sandboxes)}")
+    return problems
+
+
+def _lent(request: Any, responses: Sequence[Any]) -> list[str]:
+    (answer,) = responses
+    problems = sandboxes.lease_problems("lent", answer.grant.lease)
+    if answer.grant.lease == request.lease:
+        problems.append("the lent lease is the one that it was made of")
+    return problems
+
+
+def _ran_program(request: Any, responses: Sequence[Any]) -> list[str]:
+    return sandboxes.process_problems([one.event for one in responses])
+
+
+def _listened(request: Any, responses: Sequence[Any]) -> list[str]:
+    events = [one.event for one in responses]
+    return sandboxes.process_problems(events, request.stdout_offset, request.stderr_offset)
+
+
+def _said_how_it_stands(request: Any, responses: Sequence[Any]) -> list[str]:
+    (answer,) = responses
+    return sandboxes.exit_problems(answer.exit) if answer.HasField("exit") else []
+
+
+def _read_files(request: Any, responses: Sequence[Any]) -> list[str]:
+    return sandboxes.files_problems(len(request.paths), responses)
+
+
+def _read_archive(request: Any, responses: Sequence[Any]) -> list[str]:
+    return sandboxes.archive_problems(responses)
+
+
+def _listed_files(request: Any, responses: Sequence[Any]) -> list[str]:
+    return sandboxes.order_problems("the files", [one.path for one in responses[0].files])
+
+
+def _listed_sandboxes(request: Any, responses: Sequence[Any]) -> list[str]:
+    ids = [one.sandbox.sandbox_id for one in responses[0].sandboxes]
+    return sandboxes.order_problems("the sandboxes", ids)
+
+
 def _unset(message: Any, *names: str) -> list[str]:
     return [f"{name} is not set" for name in names if not getattr(message, name)]
 
@@ -99,5 +151,15 @@ _CHECKS: Final[Mapping[str, _Check]] = MappingProxyType(
         "model.CreateResponse": _created_response,
         "model.StreamResponse": _streamed_response,
         "agent.RunRollout": _ran_rollout,
+        "sandbox.CreateSandbox": _created_sandbox,
+        "sandbox.ForkSandbox": _forked,
+        "sandbox.LendSandbox": _lent,
+        "sandbox.Exec": _ran_program,
+        "sandbox.WaitProcess": _listened,
+        "sandbox.GetProcess": _said_how_it_stands,
+        "sandbox.ReadFiles": _read_files,
+        "sandbox.ReadArchive": _read_archive,
+        "sandbox.ListFiles": _listed_files,
+        "sandbox.ListSandboxes": _listed_sandboxes,
     }
 )

@@ -1,18 +1,23 @@
-"""What a step of a case can do beside a plain call: raw bytes, a collector's talk, a watch."""
+"""What a step can do beside a plain call: raw bytes, a collector's talk, a watch, sandboxes."""
 
 from __future__ import annotations
 
 from gymmesh_conformance.steps.probes import HealthWatch, WirePath, check_health, send_raw
+from gymmesh_conformance.steps.sandboxes import CREATE, Sandboxes, gone, unchanged
 from gymmesh_conformance.steps.talks import Collected, Talk
 from gymmesh_conformance.steps.watches import WATCH_WORDS, Watches
 
 __all__ = [
+    "CREATE",
     "WATCH_WORDS",
     "Collected",
     "HealthWatch",
+    "Sandboxes",
     "Talk",
     "Watches",
     "WirePath",
     "check_health",
+    "gone",
     "send_raw",
+    "unchanged",
 ]

@@ -1,4 +1,6 @@
-package main
+// Package serving has what every service of the examples needs: calls with a request_id that act once,
+// errors with a reason of the contract, and requests that cannot be decoded.
+package serving
 
 import (
 	"context"
@@ -13,11 +15,11 @@ import (
 	"github.com/gymmesh/gymmesh/clients/go/mesherr"
 )
 
-// How many answers are remembered for repeats.
-const answersKept = 128
+// AnswersKept is how many answers are remembered for repeats.
+const AnswersKept = 128
 
-// once makes calls with a request_id act once: a repeat waits for the first call or gets its answer.
-type once[T any] struct {
+// Once makes calls with a request_id act once: a repeat waits for the first call or gets its answer.
+type Once[T any] struct {
 	mu    sync.Mutex
 	calls map[string]*call[T]
 	// Ids of answered calls whose answers are kept, oldest first.
@@ -34,9 +36,9 @@ type call[T any] struct {
 	forgotten bool
 }
 
-// do runs a call, or finds the one that has its id. The call goes on when the caller goes away.
+// Do runs a call, or finds the one that has its id. The call goes on when the caller goes away.
 // tryAnew says after which errors a repeat runs again.
-func (o *once[T]) do(
+func (o *Once[T]) Do(
 	ctx context.Context, id string, request proto.Message,
 	run func() (T, *mesherr.Error), tryAnew func(*mesherr.Error) bool,
 ) (T, error) {
@@ -77,7 +79,7 @@ func (o *once[T]) do(
 	}
 }
 
-func (o *once[T]) finish(
+func (o *Once[T]) finish(
 	id string, one *call[T], run func() (T, *mesherr.Error), tryAnew func(*mesherr.Error) bool,
 ) {
 	answer, err := run()
@@ -93,7 +95,7 @@ func (o *once[T]) finish(
 		return
 	}
 	o.answered = append(o.answered, id)
-	if len(o.answered) > answersKept {
+	if len(o.answered) > AnswersKept {
 		oldest := o.answered[0]
 		o.answered = o.answered[1:]
 		// Who waits for the old one still holds it.
@@ -101,19 +103,26 @@ func (o *once[T]) finish(
 	}
 }
 
-// forget removes an id, with which a later call begins anew.
-func (o *once[T]) forget(id string) {
+// Forget removes an id, with which a later call begins anew.
+func (o *Once[T]) Forget(id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.calls, id)
 	o.answered = slices.DeleteFunc(o.answered, func(one string) bool { return one == id })
 }
 
-// nothingWasDone says of an error that the call may be tried anew.
-func nothingWasDone(err *mesherr.Error) bool {
+// Known is how many ids are known.
+func (o *Once[T]) Known() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.calls)
+}
+
+// NothingWasDone says of an error that the call may be tried anew.
+func NothingWasDone(err *mesherr.Error) bool {
 	switch err.Reason {
 	case errorsv1.ErrorReason_ERROR_REASON_QUEUE_FULL, errorsv1.ErrorReason_ERROR_REASON_SESSION_LIMIT,
-		errorsv1.ErrorReason_ERROR_REASON_DRAINING:
+		errorsv1.ErrorReason_ERROR_REASON_SANDBOX_LIMIT, errorsv1.ErrorReason_ERROR_REASON_DRAINING:
 		return true
 	default:
 		return false
