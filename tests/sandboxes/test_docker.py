@@ -14,8 +14,9 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox.backends import ProcessEnded, RunningSandbox
+from gymmesh_sandbox.backends import ProcessEnded
 from gymmesh_sandbox.backends.docker import DockerBackend
+from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
 from tests.sandboxes.containers import argv, content, reason, run, running, shell, spec
 from tests.sandboxes.engines import IMAGE, Daemon
 
@@ -76,7 +77,7 @@ async def test_the_end_does_not_wait_for_descendants(backend: DockerBackend) -> 
         assert b"sleep" in (await run(sandbox, shell("cat /proc/[0-9]*/comm")))[1]
 
 
-async def _names(sandbox: RunningSandbox) -> list[bytes]:
+async def _names(sandbox: DockerSandbox) -> list[bytes]:
     # Zombies have no command line.
     line = r"for d in /proc/[0-9]*; do tr '\0' ' ' <$d/cmdline; echo; done"
     return (await run(sandbox, shell(line)))[1].split(b"\n")

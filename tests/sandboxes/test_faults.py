@@ -50,7 +50,7 @@ async def test_a_container_that_is_killed_is_a_lost_sandbox(
     backend: DockerBackend, daemon: Daemon
 ) -> None:
     async with running(backend) as sandbox:
-        await sandbox.start(shell("sleep 600"))
+        process = await sandbox.start(shell("sleep 600"))
         docker = aiodocker.Docker(daemon.url)
         try:
             await docker.containers.container(sandbox.container.id).kill(signal="KILL")
@@ -59,6 +59,7 @@ async def test_a_container_that_is_killed_is_a_lost_sandbox(
         async with asyncio.timeout(_PATIENCE_S):
             assert "137" in await sandbox.wait_lost()
             for call in (
+                outcome(process, None),
                 sandbox.start(argv("true")),
                 sandbox.write_file(files_pb2.FileContent(path=b"a"), ""),
                 sandbox.resolve(b"a"),
