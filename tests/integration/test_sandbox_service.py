@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ mesh: {{drain_s: 0.5}}
 
 
 async def _create(served: Served, directory: PeerDirectory) -> Box:
-    peer = directory.plain_peer(served.said["address"], SANDBOX_SERVICE)
+    peer: Any = directory.plain_peer(served.said["address"], SANDBOX_SERVICE)
     request = sandbox_pb2.CreateSandboxRequest(request_id=new_id())
     return Box(peer, await peer.CreateSandbox(request, timeout=TIMEOUT))
 
@@ -60,7 +61,7 @@ async def test_a_killed_service_leaves_nothing_once_it_is_started_again(tmp_path
         assert len(_left(tmp_path)) == 1
         served = await _serve(tmp_path)
         assert _left(tmp_path) == []
-        peer = directory.plain_peer(served.said["address"], SANDBOX_SERVICE)
+        peer: Any = directory.plain_peer(served.said["address"], SANDBOX_SERVICE)
         with pytest.raises(MeshError) as refused:  # the lease is dead
             await Box(peer, box.created).exec("true")
         assert refused.value.reason == errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND

@@ -251,7 +251,7 @@ async def _use_sandboxes(address: str) -> None:
     """Runs a program that writes too much in a sandbox, and then the same again, for ever."""
     directory = PeerDirectory()
     try:
-        peer = directory.plain_peer(address, SANDBOX_SERVICE)
+        peer: Any = directory.plain_peer(address, SANDBOX_SERVICE)
         while True:
             request = sandbox_pb2.CreateSandboxRequest(request_id=new_id())
             box = Box(peer, await peer.CreateSandbox(request, timeout=TIMEOUT))

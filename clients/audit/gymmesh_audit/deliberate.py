@@ -21,7 +21,7 @@ class Meant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """attack: `kind/name` as reports have it. task: a task's id. Both may have * and ?.
 
     options: the entry is for an environment that is configured with these options, as they are.
-    optional: tasks are generated, and there may be none that the entry means.
+    optional: tasks are generated, so there may be no finding for the entry.
     """
 
     attack: str

@@ -1,7 +1,7 @@
 """How much memory a verdict takes: the growth of this process and its workers at their peak.
 
-Linux tells the peak of a process and starts it anew on request; elsewhere nothing is measured.
-A program that ends within the verdict, as a sandbox's, is not counted.
+Linux reports the peak of a process and resets it on request; other systems are not measured.
+A program that ends within the verdict, such as a sandbox's, is not counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 _PROC: Final = Path("/proc")
-# What starts the peak anew; see proc(5), clear_refs.
+# Resets the peak; see proc(5), clear_refs.
 _RESET_PEAK: Final = "5"
 _PEAK: Final = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _NOW: Final = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
@@ -52,7 +52,7 @@ def _family(pid: int) -> Iterator[int]:
         for thread in (_PROC / str(pid) / "task").iterdir():
             for child in (thread / "children").read_text(encoding="ascii").split():
                 yield from _family(int(child))
-    except OSError:  # it ended meanwhile, or this is no Linux
+    except OSError:  # the process ended, or this is not Linux
         return
 
 

@@ -119,7 +119,7 @@ def _page(report: Report) -> str:
 
 
 def _faults(report: Report) -> str:
-    """How many findings are to be mended, and how many entries of what is deliberate."""
+    """How many findings remain to be fixed, and how many deliberate entries have none."""
     found = f"{len(report.open_weaknesses)} findings"
     if not report.idle:
         return found

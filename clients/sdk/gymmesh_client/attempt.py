@@ -22,7 +22,7 @@ DEADLINE_SLACK_S: Final = 5.0
 """How long past its deadline an agent's stream is waited for before it is left."""
 
 LARGE_BYTES: Final = 256 * 1024
-"""What is made of a rollout with as many bytes of events is made in a thread. That costs about 0.1
+"""Rollouts with at least so many bytes of events are converted in a thread. That costs about 0.1
 ms, and the loop waits for 5 ms at most, Python's switch interval.
 """
 
@@ -70,8 +70,8 @@ class AgentCall(msgspec.Struct, eq=False):
         return self._fold.begun
 
     async def run(self, connect: AgentConnector, timeout_s: float) -> RolloutParts | FailedAttempt:
-        """Run it to its end; see run_attempt. Parts are of a rollout that completed, or that the
-        agent said failed.
+        """Run it to its end; see run_attempt. Returns the parts of a rollout that completed, or
+        that the agent reported as failed.
 
         The agent has `timeout_s` seconds. The caller cancels this call DEADLINE_SLACK_S later, at
         the latest.
@@ -205,7 +205,7 @@ def _is_passing(error: MeshError) -> bool:
 
 
 def failed_rollout(rollout: pb.Rollout, size: int = 0) -> FailedAttempt:
-    """The failure of a rollout that the agent said failed. size: bytes of its events."""
+    """The failure of a rollout that the agent reported as failed. size: bytes of its events."""
     return FailedAttempt(rollout.failed.failure, rollout, size)
 
 

@@ -211,7 +211,7 @@ class Environment(Generic[S]):
 
     def declared_sandboxes(self) -> Mapping[str, SandboxSpec]:
         """The sandboxes that the class declares, by role; `sandbox` has the role `workspace`."""
-        from gymmesh_resource.sandbox_access.spec import WORKSPACE
+        from gymmesh_resource.sandbox_access import WORKSPACE
 
         own = {} if self.sandbox is None else {WORKSPACE: self.sandbox}
         return {**own, **self.sandboxes}

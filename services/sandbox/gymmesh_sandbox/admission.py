@@ -65,7 +65,7 @@ class Width:
             self.now = min(self.most, self.now + max(1, self.now // 8))
 
 
-class Answer(enum.Enum):
+class PlaceAnswer(enum.Enum):
     """What becomes of a call that asks for places."""
 
     ADMITTED = "admitted"
@@ -92,17 +92,17 @@ class Admission:
         """Calls that wait."""
         return len(self._queue)
 
-    def ask(self, call: int, places: int = 1) -> Answer:
+    def ask(self, call: int, places: int = 1) -> PlaceAnswer:
         """A call asks for places, all at once."""
         if places > self.width.most:
-            return Answer.REFUSED
+            return PlaceAnswer.REFUSED
         if not self._queue and self.taken + places <= self.width.now:
             self.taken += places
-            return Answer.ADMITTED
+            return PlaceAnswer.ADMITTED
         if len(self._queue) >= self._max_waiting:
-            return Answer.REFUSED
+            return PlaceAnswer.REFUSED
         self._queue.append((call, places))
-        return Answer.WAITS
+        return PlaceAnswer.WAITS
 
     def leave(self, call: int) -> bool:
         """A call no longer waits; False: it was not waiting."""

@@ -70,6 +70,15 @@ def start_timeout(seconds: float) -> MeshError:
     )
 
 
+def image_failed(image: str, cause: str) -> MeshError:
+    """SANDBOX_IMAGE_FAILED."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
+        f"No sandbox starts from the image {image!r}: {cause}.",
+        metadata={"image": image, "cause": cause},
+    )
+
+
 def option_unsupported(option: str, backend: str) -> MeshError:
     """SANDBOX_OPTION_UNSUPPORTED; `option` is the path of a field, or the name of a call."""
     return MeshError(

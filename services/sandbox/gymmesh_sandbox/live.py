@@ -13,8 +13,8 @@ from gymmesh_sandbox.archives import Archives
 from gymmesh_sandbox.backends import RunningSandbox
 from gymmesh_sandbox.config import SandboxConfig
 from gymmesh_sandbox.leases import Lease, Leases
-from gymmesh_sandbox.processes import Process, ProcessLimits, ProcessTable
-from gymmesh_sandbox.repeats import Repeats
+from gymmesh_sandbox.processes import ProcessLimits, ProcessTable, SandboxProcess
+from gymmesh_sandbox.repeats import CallRepeats
 from gymmesh_sandbox.requests import SandboxPlan, network_kind
 from gymmesh_sandbox.timers import Timers
 
@@ -68,22 +68,22 @@ class LiveSandbox:
         )
         self.archives = Archives(folder, self.id, config.max_archive_bytes, config.repeat_s, timers)
         # A process answers, and its answer is kept, for as long as the table has it.
-        self.execs = Repeats[Process](f"{_SERVICE}/Exec", kept=None)
-        self.starts = Repeats[Process](f"{_SERVICE}/StartProcess", kept=None)
-        self.port_calls = Repeats[sandbox_pb2.CallPortResponse](f"{_SERVICE}/CallPort")
-        self.snapshots = Repeats[sandbox_pb2.SnapshotSandboxResponse](
+        self.execs = CallRepeats[SandboxProcess](f"{_SERVICE}/Exec", kept=None)
+        self.starts = CallRepeats[SandboxProcess](f"{_SERVICE}/StartProcess", kept=None)
+        self.port_calls = CallRepeats[sandbox_pb2.CallPortResponse](f"{_SERVICE}/CallPort")
+        self.snapshots = CallRepeats[sandbox_pb2.SnapshotSandboxResponse](
             f"{_SERVICE}/SnapshotSandbox", keeps_errors=False
         )
-        self.forks = Repeats[sandbox_pb2.ForkSandboxResponse](
+        self.forks = CallRepeats[sandbox_pb2.ForkSandboxResponse](
             f"{_SERVICE}/ForkSandbox", keeps_errors=False, kept=None
         )
-        self.lends = Repeats[sandbox_pb2.LendSandboxResponse](f"{_SERVICE}/LendSandbox")
-        self.process: Process | None = None  # that was started with it
+        self.lends = CallRepeats[sandbox_pb2.LendSandboxResponse](f"{_SERVICE}/LendSandbox")
+        self.process: SandboxProcess | None = None  # that was started with it
         self._service = service
         self._instance_id = instance_id
         self._clock = clock
         self._started_ns = clock.unix_ns()
-        self._calls: set[_Call] = set()
+        self._calls: set[_RunningCall] = set()
         self._lost: MeshError | None = None
 
     @property
@@ -125,12 +125,12 @@ class LiveSandbox:
             expires_unix_nano=self._clock.unix_of(lease.expires),
         )
 
-    def call(self) -> _Call:
+    def call(self) -> _RunningCall:
         """A context manager for a wait of a call for the backend.
 
         Raises SANDBOX_LOST out of it when the sandbox ends meanwhile.
         """
-        return _Call(self)
+        return _RunningCall(self)
 
     async def each(self, items: AsyncIterator[T]) -> AsyncGenerator[T, None]:
         """What a backend's iterator yields. Raises SANDBOX_LOST when the sandbox ends meanwhile."""
@@ -153,7 +153,7 @@ class LiveSandbox:
         *,
         takes_stdin: bool,
         on_forgotten: Callable[[], None],
-    ) -> Process:
+    ) -> SandboxProcess:
         """Starts a process. Raises SANDBOX_LIMIT, SANDBOX_LOST and what the backend raises."""
         self.processes.reserve()
         try:
@@ -180,7 +180,7 @@ class LiveSandbox:
         await self.archives.close()
 
 
-class _Call:
+class _RunningCall:
     """See LiveSandbox.call. A class, as every call makes one."""
 
     __slots__ = ("_before", "_cancelled", "_sandbox", "_task")

@@ -9,7 +9,7 @@ from typing import Final
 
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox import metrics
-from gymmesh_sandbox.admission import Admission, Answer, Pressure
+from gymmesh_sandbox.admission import Admission, PlaceAnswer, Pressure
 from gymmesh_sandbox.errors import sandbox_limit
 
 _LOOK_S: Final = 1.0
@@ -57,9 +57,9 @@ class Places:
             raise self._refusal
         number = next(self._numbers)
         answer = self._admission.ask(number, places)
-        if answer is Answer.REFUSED:
+        if answer is PlaceAnswer.REFUSED:
             raise self._full(places)
-        if answer is Answer.ADMITTED:
+        if answer is PlaceAnswer.ADMITTED:
             return
         self._note()
         waiter = self._waiters[number] = asyncio.get_running_loop().create_future()

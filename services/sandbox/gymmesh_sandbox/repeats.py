@@ -20,7 +20,7 @@ _NOT_RUN: Final = frozenset(
 )
 
 
-class Request(Protocol):
+class RepeatedRequest(Protocol):
     """A request that may be repeated."""
 
     request_id: str
@@ -28,7 +28,7 @@ class Request(Protocol):
     def SerializeToString(self, *, deterministic: bool) -> bytes: ...
 
 
-class _Answered(Generic[T]):
+class _KeptAnswer(Generic[T]):
     """A call that ended: its answer, or its error."""
 
     __slots__ = ("answer", "digest", "error")
@@ -39,7 +39,7 @@ class _Answered(Generic[T]):
         self.error = error
 
 
-class Repeats(Generic[T]):
+class CallRepeats(Generic[T]):
     """The calls of one method, by request id.
 
     Each runs in a task of its own: a caller that goes away does not end it.
@@ -57,7 +57,7 @@ class Repeats(Generic[T]):
         self._keeps_errors = keeps_errors
         self._kept = kept
         self._running: dict[str, tuple[int, asyncio.Task[T]]] = {}
-        self._answered: dict[str, _Answered[T]] = {}
+        self._answered: dict[str, _KeptAnswer[T]] = {}
         self._forgotten: set[bytes] = set()
 
     async def run(self, key: str, digest: int, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -112,17 +112,17 @@ class Repeats(Generic[T]):
             return
         error = task.exception()  # retrieved, as no caller may be left to do it
         if error is None:
-            self._answered[key] = _Answered(digest, task.result(), None)
+            self._answered[key] = _KeptAnswer(digest, task.result(), None)
         elif not self._keeps_errors or (isinstance(error, MeshError) and error.reason in _NOT_RUN):
             return
         else:
             typed = error if isinstance(error, MeshError) else unforeseen(error, self._where)
-            self._answered[key] = _Answered(digest, None, typed)
+            self._answered[key] = _KeptAnswer(digest, None, typed)
         if self._kept is not None and len(self._answered) > self._kept:
             self.forget(next(iter(self._answered)))
 
 
-def digest_of(request: Request, *, without: str = "lease") -> int:
+def digest_of(request: RepeatedRequest, *, without: str = "lease") -> int:
     """A hash of a request: the same for a repeat, also with another lease of the sandbox."""
     copy: Any = type(request)()
     copy.CopyFrom(request)

@@ -24,6 +24,7 @@ from gymmesh_sandbox.backends import OUT_OF_MEMORY, RunningSandbox, SandboxBacke
 from gymmesh_sandbox.config import SandboxConfig
 from gymmesh_sandbox.errors import (
     draining,
+    image_failed,
     sandbox_limit,
     sandbox_lost,
     sandbox_not_found,
@@ -33,7 +34,7 @@ from gymmesh_sandbox.errors import (
 from gymmesh_sandbox.leases import Scope
 from gymmesh_sandbox.live import LiveSandbox
 from gymmesh_sandbox.places import Places
-from gymmesh_sandbox.repeats import Repeats, digest_of
+from gymmesh_sandbox.repeats import CallRepeats, digest_of
 from gymmesh_sandbox.requests import Offer, SandboxPlan, plan_of
 from gymmesh_sandbox.timers import Timers
 
@@ -87,7 +88,7 @@ class Sandboxes:
         self._by_id: dict[str, LiveSandbox] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._watching: dict[str, asyncio.Task[None]] = {}
-        self._creates = Repeats[sandbox_pb2.CreateSandboxResponse](
+        self._creates = CallRepeats[sandbox_pb2.CreateSandboxResponse](
             "gymmesh.sandbox.v1.SandboxService/CreateSandbox", keeps_errors=False, kept=None
         )
         self._closed = False
@@ -260,6 +261,7 @@ class Sandboxes:
         try:
             async with asyncio.timeout(plan.start_timeout_s) as limit:
                 running = await self._backend.create(spec)
+                _check_digest(spec, running)
                 for file in plan.request.files:
                     await running.write_file(file, running.user)
         except BaseException as error:
@@ -362,6 +364,11 @@ class Sandboxes:
         if spec.network.WhichOneof("kind") != "relay":
             return spec
         return replace(spec, relay=self._relay_to(spec.network.relay))
+
+
+def _check_digest(spec: SandboxSpec, running: RunningSandbox) -> None:
+    if spec.image_digest and running.image_digest != spec.image_digest:
+        raise image_failed(running.image, "it has another digest than the one asked for")
 
 
 def _nothing() -> None:

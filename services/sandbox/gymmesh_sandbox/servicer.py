@@ -19,8 +19,8 @@ from gymmesh_sandbox.config import SandboxConfig
 from gymmesh_sandbox.errors import option_unsupported
 from gymmesh_sandbox.leases import Lease, Right, Scope
 from gymmesh_sandbox.live import LiveSandbox
-from gymmesh_sandbox.processes import Process
-from gymmesh_sandbox.repeats import Repeats, digest_of
+from gymmesh_sandbox.processes import SandboxProcess
+from gymmesh_sandbox.repeats import CallRepeats, digest_of
 from gymmesh_sandbox.requests import check_call, check_signal, check_user, process_limits_of
 from gymmesh_sandbox.sandboxes import Sandboxes
 from gymmesh_sandbox.snapshots import Snapshots
@@ -160,7 +160,7 @@ class SandboxServicer:
     ) -> AsyncIterator[sandbox_pb2.ExecResponse]:
         live, spec = self._program(request)
 
-        async def act() -> Process:
+        async def act() -> SandboxProcess:
             process = await self._start(live, spec, live.execs, request.request_id, stdin=False)
             process.give_stdin(request.stdin)
             return process
@@ -333,7 +333,7 @@ class SandboxServicer:
         | sandbox_pb2.SignalProcessRequest
         | sandbox_pb2.WaitProcessRequest
         | sandbox_pb2.GetProcessRequest,
-    ) -> tuple[LiveSandbox, Process]:
+    ) -> tuple[LiveSandbox, SandboxProcess]:
         live, _ = self._use(request.sandbox_id, request.lease, Right.PROGRAMS)
         return live, live.processes.get(request.process_id)
 
@@ -355,11 +355,11 @@ class SandboxServicer:
         self,
         live: LiveSandbox,
         spec: process_pb2.ProcessSpec,
-        repeats: Repeats[Process],
+        repeats: CallRepeats[SandboxProcess],
         request_id: str,
         *,
         stdin: bool,
-    ) -> Process:
+    ) -> SandboxProcess:
         return await live.start(
             spec,
             process_limits_of(spec, self._offer, field="process"),

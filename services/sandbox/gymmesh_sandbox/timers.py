@@ -7,27 +7,41 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 _NANOSECONDS: Final = 1_000_000_000
+# The two clocks are read one after the other, and drift apart by less than this.
+_SET_NS: Final = _NANOSECONDS // 2
 
 
-@dataclass(frozen=True, slots=True)
 class Clock:
     """Where the service reads the time.
 
-    Attributes:
+    Args:
         now: seconds that never go back.
         unix_ns: nanoseconds since 1970-01-01 UTC.
     """
 
-    now: Callable[[], float] = time.monotonic
-    unix_ns: Callable[[], int] = time.time_ns
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        unix_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.now = now
+        self.unix_ns = unix_ns
+        self._difference = self._measured()
 
     def unix_of(self, moment: float) -> int:
-        """A moment of `now` in nanoseconds since 1970-01-01 UTC."""
-        return max(0, self.unix_ns() + round((moment - self.now()) * _NANOSECONDS))
+        """A moment of `now` in nanoseconds since 1970-01-01 UTC.
+
+        The same moment is the same number each time, unless the system's clock was set.
+        """
+        if abs(self._measured() - self._difference) > _SET_NS:
+            self._difference = self._measured()
+        return max(0, self._difference + round(moment * _NANOSECONDS))
+
+    def _measured(self) -> int:
+        return self.unix_ns() - round(self.now() * _NANOSECONDS)
 
 
 class Timer:

@@ -136,6 +136,8 @@ async def test_a_model_without_tokens_is_logged_once_where_they_are_wanted(
         client, continuations = client_of(services, config, agent_pb2.RolloutOptions(), [])
         about = rollout_pb2.ModelCallCompleted(call_id="c1", model="policy")
         await client.ask(continuations.request(about, "policy", None, ()))
-    said = [one.getMessage() for one in caplog.records if "gives no token ids" in one.getMessage()]
+    said = [
+        one.getMessage() for one in caplog.records if "returns no token ids" in one.getMessage()
+    ]
     assert len(said) == warnings
     assert all("model 'policy'" in one and "capture_tokens" in one for one in said)

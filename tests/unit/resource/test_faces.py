@@ -17,6 +17,7 @@ ROOMS = (
     "gymmesh_resource.model_access",
     "gymmesh_resource.registry",
     "gymmesh_resource.sandbox",
+    "gymmesh_resource.sandbox_access",
     "gymmesh_resource.serving",
     "gymmesh_resource.tools",
     "gymmesh_resource.workers",

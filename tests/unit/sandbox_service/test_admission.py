@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_sandbox.admission import Admission, Answer, Pressure, Width
+from gymmesh_sandbox.admission import Admission, PlaceAnswer, Pressure, Width
 
 _CALM = Pressure(memory_free=0.5, load=0.5)
 _SHORT = Pressure(memory_free=0.05, load=0.5)
@@ -35,10 +35,10 @@ def test_places_are_never_lost_nor_given_twice_and_waiting_is_bounded(
         if name == "ask":
             asked[number] = value
             answer = admission.ask(number, value)
-            if answer is Answer.ADMITTED:
+            if answer is PlaceAnswer.ADMITTED:
                 assert not waiting
                 holding.append(number)
-            elif answer is Answer.WAITS:
+            elif answer is PlaceAnswer.WAITS:
                 waiting.append(number)
         elif name == "leave" and waiting:
             one = waiting.pop(value % len(waiting))
@@ -76,4 +76,4 @@ def test_load_alone_shrinks_it_and_one_place_remains() -> None:
 
 
 def test_more_places_than_there_can_be_are_refused_at_once() -> None:
-    assert Admission(Width(4), max_waiting=9).ask(1, 5) is Answer.REFUSED
+    assert Admission(Width(4), max_waiting=9).ask(1, 5) is PlaceAnswer.REFUSED

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 EQUAL = {
     "EventSink": "takes a rollout's events: in an agent one may be awaited, in a collector not",
     "Rollout": "public in both: what a verifier judges, and what a trainer gets",
+    "SandboxSpec": "of an author what is asked for, of a backend what is to be made",
 }
 #: The stubs have the contract's names, and the suites those of the other side of a wire.
 ELSEWHERE = {"gymmesh", "gymmesh_conformance"}

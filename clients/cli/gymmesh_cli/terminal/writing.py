@@ -55,7 +55,10 @@ class ProgramOutput:
 
     def __init__(self) -> None:
         make = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {"stdout": make("replace"), "stderr": make("replace")}
+        self._decoders: dict[str, codecs.IncrementalDecoder] = {
+            "stdout": make("replace"),
+            "stderr": make("replace"),
+        }
 
     def write(self, stream: str, data: bytes) -> None:
         """Writes a piece to the stream of this name."""

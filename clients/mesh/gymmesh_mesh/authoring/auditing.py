@@ -83,13 +83,13 @@ async def audit_address(
 ) -> AsyncIterator[Report]:
     """Audit each environment at an address. Raises ConfigError, MeshError.
 
-    How an environment there is configured is not known: no entry of what is deliberate may say.
+    The configuration of an environment there is not known, so no deliberate entry may have options.
     """
     for entry in options.deliberate or ():
         if entry.options:
             raise ConfigError(
-                f"deliberate entry {entry} has options, and how an environment at an address is"
-                " configured is not known; leave the entry out, or its options"
+                f"deliberate entry {entry} has options, but the configuration of an environment at"
+                " an address is not known; remove the options or the entry"
             )
     async with remote_environments([address], config, security=security) as directory:
         for instance in directory.instances():

@@ -27,9 +27,9 @@ _LOG: Final = logging.getLogger("gymmesh.collect")
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes a run's outcomes. What records one returns when that is on disk and counted.
+    """Writes a run's outcomes. A method that records one returns once it is on disk and counted.
 
-    All that record raise OutputError when the disk takes nothing more.
+    These methods raise OutputError when the disk is full or fails.
 
     Attributes:
         stored: called with a rollout's id and attempt once how that attempt ended is on disk.

@@ -37,8 +37,8 @@ def missing_rollouts(
 ) -> Iterator[RolloutRequest]:
     """The rollouts without an outcome, in their order.
 
-    `judged` and `store` learn of each task before the first of its rollouts comes. They end
-    before the first task that is read once the store begins no further groups.
+    `judged` and `store` are given each task before its first rollout is yielded. The rollouts end
+    when the store begins no further groups.
     """
     everything, has_outcome = range(options.repeats), output.has_outcome
     # Each rollout is looked up before it is begun, so what there is by then is of earlier runs.

@@ -117,7 +117,7 @@ class Worker:
                 return await call.overdue(seconds)
             if task is None or task.cancelling():
                 raise
-            # The agent let one out that was meant for a task of its own.
+            # A cancellation of one of the agent's own tasks, which the agent did not catch.
             return await call.broken(error)
         finally:
             attempt.due = math.inf

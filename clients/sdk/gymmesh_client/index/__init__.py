@@ -1,7 +1,7 @@
 """The index of a run in SQLite: attempts, places and names, and what the page searches.
 
-index          opened to look something up; made or continued where it is stale
-writer         keeps one up to date with what it is of
+index          opens an index for look-ups; makes it, or continues a stale one
+writer         keeps one up to date with its sources
 run_attempts   a run, by its log; file_attempts: a file of rows; rows: what a row says (pure)
 tables         the one schema
 seal           a checksum behind the file

@@ -1,4 +1,4 @@
-"""Takes a file of rows without a journal into an index, and what is appended to it later."""
+"""Adds a file of rows without a journal to an index, and later what was appended to it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class FileAttempts:
         return self._state.get("position", 0), size_of(self.path)
 
     def is_another(self) -> bool:
-        """Whether the file is another one than was taken in, or was edited. Raises UserError where
-        it cannot be read.
+        """Whether the file was replaced or edited since it was read. Raises UserError where it
+        cannot be read.
         """
         if not self._state:
             return False
@@ -120,7 +120,7 @@ class FileAttempts:
 
 
 def _mark(fd: int, position: int) -> str:
-    """What tells a file from another one that has as many bytes."""
+    """Bytes by which to notice that another file of the same size took its place."""
     start = max(0, position - _MARK)
     return os.pread(fd, min(_MARK, position), 0).hex() + os.pread(fd, position - start, start).hex()
 

@@ -1,7 +1,7 @@
-"""Takes a run into an index: what its log says, with what the rows say. See index.py.
+"""Adds a run to an index: the facts of its log and of its rows. See index.py.
 
-A row is read where the log says that it was written. One that a later compaction moved is not there
-any more, and is read once the whole log is.
+A row is read at the place that the log names. A row that a later compaction moved is read once the
+whole log has been read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CURRENT: Final = """
 """
 _SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE id = ?"
 _SET_COLUMNS: Final = f"UPDATE attempts SET ({_OF_ROW}) = (?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?"
-# An attempt that was tried again has no row; a later one of its rollout says what it was of.
+# An attempt that was tried again has no row; a later one of its rollout has the names.
 _NAME_FAILED: Final = """
     UPDATE attempts SET (rollout_id, task_id, repeat, environment) = (
         SELECT rollout_id, task_id, repeat, environment FROM attempts AS other

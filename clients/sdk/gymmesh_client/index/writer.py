@@ -1,9 +1,8 @@
-"""Keeps an index up to date with what it is of: runs, by their logs, and files of rows.
+"""Keeps an index up to date with its sources: runs, by their logs, and files of rows.
 
-The one way into an index, for the one beside a run and for that of the page, in three steps that
-are repeated until nothing is new: what logs and files say goes to `attempts`; a source that is
-another one than it was is forgotten first; and where the page's tables are wanted, the rows that
-they do not have yet are described, whatever made the attempts.
+The index beside a run and the index of the page are both written here, in steps that are repeated
+until nothing is new. A source that was replaced is forgotten. The facts of logs and files go to
+`attempts`. Where the page's tables are wanted, rows that they lack are described.
 """
 
 from __future__ import annotations
@@ -98,7 +97,9 @@ class Details(Protocol):
     def add(
         self, database: sqlite3.Connection, rows: Sequence[UndescribedRow]
     ) -> Sequence[tuple[int, int, str]]:
-        """Describe rows; of those that are no rollouts the attempt, the source and why."""
+        """Describe rows. Returns the attempt, the source and the problem of each that is not a
+        rollout.
+        """
         ...
 
 
@@ -125,7 +126,7 @@ class IndexWriter:
             self._takers = [self._taker(number) for number in range(len(sources))]
 
     def step(self) -> bool:
-        """Take some of what is new in, each source's in a transaction of its own; whether there was
+        """Add some of what is new, each source's in a transaction of its own; whether there was
         more of it.
 
         Raises:
@@ -163,7 +164,7 @@ class IndexWriter:
         return (done * self._described // known if self._undescribed else done), size
 
     def ended(self) -> list[Any]:
-        """Of each source what the run's last session said at its end; None: it goes on."""
+        """How the run's last session ended, for each source; None: it is still running."""
         return [taker.ended for taker in self._takers]
 
     # -- sources ----------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ class IndexWriter:
         put_meta(self._database, "changes", (get_meta(self._database, "changes") or 0) + 1)
 
     def _forget(self, number: int) -> None:
-        """A source is another one than it was."""
+        """Remove a source that was replaced, to be read from its beginning."""
         of_source = (number + 1,)
         if self._has_details():
             for table in OF_ROLLOUTS:
@@ -307,7 +308,7 @@ class IndexWriter:
         self._database.executemany("INSERT OR REPLACE INTO problems VALUES (?, ?, ?)", values)
 
     def _remove(self, attempts: Sequence[tuple[int]]) -> None:
-        """Take attempts out that are no longer current."""
+        """Remove attempts that are no longer current from the page's tables."""
         if attempts and self._has_details():
             for table in OF_ROLLOUTS:
                 self._database.executemany(f"DELETE FROM {table} WHERE id = ?", attempts)

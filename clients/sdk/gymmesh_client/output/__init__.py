@@ -7,7 +7,7 @@ same_run      whether what is there is the run that is asked for
 retry_choice  which finished rollouts run again, and gives up their outcomes
 merge         joins the outputs of a run's shards
 compaction    takes superseded rows out of the row files
-foreign_files what is in the way that is no run's
+foreign_files files in the way that belong to no run
 """
 
 from gymmesh_client.output.compaction import compact_run

@@ -10,6 +10,8 @@ sources.py     the collector's own tasks: lists, stages and mixes, with their po
 state.py       the saved state (pure)
 grouping.py    groups of finished rollouts (pure)
 weights.py     the weights' versions, and what is too old (pure)
+missing_tokens.py
+               warns of a model that gives no tokens
 evaluation.py  what an evaluation comes to (pure)
 reading.py     how the tasks of a step are read
 tasks.py       tasks as trainers have them

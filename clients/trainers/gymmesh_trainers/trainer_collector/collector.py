@@ -308,7 +308,11 @@ class TrainerCollector:
                 started = [*map(group.create_task, map(single, messages, repeats))]
         except ExceptionGroup as errors:
             raise first_of(errors) from None
-        return [one.result() for one in started]
+        found = [one.result() for one in started]
+        for rollout in found:
+            if isinstance(rollout, Rollout):
+                self._steps.missing_tokens.look(rollout)
+        return found
 
     async def _single(
         self, policy: Policy, message: pb.Task, repeat: int

@@ -21,6 +21,7 @@ from gymmesh_resource import Task
 from gymmesh_trainers.rollouts import RolloutGroup
 from gymmesh_trainers.trainer_collector.filters import rejected_by
 from gymmesh_trainers.trainer_collector.grouping import grouped
+from gymmesh_trainers.trainer_collector.missing_tokens import MissingTokens
 from gymmesh_trainers.trainer_collector.place import Policy
 from gymmesh_trainers.trainer_collector.reading import blocks, defaults_of, drawn_of, refuse_bad
 from gymmesh_trainers.trainer_collector.runs import Finished, Run, RunName, Runs, wait_cancelled
@@ -47,6 +48,7 @@ class StepSeries:
         counts: of the collector.
         runs: those under way.
         last_step: the number of the last step; 0: there was none.
+        missing_tokens: warns of a model without tokens.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class StepSeries:
         self.counts: Counter[str] = Counter()
         self.runs = Runs(settings, place, weights)
         self.last_step = (start_step or 1) - 1
+        self.missing_tokens = MissingTokens()
         self._settings = settings
         self._weights = weights
         self._opened = opened
@@ -122,6 +125,8 @@ class StepSeries:
         step_of, drop_stale = run.name.step, self._settings.stale == "drop"
         group = RolloutGroup(Task(finished.task), step=step_of, carried=step_of != step.number)
         grouped(group, finished.rollouts, self._weights, drop_stale=drop_stale)
+        for rollout in (*group.rollouts, *group.unscored):
+            self.missing_tokens.look(rollout)
         rejected = rejected_by(group, step.rules)
         if run.returns and self._source is not None:
             self._source.observe(owed.source, group, rejected)

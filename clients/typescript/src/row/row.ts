@@ -187,7 +187,7 @@ function checkTokens({ callId, tokens }: ModelCallCompleted): void {
   }
 }
 
-/** The calls on the way to the last one; none where a failed rollout's are no conversation. */
+/** The calls on the way to the last one; none where those of a failed rollout form no conversation. */
 function finalChain(
   { failure }: Row,
   conversations: Conversations,

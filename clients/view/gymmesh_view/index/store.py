@@ -267,7 +267,8 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
     totals = all_of(
         "SELECT count(*), coalesce(sum(outcome), 0), count(reward), avg(reward), min(reward), "
         "max(reward), avg(turns), avg(output_tokens), avg(duration_us), count(DISTINCT task), "
-        "sum(input_tokens), sum(output_tokens), min(turns), max(turns) FROM rollouts WHERE {where}"
+        f"{_total('input_tokens')}, {_total('output_tokens')}, min(turns), max(turns) "
+        "FROM rollouts WHERE {where}"
     )[0]
     names = (
         "rollouts", "failed", "rewarded", "mean_reward", "min_reward", "max_reward", "turns",
@@ -294,6 +295,11 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
     found["rewards"] = _histogram(all_of, "reward", totals[4], totals[5])
     found["turns"] = _histogram(all_of, "turns", *totals[-2:])
     return found
+
+
+def _total(column: str) -> str:
+    """The sum of a column, at most the largest int64: SQLite's `sum` fails beyond it."""
+    return f"iif(count(*), CAST(total({column}) AS INTEGER), NULL)"
 
 
 def _histogram(all_of: Any, column: str, low: Any, high: Any) -> list[Json]:

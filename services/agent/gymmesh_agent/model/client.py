@@ -81,13 +81,13 @@ class ModelServices:
         self._without_tokens = set[str]()
 
     def answered_without_tokens(self, model: str) -> None:
-        """Log, once for each model, that tokens were to be captured and the model gives none."""
+        """Log, once for each model, that tokens were to be captured and the model returns none."""
         if model not in self._without_tokens:
             self._without_tokens.add(model)
             _log.warning(
-                "model '%s' gives no token ids, so rollouts have none although they are to be "
-                "captured; use a backend that gives them (vllm, vllm_tokens, sglang, or a "
-                "TokenBackend), or set capture_tokens to false",
+                "model '%s' returns no token ids, although they are to be captured; use a backend "
+                "that returns them (vllm, vllm_tokens, sglang, or a TokenBackend), or set "
+                "capture_tokens to false",
                 model,
             )
 
@@ -149,7 +149,7 @@ class ModelClient:
             MeshError: as the service says.
         """
         reply = await self._ask(request)
-        # A trainer asks for tokens of any model, and meets rollouts without samples by itself.
+        # A trainer asks every model for tokens, and handles rollouts without samples itself.
         by_configuration = not self._plan.options.HasField("capture")
         wanted = by_configuration and self._plan.capture is not None and request.role == "policy"
         if wanted and reply.response.output and not (reply.from_cache or _has_tokens(reply)):
@@ -324,8 +324,8 @@ def _has_tokens(reply: model_pb2.CreateResponseResponse) -> bool:
 def sampling_seed(seed: int, call_id: str) -> int:
     """The seed of one model call: another one for each call, always the same.
 
-    It is the same in every attempt: a rollout that runs again, after a failure or in a resumed run,
-    is to be the one that was lost, and not one that the failure chose.
+    It is the same in every attempt, so that a rollout that runs again, after a failure or in a
+    resumed run, samples as the lost one did: failures must not choose the samples.
 
     The first 31 bits of SHA-256 over `<seed>/<call_id>`.
     """

@@ -11,7 +11,7 @@ from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.errors import AnswerInvalid
 
 WANTED: Final = "generate must be async and return a Generation"
-"""What is said of an engine that does something else."""
+"""What a failure says of an engine that does something else."""
 
 Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
 """Samples an answer to a prompt's token ids. What it raises fails the rollout at the MODEL."""

@@ -45,7 +45,7 @@ def authors_fault(model: str, part: str, error: BaseException) -> MeshError:
 
 
 def checked_ids(given: Any) -> list[int]:
-    """The sampled ids. Raises AnswerInvalid where there are none, or one is no token id."""
+    """The sampled ids. Raises AnswerInvalid where there are none, or one is not a token id."""
     ids: list[int] = []
     for place, one in enumerate(_listed(given, "token_ids")):
         try:

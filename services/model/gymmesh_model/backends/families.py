@@ -178,7 +178,7 @@ class ModelFamily:
 
 
 def _arguments(value: Any) -> str:
-    """JSON text; empty where it is no JSON object."""
+    """JSON text; empty where the value is not a JSON object."""
     try:
         if isinstance(value, str):
             return value if isinstance(loads(value), dict) else ""

@@ -38,6 +38,8 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 _IN_FLIGHT = 64
+# Sessions at a time that have sandboxes, each of which takes a place of the service.
+_WITH_SANDBOXES = 8
 _SHOWN = 200  # characters
 _NO_TOOL = "no_such_tool_here"
 
@@ -91,7 +93,8 @@ class _Trial(EnvironmentCalls):
             raise Flaw("its class has no docstring; write one: it says what the environment is")
         kind = "multi-turn" if about.multi_turn else "single-turn"
         asks = f", asks {', '.join(about.models)}" if about.models else ""
-        return f"version {about.version}, {kind}{asks}"
+        boxes = f", sandboxes of {', '.join(about.sandboxes)}" if about.sandboxes else ""
+        return f"version {about.version}, {kind}{asks}{boxes}"
 
     async def has_sound_tools(self) -> str:
         """Its tools have names, descriptions and schemas that models' hosts take."""
@@ -313,8 +316,11 @@ class _Trial(EnvironmentCalls):
     async def bears_load(self, sessions: int) -> str:
         """Many sessions at a time are opened, called, judged and closed without a fault."""
         tasks = await self.some_tasks()
-        limit = (await self.about()).session_limit
+        about = await self.about()
+        limit = about.session_limit
         count = min(sessions, limit) if limit else sessions
+        if about.sandboxes:
+            count = min(count, _WITH_SANDBOXES)
         places = asyncio.Semaphore(_IN_FLIGHT)
         started = time.perf_counter()
         async with contextlib.AsyncExitStack() as stack:

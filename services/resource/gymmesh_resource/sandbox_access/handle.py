@@ -13,9 +13,9 @@ from gymmesh_resource.sandbox_access.connection import OpenedSandbox, SandboxCon
 from gymmesh_resource.sandbox_access.files import SandboxFiles
 from gymmesh_resource.sandbox_access.processes import (
     MARGIN_S,
-    Command,
     ExecResult,
-    Output,
+    OnOutput,
+    SandboxCommand,
     SandboxProcess,
     executed,
     process_spec,
@@ -71,7 +71,7 @@ class SandboxHandle:
 
     async def exec(
         self,
-        command: Command,
+        command: SandboxCommand,
         *,
         stdin: str | bytes = b"",
         timeout_s: float = 60.0,
@@ -79,7 +79,7 @@ class SandboxHandle:
         env: Mapping[str, str] | None = None,
         user: str = "",
         output_bytes: int = 0,
-        on_output: Output | None = None,
+        on_output: OnOutput | None = None,
     ) -> ExecResult:
         """Runs a program to its end: a line for `/bin/sh`, or a list of the program and arguments.
 
@@ -101,7 +101,7 @@ class SandboxHandle:
 
     async def start(
         self,
-        command: Command,
+        command: SandboxCommand,
         *,
         timeout_s: float = 0.0,
         cwd: str = "",

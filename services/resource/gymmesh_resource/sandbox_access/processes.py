@@ -16,15 +16,15 @@ from gymmesh.sandbox.v1 import process_pb2, sandbox_pb2
 from gymmesh_resource.sandbox_access.connection import SandboxConnection
 from gymmesh_resource.sandbox_access.spec import content_bytes
 
-Command: TypeAlias = "str | Sequence[str | bytes] | process_pb2.ProcessSpec"
+SandboxCommand: TypeAlias = "str | Sequence[str | bytes] | process_pb2.ProcessSpec"
 """What to run: a line for `/bin/sh`, a program with its arguments, or the contract's own message,
 which has further limits."""
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
-Output: TypeAlias = "Callable[[StreamName, bytes], None]"
+OnOutput: TypeAlias = "Callable[[StreamName, bytes], None]"
 """Takes what a program writes as it comes."""
 
-Cause: TypeAlias = process_pb2.ExitCause.ValueType
+
 SIGKILL: Final = 9
 # Seconds beside a program's own time, for the service to say how it ended.
 MARGIN_S: Final = 30.0
@@ -42,7 +42,7 @@ class ExecResult:
     """
 
     exit_code: int | None
-    cause: Cause
+    cause: process_pb2.ExitCause.ValueType
     signal: int
     stdout: bytes
     stderr: bytes
@@ -79,7 +79,7 @@ class ExecResult:
 class Heard:
     """What was heard of a process so far: its output, and its end once it is there."""
 
-    def __init__(self, on_output: Output | None = None) -> None:
+    def __init__(self, on_output: OnOutput | None = None) -> None:
         self.output: dict[StreamName, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self.exit: process_pb2.ProcessExit | None = None
         self._on_output = on_output
@@ -112,7 +112,7 @@ class Heard:
 
 
 def process_spec(
-    command: Command,
+    command: SandboxCommand,
     *,
     timeout_s: float = 0.0,
     cwd: str = "",
@@ -137,7 +137,7 @@ def process_spec(
 
 
 async def executed(
-    connection: SandboxConnection, request: sandbox_pb2.ExecRequest, on_output: Output | None
+    connection: SandboxConnection, request: sandbox_pb2.ExecRequest, on_output: OnOutput | None
 ) -> ExecResult:
     """The result of Exec. A stream that breaks off is sent again from its beginning, of which
     what is here already is passed over.

@@ -6,8 +6,8 @@ import asyncio
 import math
 from typing import Final
 
-# With few attempts under way nothing waits for others; with more, so long for each of them, in
-# seconds: what a batch saves then costs no throughput, as it takes longer to run as many.
+# Up to so many attempts, nothing waits for others. With more, the wait is so many seconds for each
+# of them; that costs no throughput, as more attempts take longer to run.
 _FEW: Final = 8
 _DELAY_PER_ATTEMPT_S: Final = 160e-6
 
@@ -33,7 +33,7 @@ class SendTimer:
         self._writer: asyncio.Future[None] | None = None  # what the writer waits on
         #: Whether the writer has been woken and has not come yet.
         self.woken = False
-        #: Whether it is closed: the writer has no more reason to wait.
+        #: Whether it is closed, so that the writer no longer waits.
         self.closed = False
 
     def send_within(self, delay_s: float | None = None) -> None:

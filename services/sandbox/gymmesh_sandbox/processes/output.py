@@ -9,7 +9,7 @@ from typing import Final
 PIECE_BYTES: Final = 1 << 20
 
 
-class Output:
+class KeptOutput:
     """One stream of one process.
 
     Args:

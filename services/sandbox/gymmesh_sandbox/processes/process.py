@@ -15,7 +15,7 @@ from gymmesh_runtime.errors import MeshError, copy_of, field_invalid, unforeseen
 from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_sandbox import metrics
 from gymmesh_sandbox.backends import ProcessEnded, RunningProcess, Stream
-from gymmesh_sandbox.processes.output import Output
+from gymmesh_sandbox.processes.output import KeptOutput
 from gymmesh_sandbox.timers import Timer, Timers
 
 _LAST_OUTPUT_S: Final = 2.0  # after its end, for what is in its pipes
@@ -43,14 +43,14 @@ class ProcessLimits:
     end_at_output_limit: bool = False
 
 
-class Process:
+class SandboxProcess:
     """A process that runs or has ended.
 
     Args:
         process_id: unique in its sandbox.
         running: the backend's; this object alone reads its output.
         limits: what is kept of it.
-        reserve: asks for room for output that is to be kept, see Output.
+        reserve: asks for room for output that is to be kept, see KeptOutput.
         timers: of the service.
         on_end: called once it has ended, or is given up.
         on_stuck: called when it does not end though it was killed.
@@ -65,7 +65,7 @@ class Process:
         *,
         reserve: Callable[[int], int],
         timers: Timers,
-        on_end: Callable[[Process], None],
+        on_end: Callable[[SandboxProcess], None],
         on_stuck: Callable[[], None],
         takes_stdin: bool,
     ) -> None:
@@ -76,8 +76,8 @@ class Process:
         self._timers = timers
         self._on_end = on_end
         self._on_stuck = on_stuck
-        self._stdout = Output(limits.stdout_bytes, reserve)
-        self._stderr = Output(limits.stderr_bytes, reserve)
+        self._stdout = KeptOutput(limits.stdout_bytes, reserve)
+        self._stderr = KeptOutput(limits.stderr_bytes, reserve)
         self._started = timers.clock.now()
         self._error: MeshError | None = None
         self._killed_for: _Cause.ValueType | None = None
@@ -117,15 +117,8 @@ class Process:
     ) -> AsyncGenerator[process_pb2.ProcessEvent, None]:
         """What is heard of it, from these offsets on, up to its end.
 
-        Raises FIELD_INVALID for an offset beyond what it wrote, SANDBOX_LOST when its sandbox
-        ends first.
+        Raises SANDBOX_LOST when its sandbox ends first.
         """
-        for field, offset, output in (
-            ("stdout_offset", stdout_offset, self._stdout),
-            ("stderr_offset", stderr_offset, self._stderr),
-        ):
-            if offset > output.written:
-                raise field_invalid(field, f"is {offset}, but {output.written} bytes were written")
         yield _event(started=process_pb2.ProcessStarted(process_id=self.id))
         while True:
             # Before what is sent, so that nothing is missed that comes meanwhile.

@@ -11,7 +11,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox import metrics
 from gymmesh_sandbox.backends import RunningProcess
 from gymmesh_sandbox.errors import process_not_found, sandbox_limit
-from gymmesh_sandbox.processes.process import Process, ProcessLimits
+from gymmesh_sandbox.processes.process import ProcessLimits, SandboxProcess
 from gymmesh_sandbox.repeats import KEPT_ANSWERS
 from gymmesh_sandbox.timers import Timers
 
@@ -43,8 +43,8 @@ class ProcessTable:
         self._repeat_s = repeat_s
         self._timers = timers
         self._on_stuck = on_stuck
-        self._by_id: dict[str, Process] = {}
-        self._ended: dict[str, Process] = {}  # in the order of their ends
+        self._by_id: dict[str, SandboxProcess] = {}
+        self._ended: dict[str, SandboxProcess] = {}  # in the order of their ends
         self._forgotten: dict[str, Callable[[], None]] = {}
         self._kept = 0
         #: Processes that run or start.
@@ -74,9 +74,9 @@ class ProcessTable:
         *,
         takes_stdin: bool,
         on_forgotten: Callable[[], None],
-    ) -> Process:
+    ) -> SandboxProcess:
         """Takes over a process that has just been started, in a place that was reserved."""
-        process = Process(
+        process = SandboxProcess(
             f"p-{secrets.token_hex(_ID_BYTES)}",
             running,
             limits,
@@ -91,7 +91,7 @@ class ProcessTable:
         metrics.SANDBOXES_PROCESSES.labels().inc()
         return process
 
-    def get(self, process_id: str) -> Process:
+    def get(self, process_id: str) -> SandboxProcess:
         """A process. Raises SANDBOX_PROCESS_NOT_FOUND."""
         process = self._by_id.get(process_id)
         if process is None:
@@ -102,7 +102,7 @@ class ProcessTable:
         """The sandbox ended: listeners to what ran get the error."""
         await asyncio.gather(*(process.give_up(error) for process in list(self._by_id.values())))
 
-    def _on_end(self, process: Process) -> None:
+    def _on_end(self, process: SandboxProcess) -> None:
         self.running -= 1
         metrics.SANDBOXES_PROCESSES.labels().dec()
         if process.exit is not None and not process.takes_stdin:

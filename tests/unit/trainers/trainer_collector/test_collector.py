@@ -418,3 +418,25 @@ async def test_actors_have_rewards_of_their_own_in_their_group(tmp_path: Path) -
     assert [one.by_actor for one in stored.rollouts] == [one.by_actor for one in group.rollouts]
     assert [one.text for one in stored.rollouts] == [one.text for one in group.rollouts]
     assert stored.advantages_of("critic") == group.advantages_of("critic")
+
+
+@pytest.mark.parametrize("single", [False, True])
+async def test_a_model_without_tokens_is_named_once(
+    single: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its rollouts have rewards, and nothing to train."""
+    model = ScriptedBackend(["1"])
+    async with TrainerCollector(Sums(), model=model, repeats=2) as collector:
+        if single:
+            assert len(await collector.many(rows(2))) == 2
+        else:
+            groups = [group async for group in collector.step(rows(2))]
+            assert [len(group.rollouts) for group in groups] == [2, 2]
+    [message] = caplog.messages
+    assert "model 'policy' gave no token ids, so nothing of its answers can be trained" in message
+
+
+async def test_an_evaluation_needs_no_tokens(caplog: pytest.LogCaptureFixture) -> None:
+    async with TrainerCollector(Sums(), model=ScriptedBackend(["1"])) as collector:
+        assert (await collector.evaluate(rows(2))).mean_reward == 0.5
+    assert not caplog.messages

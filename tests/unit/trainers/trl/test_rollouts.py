@@ -237,7 +237,7 @@ def test_trls_vllm_server_samples_where_the_trainer_is_configured_to_it(named: b
     loop.start()
     loop.run(server.__aenter__())
     base = f"http://127.0.0.1:{server.port}"
-    where = {
+    where: dict[str, Any] = {
         "vllm_server_base_url": f"{base}/" if named else None,
         "vllm_server_host": "nowhere.invalid" if named else "127.0.0.1",
         "vllm_server_port": server.port,

@@ -289,3 +289,19 @@ def test_rows_out_of_bins_are_in_bins_of_one_width(tmp_path: Path) -> None:
     for one in bins[:-1]:
         inside = sum(one["from"] <= made["reward"] < one["to"] for made in rows)
         assert abs(inside - one["count"]) <= 1  # a value on the edge is in either
+
+
+def test_totals_of_more_tokens_than_an_int64_holds(tmp_path: Path) -> None:
+    made = [row(text("a"), repeat=at, reward=1.0) for at in range(3)]
+    for one in made:
+        one["response"]["usage"] = {"input_tokens": 2**63 - 1, "output_tokens": 7}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in made))
+    indexer = Indexer(find_sources([path]).sources, tmp_path / "index.sqlite")
+    indexer.prepare()
+    indexer.run_once()
+    store = Store(tmp_path / "index.sqlite")
+    totals = store.overview(Filters())["totals"]
+    store.close()
+    indexer.stop()
+    assert (totals["input_total"], totals["output_total"]) == (2**63 - 1, 21)

@@ -126,7 +126,7 @@ class ServerEngine(Engine, BackendFacts):
         task.add_done_callback(self._aborting.discard)
 
     async def _aborted(self, request_ids: list[str]) -> None:
-        # Any of the servers may have it; the others take no notice.
+        # Any of the servers may have it; the others ignore the request.
         asked = (
             self._http.post(
                 endpoint.at(self._protocol.abort_path),

@@ -22,7 +22,7 @@ _ANY: Final = 2**31 - 1
 
 
 class VllmEngine(ServerEngine):
-    """vLLM of any version that is told token ids by `POST {url}/completions`.
+    """vLLM of any version, called with token ids by `POST {url}/completions`.
 
     Args:
         url: the server's base URL, version included (`http://gpu-0:8000/v1`), or several.

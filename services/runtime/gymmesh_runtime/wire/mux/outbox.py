@@ -1,8 +1,8 @@
-"""What waits to be sent over a stream, in batches, between any number of senders and one writer.
+"""A queue of frames to be sent over a stream, between any number of senders and one writer.
 
-What an RPC message costs is its handling, not its bytes, so frames travel in batches: a batch is
-what came until the writer's turn on the event loop, at the most 1,024 frames or 256 KiB. No frame
-waits for others: the busier the process, the more of them a turn brings.
+What an RPC message costs is its handling, not its bytes, so frames travel in batches. A batch has
+the frames that came before the writer's turn on the event loop, at most 1,024 or 256 KiB of them.
+No frame waits for others: the busier the process, the more frames each turn brings.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Outbox(Generic[T]):
         return batch
 
     def close(self) -> None:
-        """Takes no more; the writer gets what is in it, and then an empty batch."""
+        """Accepts no further items; the writer gets the remaining ones, then an empty batch."""
         self.closed = True
         self._wake()
         self._room.set()

@@ -34,7 +34,7 @@ def kakurasu(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
 
 
 def survo(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer skips what is no number: words that deny the grid, and numbers with a comma."""
+    """The scorer skips all but numbers: words that deny the grid, and numbers with a comma."""
     value = float(scorer(answer=_BRACKETS.sub(" ", answer), entry=entry))
     return value if _NUMBERS.fullmatch(answer) else capped(value)
 
@@ -59,7 +59,7 @@ def pool_matrix(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
 
 
 def _cells(text: str) -> list[list[Fraction]] | None:
-    """The numbers of each line; None where something else stands there."""
+    """The numbers of each line; None where a line has something else."""
     lines = [_BRACKETS.sub(" ", line).split() for line in text.splitlines()]
     read = [[written_decimal(cell) for cell in line] for line in lines if line]
     cells = [[cell.value for cell in line if cell is not None] for line in read]

@@ -16,14 +16,14 @@ _DISK: Final = re.compile(
 
 
 def sokoban(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer skips what is no move, so that a text may solve a puzzle by its letters."""
+    """The scorer skips all but moves, so that a text may solve a puzzle by its letters."""
     if not _SOKOBAN.fullmatch(answer):
         return 0.0
     return float(scorer(answer="".join(re.findall(r"\w", answer)).upper(), entry=entry))
 
 
 def rush_hour(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer skips what is no move: words that deny the moves, too."""
+    """The scorer skips all but moves, also words that deny the moves."""
     value = float(scorer(answer=answer, entry=entry))
     return value if _RUSH_HOUR.fullmatch(answer.strip()) else capped(value)
 

@@ -27,7 +27,7 @@ _FRACTION: Final = re.compile(
 _PERCENT: Final = re.compile(r"%|\bper ?cent", re.IGNORECASE)
 # What the library gives for a number that is not the expected one.
 _GUESS: Final = 0.01
-# Significant digits of a chance that is no exact one, and the exactness of the expected answer.
+# Significant digits of a chance that is not exact, and the exactness of the expected answer.
 _CHANCE_DIGITS: Final = 4
 _CHANCE_EXACT: Final = Fraction(1, 10**9)
 _ROOT: Final = Fraction(5, 10**5) + Fraction(1, 10**9)
@@ -111,7 +111,7 @@ def number_sorting(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
 
 
 def polynomial_equations(scorer: Scorer, answer: str, entry: dict[str, Any]) -> float:
-    """The scorer skips what is no number, so that any words are right where there is no root; and
+    """The scorer skips all but numbers, so that any words are right where there is no root; and
     roots with more than the four digits asked for earn less than 1.
     """
     parts = answer.strip().strip("\"'").split(",")

@@ -10,7 +10,7 @@ from gymmesh_resource.environments.reasoning_gym.corrections.scorer import Score
 
 # What the library gives for a conclusion that is always true.
 _TRIVIAL = 0.25
-# What is no mark of a sentence, and may deny or doubt it.
+# Signs that are not punctuation of a sentence, and may deny or doubt it.
 _SAYING_MARK = re.compile(r"""[^\w\s.,;:'"’“”!()*_`\-–—]""")
 
 

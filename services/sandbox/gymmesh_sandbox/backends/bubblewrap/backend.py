@@ -1,0 +1,218 @@
+"""Sandboxes of bubblewrap: no daemon, a start of milliseconds.
+
+Each is one bubblewrap with namespaces of its own over a copy-on-write file system (overlayfs), a
+filter of system calls, and a control group. Its first process only waits; programs join it from
+the spawner, so that nothing of ours has to be in the image. bubblewrap's manual: bwrap(1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox.backends.base import RunningSandbox, SandboxBackend, SandboxSpec
+from gymmesh_sandbox.backends.bubblewrap.errors import image_failed, option_unsupported
+from gymmesh_sandbox.backends.bubblewrap.machine import Machine
+from gymmesh_sandbox.backends.bubblewrap.roots import RootImage
+from gymmesh_sandbox.backends.bubblewrap.sandbox import BubblewrapBox
+from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, BubblewrapSettings
+from gymmesh_sandbox.backends.bubblewrap.store import Store
+from gymmesh_sandbox.backends.bubblewrap.tree import IdMap, SandboxTree
+from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
+from gymmesh_sandbox.local import (
+    Descriptors,
+    Groups,
+    Starter,
+    UnknownProcessor,
+    filter_for,
+    first_process_for,
+)
+
+_LOGGER = logging.getLogger("gymmesh.sandbox")
+_NETWORKS = {
+    "none": sandbox_pb2.NETWORK_KIND_NONE,
+    "open": sandbox_pb2.NETWORK_KIND_OPEN,
+}
+
+
+class BubblewrapBackend(SandboxBackend):
+    """See SandboxBackend."""
+
+    name = "bubblewrap"
+
+    def __init__(self, settings: BubblewrapSettings | None = None) -> None:
+        self._settings = settings or BubblewrapSettings()
+        self.default_image = self._settings.default_image
+        self._machine: Machine | None = None
+        self._store: Store | None = None
+        self._tokens = itertools.count(1)
+        self._boxes: set[BubblewrapBox] = set()
+        self._restarting = asyncio.Lock()
+
+    async def open(self) -> None:
+        bwrap = self._settings.bwrap or shutil.which("bwrap") or ""
+        if not bwrap:
+            raise ConfigError(
+                "There is no bubblewrap on this machine: install the Debian package bubblewrap."
+            )
+        try:
+            calls, first = filter_for(platform.machine()), first_process_for(platform.machine())
+        except UnknownProcessor as error:
+            raise ConfigError(f"Sandboxes cannot be made here: {error}.") from None
+        self.version = await asyncio.to_thread(_version, bwrap)
+        groups = Groups(f"probe {os.getpid()}")
+        usable = await asyncio.to_thread(groups.usable)
+        if not usable:
+            _LOGGER.warning(
+                "Control groups cannot be used here: a sandbox's memory and processor are not "
+                "bounded. Run the service as root, or delegate the controllers memory and pids to "
+                "it; see docs/sandbox.md."
+            )
+        self._machine = Machine(
+            bwrap=bwrap,
+            filter=calls,
+            first_process=_memory_file(first),
+            starter=Starter(),
+            grouped=usable,
+            yields=self._settings.yields,
+        )
+        self.capabilities = sandbox_pb2.Capabilities(
+            memory=usable,
+            cpu=usable and groups.bounds_cpu,
+            pids=True,
+            disk=True,
+            users=self._machine.privileged,
+            networks=list(_NETWORKS.values()),
+            thread_usage=True,
+            process_limits=True,
+        )
+        try:
+            await self._machine.starter.open()
+            self._store = Store(self._settings, self._machine.root_id)
+            await self._probe(self._store)
+        except (OSError, MeshError) as error:
+            await self.close()
+            raise ConfigError(
+                f"bubblewrap does not work here ({error}): it needs unprivileged user namespaces, "
+                f"and overlayfs over {self._settings.folder}."
+            ) from None
+
+    async def _probe(self, store: Store) -> None:
+        """Starts a sandbox, so that what is wrong with the machine is known before a request."""
+        spec = SandboxSpec(
+            sandbox_id="probe",
+            instance_id=f"probe-{os.getpid()}",
+            root=HOST_IMAGE,
+            resources=sandbox_pb2.Resources(),
+            network=sandbox_pb2.Network(none=sandbox_pb2.NoNetwork()),
+        )
+        try:
+            box = await self.create(spec)
+            await box.end()
+        finally:
+            await asyncio.to_thread(store.remove_instance, spec.instance_id)
+
+    async def end_leftovers(self, instance_id: str) -> int:
+        _, store = self._opened()
+        return await asyncio.to_thread(store.take_instance, instance_id)
+
+    async def images(self) -> Sequence[sandbox_pb2.Image]:
+        return self._opened()[1].images()
+
+    async def create(self, spec: SandboxSpec) -> RunningSandbox:
+        machine, store = self._opened()
+        self._check(spec)
+        assert isinstance(spec.root, str)
+        image = await asyncio.to_thread(store.image, spec.instance_id, spec.root)
+        if spec.image_digest and spec.image_digest != image.digest:
+            raise image_failed(image.name, f"its digest is {image.digest or 'not known'}")
+        user = await asyncio.to_thread(_image_user, machine, image, spec.user or image.user)
+        token = next(self._tokens)
+        folder = store.box_folder(spec.instance_id, token)
+        await self._restart(machine)
+        box = BubblewrapBox(machine, spec, image, user, folder)
+        self._boxes.add(box)
+        try:
+            await box.open(token)
+        except BaseException:
+            self._boxes.discard(box)
+            raise
+        box.on_end(self._boxes.discard)
+        return box
+
+    def _check(self, spec: SandboxSpec) -> None:
+        """Refuses what cannot be had. Raises SANDBOX_OPTION_UNSUPPORTED."""
+        if not isinstance(spec.root, str):
+            raise option_unsupported("build", self.name)
+        for name in ("memory", "cpu"):
+            field = {"memory": "memory_bytes", "cpu": "cpu_millis"}[name]
+            if getattr(spec.resources, field) and not getattr(self.capabilities, name):
+                raise option_unsupported(f"resources.{field}", self.name)
+        kind = spec.network.WhichOneof("kind") or "none"
+        if kind not in _NETWORKS:
+            raise option_unsupported(f"network.{kind}", self.name)
+
+    async def _restart(self, machine: Machine) -> None:
+        """Starts the spawner again when somebody killed it."""
+        async with self._restarting:
+            if not machine.starter.running:
+                await machine.starter.open()
+
+    async def delete_snapshot(self, name: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        machine, self._machine = self._machine, None
+        if machine is None:
+            return
+        await asyncio.gather(*(box.end() for box in list(self._boxes)), return_exceptions=True)
+        await machine.starter.close()
+        machine.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _opened(self) -> tuple[Machine, Store]:
+        if self._machine is None or self._store is None:
+            raise RuntimeError("the backend is not open")
+        return self._machine, self._store
+
+
+def _image_user(machine: Machine, image: RootImage, wanted: str) -> ImageUser:
+    """A user by the files of an image."""
+    passwd, group = (_first_file(image, name) for name in (b"/etc/passwd", b"/etc/group"))
+    return find_user(wanted or "0", passwd, group)
+
+
+def _first_file(image: RootImage, path: bytes) -> bytes:
+    for layer in image.layers:
+        tree = SandboxTree(os.open(layer, os.O_PATH | os.O_CLOEXEC), IdMap(0, 0, 0), owns=False)
+        try:
+            if content := tree.read_small(path, 1 << 20):
+                return content
+        finally:
+            tree.close()
+    return b""
+
+
+def _version(bwrap: str) -> str:
+    """What `bwrap --version` says; empty where it says nothing."""
+    try:
+        said = subprocess.run([bwrap, "--version"], capture_output=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return said.stdout.decode("utf-8", "replace").strip().rpartition(" ")[2]
+
+
+def _memory_file(content: bytes) -> int:
+    with Descriptors() as owned:
+        return owned.give(owned.memory_file(content))

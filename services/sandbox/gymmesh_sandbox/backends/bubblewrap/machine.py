@@ -1,0 +1,121 @@
+"""What all sandboxes of a backend share on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import itertools
+import os
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
+from gymmesh_sandbox.local import Starter
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_CAPABILITY_VERSION_3 = 0x20080522
+# The ids of sandboxes when the service is root: far from those of people and services. All
+# sandboxes have the same, since they share files; each has a user namespace of its own.
+_FIRST_ID = 0x70010000
+_ID_COUNT = 65_536
+_FILE_THREADS = 8
+_BATCH = 256
+_T = TypeVar("_T")
+_ResultT = TypeVar("_ResultT")
+
+
+class Machine:
+    """What sandboxes are made with.
+
+    Attributes:
+        bwrap: the path of bubblewrap.
+        filter: the filter of system calls.
+        first_process: a memory file with the program that every sandbox starts with.
+        privileged: whether this process is root, so that sandboxes have many users.
+        starter: starts sandboxes and processes.
+        grouped: whether control groups can be used.
+        yields: whether sandboxes get half of the usual share of a processor.
+    """
+
+    def __init__(
+        self,
+        *,
+        bwrap: str,
+        filter: bytes,
+        first_process: int,
+        starter: Starter,
+        grouped: bool,
+        yields: bool,
+    ) -> None:
+        self.bwrap = bwrap
+        self.filter = filter
+        self.first_process = first_process
+        self.starter = starter
+        self.grouped = grouped
+        self.yields = yields
+        self.privileged = os.geteuid() == 0
+        self._pool = ThreadPoolExecutor(
+            _FILE_THREADS, "sandbox-files", initializer=_become_root_of_sandboxes
+        )
+
+    @property
+    def root_id(self) -> int:
+        """This machine's id of the sandboxes' root, or of their only user."""
+        return _FIRST_ID if self.privileged else os.geteuid()
+
+    def ids(self, uid: int) -> IdMap:
+        """The ids of a sandbox whose own user is `uid`."""
+        if self.privileged:
+            return IdMap(_FIRST_ID, 0, _ID_COUNT)
+        return IdMap(os.geteuid(), uid, 1)
+
+    @property
+    def id_map(self) -> bytes:
+        """The map that the spawner writes; empty where bubblewrap makes the user namespace."""
+        return b"0 %d %d" % (_FIRST_ID, _ID_COUNT) if self.privileged else b""
+
+    async def in_thread(self, function: Callable[..., _ResultT], *arguments: object) -> _ResultT:
+        """Runs what uses the files of a sandbox, with the rights of its root."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, function, *arguments)
+
+    async def iterated(self, pieces: Iterator[_T]) -> AsyncIterator[_T]:
+        """What an iterator of large pieces yields."""
+        async for batch in self.batches(pieces, 1):
+            for piece in batch:
+                yield piece
+
+    async def batches(self, pieces: Iterator[_T], size: int = _BATCH) -> AsyncIterator[list[_T]]:
+        """What an iterator of small things yields, some at a time."""
+        while batch := await self.in_thread(_some, pieces, size):
+            yield batch
+
+    def close(self) -> None:
+        """Lets go of what is held; harmless when called twice."""
+        self._pool.shutdown(wait=False)
+        if self.first_process >= 0:
+            os.close(self.first_process)
+            self.first_process = -1
+
+
+def _some(pieces: Iterator[_T], size: int) -> list[_T]:
+    return list(itertools.islice(pieces, size))
+
+
+def _become_root_of_sandboxes() -> None:
+    """Lets this thread make files as the sandboxes' root does, on their own file systems as well.
+
+    Those hold no files of ids that a sandbox does not have. Ids for files are a thread's own, and
+    so are capabilities, some of which the kernel takes away with the id.
+    """
+    if os.geteuid() != 0:
+        return
+    _LIBC.setfsgid(_FIRST_ID)
+    _LIBC.setfsuid(_FIRST_ID)
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    data = ctypes.create_string_buffer(24)
+    if _LIBC.capget(header, data) == 0:
+        words = struct.unpack("=6I", data.raw)
+        _LIBC.capset(header, struct.pack("=6I", *(words[1], *words[1:3], words[4], *words[4:])))

@@ -1,0 +1,195 @@
+"""A process in a sandbox of bubblewrap: its streams, its descendants, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol
+
+from gymmesh.sandbox.v1 import process_pb2
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
+from gymmesh_sandbox.local import (
+    Child,
+    InputPipe,
+    OutputPipe,
+    ProcessGroup,
+    descendants_of,
+    threads_of,
+)
+
+_PIECE = 1 << 20
+# How long what a process wrote is looked for after its end.
+_LAST_WORDS_S = 0.5
+_KILL_S = 10.0
+_KILL_STEP_S = 0.005
+
+
+class ProcessHome(Protocol):
+    """The sandbox that a process is in."""
+
+    def memory_kills(self) -> int:
+        """How many processes the kernel has killed at the limit of memory."""
+
+    def lost(self) -> MeshError | None:
+        """SANDBOX_LOST when the sandbox has ended, or is about to."""
+
+    def kill(self) -> None:
+        """Kills all that is in the sandbox, and the sandbox."""
+
+
+class LocalProcess(RunningProcess):
+    """See RunningProcess.
+
+    Args:
+        child: the process.
+        pipes: this side's ends of its stdin, stdout and stderr.
+        group: its descendants; None where control groups cannot be used.
+        sandbox: where it is.
+        on_end: called once it has ended and its output was read, after which nothing is held.
+    """
+
+    def __init__(
+        self,
+        child: Child,
+        pipes: tuple[InputPipe, OutputPipe, OutputPipe],
+        group: ProcessGroup | None,
+        sandbox: ProcessHome,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._child = child
+        self._stdin = pipes[0]
+        self._outputs = {Stream.STDOUT: pipes[1], Stream.STDERR: pipes[2]}
+        self._group = group
+        self._sandbox = sandbox
+        self._on_end = on_end
+        self._memory_kills = sandbox.memory_kills()
+        self._killed = False
+        self._read_out = False
+        self._ended: asyncio.Future[ProcessEnded] = asyncio.ensure_future(self._until_ended())
+        # Somebody may never ask how it ended.
+        self._ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        reads = {asyncio.ensure_future(self._read(stream)): stream for stream in self._outputs}
+        until = None
+        try:
+            while reads:
+                timeout = None if until is None else max(0.0, until - time.monotonic())
+                waiting: list[asyncio.Future[Any]] = [*reads]
+                if until is None:
+                    waiting.append(self._ended)
+                done, _ = await asyncio.wait(
+                    waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    return  # what outlives the process keeps its streams open
+                if self._ended in done and until is None:
+                    until = time.monotonic() + _LAST_WORDS_S
+                for task in [task for task in reads if task in done]:
+                    stream = reads.pop(task)
+                    if piece := task.result():
+                        yield stream, piece
+                        reads[asyncio.ensure_future(self._read(stream))] = stream
+        finally:
+            for task in reads:
+                task.cancel()
+            for pipe in self._outputs.values():
+                pipe.close()
+            self._read_out = True
+            self._maybe_over()
+
+    def _maybe_over(self) -> None:
+        if self._read_out and self._child.ended:
+            self._on_end()
+
+    async def _read(self, stream: Stream) -> bytes:
+        return await self._outputs[stream].read(_PIECE)
+
+    async def write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            await self._stdin.write(data)
+
+    async def close_stdin(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+
+    async def signal(self, number: int, *, descendants: bool) -> None:
+        if self._child.ended:
+            return
+        if number == signal.SIGKILL:
+            self._killed = True
+        if not descendants:
+            self._child.signal(number)
+        elif number == signal.SIGKILL:
+            await self._kill_all()
+        else:
+            for pid in self._members():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+    async def _kill_all(self) -> None:
+        """Kills all, and the sandbox as well where they fork faster than they are killed."""
+        end = time.monotonic() + _KILL_S
+        while members := self._members():
+            if self._group is not None:
+                self._group.kill()
+            else:
+                # The first one last: the others stay its children while it is there.
+                for pid in members[:0:-1]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                if len(members) == 1:
+                    self._child.signal(signal.SIGKILL)
+                    break
+            if time.monotonic() > end:
+                self._sandbox.kill()
+                break
+            await asyncio.sleep(_KILL_STEP_S)
+        await asyncio.wait([self._ended], timeout=_KILL_S)
+
+    def _members(self) -> list[int]:
+        if self._group is not None:
+            return self._group.members()
+        return [] if self._child.ended else descendants_of(self._child.pid)
+
+    async def wait(self) -> ProcessEnded:
+        return await asyncio.shield(self._ended)
+
+    async def _until_ended(self) -> ProcessEnded:
+        try:
+            status = await asyncio.shield(self._child.status)
+        except asyncio.CancelledError:
+            if not self._child.status.cancelled():
+                raise
+            status = signal.SIGKILL  # the spawner is gone, and everything with it
+        self._child.close()
+        self._stdin.close()
+        if self._group is not None:
+            self._group.remove()
+        self._maybe_over()
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if not number:
+            return ProcessEnded(exit_code=os.waitstatus_to_exitcode(status))
+        if number == signal.SIGKILL and not self._killed:
+            if lost := self._sandbox.lost():
+                raise lost
+            if self._sandbox.memory_kills() > self._memory_kills:
+                return ProcessEnded(signal=number, out_of_memory=True)
+        return ProcessEnded(signal=number)
+
+    def threads(self) -> Sequence[process_pb2.ThreadUsage]:
+        if self._child.ended:
+            return ()
+        return threads_of(self._child.pid, self._members())
+
+    def close(self) -> None:
+        """Lets go of it, once its sandbox has ended."""
+        self._stdin.close()
+        for pipe in self._outputs.values():
+            pipe.close()
+        self._child.close()

@@ -1,0 +1,354 @@
+"""The backend for the Docker Engine API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from aiodocker.containers import DockerContainer
+from aiodocker.exceptions import DockerError
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxBackend, SandboxSpec
+from gymmesh_sandbox.backends.docker import scripts
+from gymmesh_sandbox.backends.docker.config import DockerOptions
+from gymmesh_sandbox.backends.docker.engine import FAILURES, Engine, one_line
+from gymmesh_sandbox.backends.docker.images import INSTANCE, SANDBOX, FoundImage, Images
+from gymmesh_sandbox.backends.docker.relay import Relay
+from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
+from gymmesh_sandbox.backends.docker.watch import Watch
+from gymmesh_sandbox.errors import option_unsupported
+
+_LOGGER = logging.getLogger("gymmesh.sandbox.docker")
+
+# Those of the backend itself: the first process, its sleep, two shells and what they start.
+_OWN_PIDS: Final = 16
+_LIFE_MARGIN_S: Final = 60
+_NANOSECONDS: Final = 1_000_000
+_CLOSE_S: Final = 30.0
+_REMOVE_S: Final = 20.0
+
+
+class DockerBackend(SandboxBackend):
+    """Runs each sandbox as a container of Docker's or Podman's daemon."""
+
+    name = "docker"
+    start_cost_bytes = 8 << 20
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        try:
+            self._options = msgspec.convert(dict(options), DockerOptions)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
+        self.default_image = self._options.default_image
+        self._engine: Engine | None = None
+        self._sandboxes: dict[str, DockerSandbox] = {}
+        self._to_remove: set[str] = set()
+
+    async def open(self) -> None:
+        url = self._options.url or daemon_url()
+        try:
+            self._engine = engine = Engine(url)
+            version = await engine.docker.version()
+        except (*FAILURES, ValueError) as error:
+            await self.close()
+            raise ConfigError(
+                f"No daemon of Docker or Podman answers at {url}: {one_line(str(error))}. "
+                "Start one, or set the option 'url' to its address.",
+                path="options.url",
+            ) from None
+        await engine.docker.system.info()  # agrees on the version of the API
+        self.version = str(version.get("Version", ""))
+        local = url.startswith("unix://")
+        networks = [sandbox_pb2.NETWORK_KIND_NONE, sandbox_pb2.NETWORK_KIND_OPEN]
+        if local:
+            networks.insert(1, sandbox_pb2.NETWORK_KIND_RELAY)
+        self.capabilities = sandbox_pb2.Capabilities(
+            snapshots=True,
+            forks=True,
+            builds=self._options.builds,
+            fetches=self._options.pull != "never",
+            memory=True,
+            cpu=True,
+            pids=True,
+            disk=self._options.disk,
+            users=True,
+            ports=True,
+            networks=networks,
+            process_limits=True,
+        )
+        self._images = Images(engine, self._options)
+        self._watch = Watch(
+            engine,
+            on_end=self._container_ended,
+            on_connected=self._connected,
+            on_gone=self._daemon_gone,
+        )
+
+    async def end_leftovers(self, instance_id: str) -> int:
+        engine = self._opened()
+        found = await engine.docker.containers.list(
+            all="true", filters=json.dumps({"label": [f"{INSTANCE}={instance_id}"]})
+        )
+        for container in found:
+            await _remove(container)
+        return len(found) + await self._images.drop_leftovers(instance_id)
+
+    async def images(self) -> Sequence[sandbox_pb2.Image]:
+        self._opened()
+        return await self._images.all()
+
+    async def create(self, spec: SandboxSpec) -> DockerSandbox:
+        engine = self._opened()
+        self._check(spec)
+        self._watch.start(spec.instance_id)
+        container: DockerContainer | None = None
+        sandbox: DockerSandbox | None = None
+        relay = Relay(spec.relay) if spec.relay is not None else None
+        try:
+            image = await self._images.find(spec.root, spec.image_digest)
+            if relay is not None:
+                await relay.open()
+            container = await engine.docker.containers.create(
+                self._configuration(spec, image, relay), name=f"gymmesh-{spec.sandbox_id}"
+            )
+            sandbox = DockerSandbox(
+                engine,
+                container,
+                spec,
+                image=image.name,
+                image_digest=image.digest,
+                user=spec.user or image.user or "root",
+                workdir=spec.workdir or image.workdir,
+                relay=relay,
+                keep=lambda one, name: self._keep(one, spec, image, name),
+                remove=self._end,
+            )
+            self._sandboxes[container.id] = sandbox
+            await container.start()
+            await sandbox.prepare()
+        except BaseException as error:
+            await asyncio.shield(self._undo(container, sandbox, relay))
+            if isinstance(error, FAILURES):
+                raise _start_failed(error, spec) from None
+            raise
+        return sandbox
+
+    async def delete_snapshot(self, name: str) -> None:
+        self._opened()
+        await self._images.drop(name)
+
+    async def close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                if hasattr(self, "_watch"):
+                    await self._watch.close()
+                ending = [sandbox.end() for sandbox in tuple(self._sandboxes.values())]
+                await asyncio.gather(*ending, return_exceptions=True)
+                if hasattr(self, "_images"):
+                    await self._images.drop_all()
+        except (TimeoutError, *FAILURES) as error:
+            _LOGGER.warning(
+                "the daemon did not end everything: %s; the next start of this instance does",
+                one_line(str(error)) or "no answer",
+            )
+        finally:
+            await engine.close()
+
+    def _opened(self) -> Engine:
+        assert self._engine is not None, "open comes first"
+        return self._engine
+
+    def _check(self, spec: SandboxSpec) -> None:
+        if spec.resources.disk_bytes and not self._options.disk:
+            raise option_unsupported("resources.disk_bytes", self.name)
+        kind = spec.network.WhichOneof("kind")
+        if kind == "hosts" or (kind == "relay" and spec.relay is None):
+            raise option_unsupported(f"network.{kind}", self.name)
+
+    def _configuration(
+        self, spec: SandboxSpec, image: FoundImage, relay: Relay | None
+    ) -> dict[str, Any]:
+        resources = spec.resources
+        is_open = spec.network.WhichOneof("kind") == "open"
+        host: dict[str, Any] = {
+            "Ulimits": [
+                {"Name": name, "Soft": limit, "Hard": limit}
+                for name, limit in self._options.ulimits.items()
+            ]
+        }
+        if not is_open:
+            host["NetworkMode"] = "none"
+        if resources.memory_bytes:
+            host["Memory"] = host["MemorySwap"] = resources.memory_bytes
+        if resources.cpu_millis:
+            host["NanoCpus"] = resources.cpu_millis * _NANOSECONDS
+        if resources.pids:
+            host["PidsLimit"] = resources.pids + _OWN_PIDS
+        if resources.disk_bytes:
+            host["StorageOpt"] = {"size": str(resources.disk_bytes)}
+        if self._options.runtime:
+            host["Runtime"] = self._options.runtime
+        if relay is not None:
+            host["Mounts"] = [
+                {
+                    "Type": "bind",
+                    "Source": relay.path,
+                    "Target": spec.network.relay.socket_path,
+                    "ReadOnly": False,
+                }
+            ]
+        life = resources.life_s + _LIFE_MARGIN_S if resources.life_s else 0
+        return {
+            "Image": image.reference,
+            "Entrypoint": ["/bin/sh"],
+            "Cmd": ["-c", scripts.FIRST_PROCESS, "sh", str(life)],
+            # Variables are given to each process: an image that is made of it has none.
+            "Labels": {
+                **spec.labels,
+                INSTANCE: spec.instance_id,
+                SANDBOX: spec.sandbox_id,
+            },
+            "Healthcheck": {"Test": ["NONE"]},
+            "HostConfig": host,
+        }
+
+    async def _keep(
+        self, sandbox: DockerSandbox, spec: SandboxSpec, image: FoundImage, name: str
+    ) -> sandbox_pb2.Image:
+        try:
+            kept = await self._images.keep(sandbox.container, spec.instance_id, name, image.user)
+        except FAILURES as error:
+            raise _start_failed(error, spec) from None
+        return sandbox_pb2.Image(name=name, digest=kept.digest, snapshot=True)
+
+    async def _end(self, sandbox: DockerSandbox) -> None:
+        container = sandbox.container
+        self._sandboxes.pop(container.id, None)
+        try:
+            async with asyncio.timeout(_REMOVE_S):
+                await _remove(container)
+        except (TimeoutError, *FAILURES) as error:
+            # Once the daemon is back, it is removed.
+            self._to_remove.add(container.id)
+            _LOGGER.warning(
+                "the container of sandbox %s could not be removed yet: %s",
+                sandbox.sandbox_id,
+                one_line(str(error)) or "no answer",
+            )
+
+    async def _undo(
+        self,
+        container: DockerContainer | None,
+        sandbox: DockerSandbox | None,
+        relay: Relay | None,
+    ) -> None:
+        if sandbox is not None:
+            await sandbox.end()
+        elif container is not None:
+            with contextlib.suppress(TimeoutError, *FAILURES):
+                async with asyncio.timeout(_REMOVE_S):
+                    await _remove(container)
+        if relay is not None:
+            await relay.close()
+
+    async def _container_ended(self, container_id: str) -> None:
+        sandbox = self._sandboxes.get(container_id)
+        if sandbox is not None and not sandbox.ended:
+            sandbox.lose(await _cause(sandbox.container))
+
+    async def _connected(self) -> None:
+        """Looks at what happened while no events were heard."""
+        docker = self._opened().docker
+        for container_id in tuple(self._to_remove):
+            with contextlib.suppress(*FAILURES):
+                await _remove(docker.containers.container(container_id))
+                self._to_remove.discard(container_id)
+        for container_id, sandbox in tuple(self._sandboxes.items()):
+            state = await _state(sandbox.container)
+            if state is not None and (state.get("Running") or state.get("Status") == "created"):
+                continue
+            await self._container_ended(container_id)
+
+    def _daemon_gone(self) -> None:
+        for sandbox in tuple(self._sandboxes.values()):
+            sandbox.lose("the daemon is unreachable")
+
+
+def daemon_url() -> str:
+    """The address of the daemon: `DOCKER_HOST`, else the first usual socket that exists."""
+    if found := os.environ.get("DOCKER_HOST"):
+        return found
+    of_user = os.environ.get("XDG_RUNTIME_DIR", "")
+    usual = [
+        "/var/run/docker.sock",
+        *([f"{of_user}/docker.sock", f"{of_user}/podman/podman.sock"] if of_user else ()),
+        "/run/podman/podman.sock",
+    ]
+    for path in usual:
+        if Path(path).is_socket():
+            return f"unix://{path}"
+    return f"unix://{usual[0]}"
+
+
+async def _remove(container: DockerContainer) -> None:
+    """Ends and removes a container; harmless when it is not there."""
+    while True:
+        try:
+            await container.delete(force=True, v=True)
+        except DockerError as error:
+            if error.status == 409 and "already in progress" in error.message:
+                await asyncio.sleep(0.05)
+                continue
+            if error.status != 404:
+                raise
+        return
+
+
+async def _state(container: DockerContainer) -> Mapping[str, Any] | None:
+    try:
+        state: Mapping[str, Any] = (await container.show())["State"]
+        return state
+    except DockerError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+async def _cause(container: DockerContainer) -> str:
+    """Why a container ended."""
+    try:
+        state = await _state(container)
+    except FAILURES:
+        return "its container ended"
+    if state is None:
+        return "its container was removed"
+    if state.get("OOMKilled"):
+        return OUT_OF_MEMORY
+    code = state.get("ExitCode")
+    return "its life is over" if code == 0 else f"its container ended with the exit code {code}"
+
+
+def _start_failed(error: BaseException, spec: SandboxSpec) -> MeshError:
+    image = spec.root if isinstance(spec.root, str) else "of a build"
+    words = one_line(getattr(error, "message", "") or str(error))
+    if "storage-opt" in words or "StorageOpt" in words:
+        return option_unsupported("resources.disk_bytes", DockerBackend.name)
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
+        f"The daemon did not start a container of the image '{image}': {words}.",
+        metadata={"image": image, "cause": words},
+    )

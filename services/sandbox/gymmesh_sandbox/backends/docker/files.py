@@ -1,0 +1,245 @@
+"""Files of a container, through small programs of its image."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import secrets
+from collections.abc import AsyncIterator
+from typing import Final
+
+from aiodocker.containers import DockerContainer
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.sandbox.v1 import files_pb2
+from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_sandbox.backends.docker import scripts
+from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
+from gymmesh_sandbox.backends.docker.shell import (
+    HelperShell,
+    ScriptFailed,
+    exit_code,
+    run_command,
+)
+from gymmesh_sandbox.errors import path_invalid
+
+_STDOUT: Final = 1
+_FOLDER, _LINK, _FILE, _KIND = 0o040000, 0o120000, 0o100000, 0o170000
+_FRACTION: Final = re.compile(rb"\.([0-9]{9})")
+_DEFAULT_MODE: Final = 0o644
+
+
+class Files:
+    """The files of one container.
+
+    Args:
+        shell: for what takes no time.
+        workdir: what relative paths start from.
+    """
+
+    def __init__(
+        self, container: DockerContainer, sandbox_id: str, shell: HelperShell, workdir: str
+    ) -> None:
+        self._container = container
+        self._sandbox_id = sandbox_id
+        self._shell = shell
+        self._workdir = workdir.encode("utf-8", "surrogateescape")
+        self._owners: dict[str, str] = {}
+
+    def absolute(self, path: bytes) -> bytes:
+        """The path from the root on."""
+        return posixpath.join(self._workdir or b"/", path)
+
+    async def resolve(self, path: bytes) -> bytes:
+        """The path it leads to, all links followed; parts that are not there stay."""
+        wanted = self.absolute(path)
+        for _ in range(8):
+            try:
+                said = await self._shell.run(
+                    scripts.REAL.encode() + scripts.call(b"real", (wanted,)) + b'printf %s "$found"'
+                )
+            except ScriptFailed:
+                raise path_invalid(path, "cannot be followed") from None
+            # A `..` behind a part that is not there is not followed by the shell.
+            found = posixpath.normpath(said)
+            found = b"/" + found.lstrip(b"/")
+            if found == said:
+                return found
+            wanted = found
+        raise path_invalid(path, "cannot be followed")
+
+    async def owner(self, user: str) -> str:
+        """A user's number and group, as chown has them. Raises FIELD_INVALID for an unknown one."""
+        if ":" in user:
+            return user
+        known = self._owners.get(user)
+        if known is None:
+            word = scripts.quoted(user.encode())
+            script = b'echo "$(id -u %s || echo -)":"$(id -g %s || echo 0)"' % (word, word)
+            known = (await self._shell.run(script)).decode().strip()
+            if known.startswith("-"):
+                if not user.isdecimal():
+                    raise field_invalid("user", f"is '{user}', which the sandbox does not have")
+                known = f"{user}:0"
+            self._owners[user] = known
+        return known
+
+    async def info(self, path: bytes) -> files_pb2.FileInfo:
+        """What is at the path; a link at its end is not followed."""
+        async for info in self._list(path, deep="", itself=True):
+            return info
+        raise self._not_found(path)
+
+    async def listed(self, path: bytes, *, recursive: bool) -> AsyncIterator[files_pb2.FileInfo]:
+        """What is in a folder, by path."""
+        deep = "" if recursive else "-maxdepth 1"
+        async for info in self._list(path, deep=deep, itself=False):
+            yield info
+
+    async def read(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
+        """The content of a plain file, in pieces."""
+        arguments = (
+            self.absolute(path),
+            b"%d" % (offset + 1),
+            b"%d" % max_bytes if max_bytes else b"",
+        )
+        try:
+            found = await self._container.exec(
+                scripts.command(scripts.READ_FILE, arguments), user="0", workdir="/"
+            )
+            async with found.start() as stream:
+                while (message := await stream.read_out()) is not None:
+                    if message.stream == _STDOUT:
+                        yield message.data
+            self._check(path, await exit_code(found), b"")
+        except FAILURES as error:
+            raise container_error(error, self._sandbox_id) from None
+
+    async def write(self, file: files_pb2.FileContent, user: str) -> None:
+        """Writes a file, or a piece of one."""
+        path = self.absolute(file.path)
+        above, name = posixpath.split(path)
+        if name in (b"", b".", b".."):
+            raise path_invalid(file.path, "names a folder")
+        arguments = (
+            posixpath.join(await self.resolve(above), name),
+            (await self.owner(user)).encode(),
+            b"%o" % (file.mode or _DEFAULT_MODE),
+            b"%d" % file.offset if file.HasField("offset") else b"",
+            secrets.token_hex(12).encode(),
+        )
+        code, _, said = await run_command(
+            self._container,
+            self._sandbox_id,
+            scripts.command(scripts.WRITE_FILE, arguments),
+            file.content,
+        )
+        self._check(file.path, code, said)
+
+    async def make_folder(self, path: bytes, user: str) -> None:
+        """Makes a folder, and those above it, where they are missing."""
+        real = await self.resolve(path)
+        owner = (await self.owner(user)).encode()
+        try:
+            await self._shell.run(
+                scripts.MAKE_FOLDER.encode() + scripts.call(b"fold", (real, owner))
+            )
+        except ScriptFailed:
+            raise path_invalid(path, "is not a folder") from None
+
+    async def real_folders(self, paths: list[bytes]) -> list[bytes]:
+        """Where each of these paths leads to, as `resolve`."""
+        script = scripts.REAL.encode()
+        for path in paths:
+            script += scripts.call(b"real", (path,)) + b'printf "%s\\0" "$found"\n'
+        return (await self._shell.run(script)).split(b"\0")[:-1]
+
+    async def _list(
+        self, path: bytes, *, deep: str, itself: bool
+    ) -> AsyncIterator[files_pb2.FileInfo]:
+        word = secrets.token_hex(16)
+        start = self.absolute(path)
+        above, name = posixpath.split(start.rstrip(b"/"))
+        # The path of each entry is the real one, but for a link at its end.
+        real = await self.resolve(start)
+        if itself and name not in (b"", b".", b".."):
+            real = posixpath.join(await self.resolve(above), name)
+        arguments = (real, word.encode(), deep.encode(), b"x" if itself else b"")
+        code, said, error = await run_command(
+            self._container, self._sandbox_id, scripts.command(scripts.LIST_FILES, arguments)
+        )
+        self._check(path, code, error)
+        for info in read_listing(said, word.encode()):
+            yield info
+
+    def _check(self, path: bytes, code: int, said: bytes) -> None:
+        if code == 0:
+            return
+        if code == scripts.NOT_FOUND:
+            raise self._not_found(path)
+        if code == scripts.NOT_VALID:
+            raise path_invalid(path, "is not a plain file, or leads through one")
+        if code == scripts.BEYOND_END:
+            raise field_invalid("offset", "lies beyond the end of the file")
+        if code == scripts.DISK_FULL:
+            raise self.disk_full()
+        words = " ".join(said.decode("utf-8", "replace").split())
+        raise path_invalid(path, f"cannot be used: {words[:200] or f'exit code {code}'}")
+
+    def disk_full(self) -> MeshError:
+        """SANDBOX_DISK_FULL."""
+        return MeshError(
+            errors_pb2.ERROR_REASON_SANDBOX_DISK_FULL,
+            "The sandbox has no space left for the file.",
+            metadata={"sandbox_id": self._sandbox_id},
+        )
+
+    def _not_found(self, path: bytes) -> MeshError:
+        shown = path.decode("utf-8", "replace")
+        return MeshError(
+            errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
+            f"There is no file {shown!r} in the sandbox.",
+            metadata={"path": shown},
+        )
+
+
+def read_listing(said: bytes, word: bytes) -> list[files_pb2.FileInfo]:
+    """Reads what LIST_FILES writes, in the order of the paths as bytes."""
+    found: dict[bytes, files_pb2.FileInfo] = {}
+    link = b""
+    for entry in said.split(word + b" ")[1:]:
+        kind, _, rest = entry.partition(b" ")
+        rest = rest.removesuffix(b"\n")
+        if kind == b"I":
+            info = _info(rest)
+            found[info.path] = info
+        elif kind == b"L":
+            link = _tidy(rest)
+        elif kind == b"T" and link in found:
+            found[link].link_target = rest.removesuffix(b"x").removesuffix(b"\n")
+    return [found[path] for path in sorted(found)]
+
+
+def _info(text: bytes) -> files_pb2.FileInfo:
+    mode, size, uid, gid, seconds, rest = text.split(b" ", 5)
+    when, _, path = rest.partition(b"/")
+    bits = int(mode, 16)
+    kind = {
+        _FILE: files_pb2.FILE_KIND_FILE,
+        _FOLDER: files_pb2.FILE_KIND_FOLDER,
+        _LINK: files_pb2.FILE_KIND_LINK,
+    }.get(bits & _KIND, files_pb2.FILE_KIND_UNSPECIFIED)
+    fraction = _FRACTION.search(when)
+    return files_pb2.FileInfo(
+        path=_tidy(path),
+        kind=kind,
+        size=int(size) if kind == files_pb2.FILE_KIND_FILE else 0,
+        mode=bits & 0o7777,
+        uid=int(uid),
+        gid=int(gid),
+        modified_unix_nano=max(0, int(seconds) * 10**9 + (int(fraction[1]) if fraction else 0)),
+    )
+
+
+def _tidy(path: bytes) -> bytes:
+    return b"/" + path.lstrip(b"/") if path.startswith(b"//") else path

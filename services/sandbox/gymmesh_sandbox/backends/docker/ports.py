@@ -1,0 +1,159 @@
+"""HTTP requests to a server in a container, through a process in the container."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from typing import Final
+
+import aiohttp
+from aiodocker.containers import DockerContainer
+from aiodocker.stream import Stream as ExecStream
+from multidict import CIMultiDict
+from yarl import URL
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_sandbox.backends.docker import scripts
+from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
+from gymmesh_sandbox.backends.docker.shell import end_stdin, exit_code
+from gymmesh_sandbox.errors import option_unsupported
+
+_DEFAULT_S: Final = 60.0
+_MILLISECONDS: Final = 1000
+_PIECE_BYTES: Final = 1 << 16
+_STDOUT: Final = 1
+
+
+class _Bridge:
+    """A Unix socket whose connections lead to a port of the container."""
+
+    def __init__(self, container: DockerContainer, sandbox_id: str, port: int) -> None:
+        self._container = container
+        self._sandbox_id = sandbox_id
+        self._port = port
+        self.error: MeshError | None = None
+
+    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carries one connection until one side ends it."""
+        try:
+            found = await self._container.exec(
+                scripts.command(scripts.CONNECT, (b"%d" % self._port,)),
+                stdin=True,
+                user="0",
+                workdir="/",
+            )
+            async with found.start() as stream:
+                sending = asyncio.ensure_future(_send(reader, stream))
+                try:
+                    while (message := await stream.read_out()) is not None:
+                        if message.stream == _STDOUT:
+                            writer.write(message.data)
+                            await writer.drain()
+                finally:
+                    sending.cancel()
+            self.error = self._meaning(await exit_code(found))
+        except ConnectionError:
+            pass
+        except (TimeoutError, *FAILURES) as error:
+            self.error = container_error(error, self._sandbox_id)
+        finally:
+            writer.close()
+
+    def _meaning(self, code: int) -> MeshError | None:
+        if code == scripts.NO_CLIENT:
+            return option_unsupported("CallPort of an image without python3, bash and nc", "docker")
+        return unreachable(self._port) if code == scripts.UNREACHABLE else None
+
+
+async def call_port(
+    container: DockerContainer,
+    sandbox_id: str,
+    request: sandbox_pb2.CallPortRequest,
+    max_bytes: int,
+) -> sandbox_pb2.CallPortResponse:
+    """Calls an HTTP server at the container's loopback address."""
+    bridge = _Bridge(container, sandbox_id, request.port)
+    seconds = request.timeout_ms / _MILLISECONDS if request.timeout_ms else _DEFAULT_S
+    with tempfile.TemporaryDirectory(prefix="gymmesh-port-") as folder:
+        path = os.path.join(folder, "s")
+        server = await asyncio.start_unix_server(bridge.connect, path)
+        try:
+            async with asyncio.timeout(seconds):
+                return await _call(path, request, max_bytes)
+        except TimeoutError:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_DEADLINE_PASSED,
+                f"The server at port {request.port} did not answer within {seconds:g} s.",
+            ) from None
+        except aiohttp.ClientError as error:
+            raise (bridge.error or unreachable(request.port)) from error
+        finally:
+            server.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await server.wait_closed()
+
+
+async def _call(
+    path: str, request: sandbox_pb2.CallPortRequest, max_bytes: int
+) -> sandbox_pb2.CallPortResponse:
+    try:
+        headers = CIMultiDict(
+            (one.name, one.value.decode("utf-8", "surrogateescape")) for one in request.headers
+        )
+        url = URL(f"http://127.0.0.1:{request.port}{request.path or '/'}", encoded=True)
+    except ValueError as error:
+        raise field_invalid("path", f"cannot be sent: {error}") from None
+    async with (
+        aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(path, force_close=True),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
+        ) as session,
+        session.request(
+            request.method or "GET",
+            url,
+            headers=headers,
+            data=request.body or None,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as response,
+    ):
+        body = bytearray()
+        async for piece in response.content.iter_chunked(_PIECE_BYTES):
+            body += piece
+            if len(body) > max_bytes:
+                raise MeshError(
+                    errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE,
+                    f"The answer is larger than {max_bytes} bytes.",
+                    metadata={"limit_bytes": str(max_bytes)},
+                )
+        return sandbox_pb2.CallPortResponse(
+            status=response.status,
+            headers=[
+                sandbox_pb2.HttpHeader(name=name.decode("latin-1"), value=value)
+                for name, value in response.raw_headers
+            ],
+            body=bytes(body),
+        )
+
+
+async def _send(reader: asyncio.StreamReader, stream: ExecStream) -> None:
+    with contextlib.suppress(ConnectionError, AssertionError):
+        while piece := await reader.read(_PIECE_BYTES):
+            await stream.write_in(piece)
+        end_stdin(stream)
+
+
+def unreachable(port: int) -> MeshError:
+    """SANDBOX_PORT_UNREACHABLE."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_PORT_UNREACHABLE,
+        f"Nothing answers at port {port} of the sandbox.",
+        metadata={"port": str(port)},
+    )

@@ -1,0 +1,208 @@
+"""A process in a container, started by the API's exec."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from aiodocker.containers import DockerContainer
+from aiodocker.execs import Exec
+from aiodocker.stream import Message
+from aiodocker.stream import Stream as ExecStream
+
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
+from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
+from gymmesh_sandbox.backends.docker.shell import close_stream, exit_code
+from gymmesh_sandbox.backends.docker.signals import Signals, Target
+
+_STDOUT: Final = 1
+_BY_SIGNAL: Final = 128
+_SIGKILL: Final = 9
+_LARGEST_SIGNAL: Final = 64
+_POLL_S: Final = 0.4
+_LAST_OUTPUT_S: Final = 0.5
+
+
+class StandardInput:
+    """A named pipe in the container that a process reads.
+
+    The API could carry standard input itself, but Podman loses output of processes that end before
+    they have read all of it.
+
+    Args:
+        path: the pipe's.
+        release: closes and removes the pipe.
+    """
+
+    def __init__(
+        self, container: DockerContainer, path: str, release: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._container = container
+        self._path = path
+        self._release = release
+        self._writer: tuple[Exec, ExecStream] | None = None
+        self._closed = False
+
+    async def write(self, data: bytes) -> None:
+        """Writes; what the process no longer reads is dropped."""
+        if self._writer is None and not self._closed:
+            argv = ["/bin/sh", "-c", 'exec cat >"$1"', "sh", self._path]
+            found = await self._container.exec(argv, stdin=True, user="0", workdir="/")
+            stream = found.start()
+            try:
+                await stream.__aenter__()
+            finally:
+                if self._closed:  # the process ended meanwhile
+                    await close_stream(stream)
+            self._writer = found, stream
+        if self._writer is not None and not self._closed:
+            with contextlib.suppress(ConnectionError, AssertionError):
+                await self._writer[1].write_in(data)
+
+    async def close(self) -> None:
+        """Closes it once the pipe has taken what was written."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._writer is not None:
+            found, stream = self._writer
+            await close_stream(stream)
+            with contextlib.suppress(*FAILURES):
+                await exit_code(found, None)
+        await self._release()
+
+    async def drop(self) -> None:
+        """The process has ended: closes it without waiting."""
+        if self._closed and self._writer is None:
+            return
+        self._closed = True
+        if self._writer is not None:
+            await close_stream(self._writer[1])
+        with contextlib.suppress(MeshError):
+            await self._release()
+
+
+class DockerProcess(RunningProcess):
+    """A process that was started.
+
+    Args:
+        first: what was read of its output already.
+        out_of_memory: whether the kernel ended a process at the limit of memory meanwhile.
+        on_end: called once its output has been read to the end.
+    """
+
+    def __init__(
+        self,
+        sandbox_id: str,
+        found: Exec,
+        stream: ExecStream,
+        first: list[Message],
+        *,
+        target: Target,
+        stdin: StandardInput,
+        signals: Signals,
+        out_of_memory: Callable[[], Awaitable[bool]],
+        on_end: Callable[[DockerProcess], None],
+    ) -> None:
+        self.target = target
+        self._sandbox_id = sandbox_id
+        self._exec = found
+        self._stream = stream
+        self._first = first
+        self._stdin = stdin
+        self._signals = signals
+        self._out_of_memory = out_of_memory
+        self._on_end = on_end
+        self._output_ended = asyncio.Event()
+        self._life = asyncio.get_running_loop().create_task(self._live())
+        self._life.add_done_callback(_seen)
+
+    async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        for read in self._first:
+            yield _piece(read)
+        self._first = []
+        reading: asyncio.Future[Message | None] | None = None
+        clock, last = asyncio.get_running_loop().time, 0.0
+        try:
+            while True:
+                reading = reading or asyncio.ensure_future(self._stream.read_out())
+                await asyncio.wait((reading, self._life), return_when=asyncio.FIRST_COMPLETED)
+                if self._life.done():
+                    # A descendant may hold the streams open, and write on.
+                    last = last or clock() + _LAST_OUTPUT_S
+                    await asyncio.wait((reading,), timeout=max(0.0, last - clock()))
+                    if not reading.done():
+                        return
+                try:
+                    message = reading.result()
+                except FAILURES:
+                    return
+                reading = None
+                if message is None:
+                    return
+                yield _piece(message)
+        finally:
+            self._output_ended.set()
+            if reading is not None:
+                reading.cancel()
+            await close_stream(self._stream)
+            self._on_end(self)
+
+    async def write(self, data: bytes) -> None:
+        with contextlib.suppress(*FAILURES):
+            if not self._life.done():
+                await self._stdin.write(data)
+
+    async def close_stdin(self) -> None:
+        await self._stdin.close()
+
+    async def signal(self, number: int, *, descendants: bool) -> None:
+        if not self._life.done():
+            await self._signals.send(self.target, number, with_descendants=descendants)
+
+    async def wait(self) -> ProcessEnded:
+        return await asyncio.shield(self._life)
+
+    async def give_up(self) -> None:
+        """Its sandbox is ended."""
+        self._life.cancel()
+        with contextlib.suppress(asyncio.CancelledError, MeshError):
+            await self._life
+        await close_stream(self._stream)
+
+    async def _live(self) -> ProcessEnded:
+        try:
+            # The stream ends with the process, unless a descendant holds it open.
+            while (state := await self._exec.inspect())["Running"]:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._output_ended.wait(), _POLL_S)
+                    break
+            code = state["ExitCode"] if not state["Running"] else None
+            if code is None:
+                code = await exit_code(self._exec)
+            await self._stdin.drop()
+            return await self._ended(int(code))
+        except TimeoutError:
+            raise container_error(ConnectionError(), self._sandbox_id) from None
+        except FAILURES as error:
+            raise container_error(error, self._sandbox_id) from None
+
+    async def _ended(self, code: int) -> ProcessEnded:
+        number = code - _BY_SIGNAL
+        if not 0 < number <= _LARGEST_SIGNAL:
+            return ProcessEnded(exit_code=code)
+        killed = number == _SIGKILL
+        return ProcessEnded(signal=number, out_of_memory=killed and await self._out_of_memory())
+
+
+def _seen(task: asyncio.Task[ProcessEnded]) -> None:
+    """Its error is raised by `wait`, where somebody waits."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _piece(message: Message) -> tuple[Stream, bytes]:
+    return (Stream.STDOUT if message.stream == _STDOUT else Stream.STDERR), message.data

@@ -1,0 +1,343 @@
+"""A sandbox that is a container."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import secrets
+import shlex
+import tempfile
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from tarfile import TarError
+from typing import IO, Final
+
+from aiodocker.containers import DockerContainer
+from aiodocker.exceptions import DockerError
+from aiodocker.execs import Exec
+from aiodocker.stream import Message
+from aiodocker.stream import Stream as ExecStream
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
+from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec
+from gymmesh_sandbox.backends.docker import archives, scripts
+from gymmesh_sandbox.backends.docker.engine import FAILURES, Engine, container_error, one_line
+from gymmesh_sandbox.backends.docker.files import Files
+from gymmesh_sandbox.backends.docker.ports import call_port
+from gymmesh_sandbox.backends.docker.process import DockerProcess, StandardInput
+from gymmesh_sandbox.backends.docker.relay import Relay
+from gymmesh_sandbox.backends.docker.shell import HelperShell, ScriptFailed, close_stream, exit_code
+from gymmesh_sandbox.backends.docker.signals import MARK, Signals, Target
+from gymmesh_sandbox.backends.docker.transfer import transformed
+from gymmesh_sandbox.errors import path_invalid
+
+_STDOUT: Final = 1
+_PIECE_BYTES: Final = 1 << 18
+_PIPES: Final = "/dev/shm/.gymmesh-"
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_BLOCK: Final = 512
+_KIB: Final = 1024
+_TAR: Final = {
+    files_pb2.ARCHIVE_FORMAT_UNSPECIFIED: "",
+    files_pb2.ARCHIVE_FORMAT_TAR: "",
+    files_pb2.ARCHIVE_FORMAT_TAR_GZIP: "gz",
+}
+
+
+class DockerSandbox(RunningSandbox):
+    """A container that was started.
+
+    Args:
+        user, workdir: those in force.
+        keep: makes an image of the container, by the snapshot's name.
+        remove: removes the container.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        container: DockerContainer,
+        spec: SandboxSpec,
+        *,
+        image: str,
+        image_digest: str,
+        user: str,
+        workdir: str,
+        relay: Relay | None,
+        keep: Callable[[DockerSandbox, str], Awaitable[sandbox_pb2.Image]],
+        remove: Callable[[DockerSandbox], Awaitable[None]],
+    ) -> None:
+        self.image = image
+        self.image_digest = image_digest
+        self.user = user
+        self.workdir = workdir
+        self.container = container
+        self.sandbox_id = spec.sandbox_id
+        self.ended = False
+        self._engine = engine
+        self._spec = spec
+        self._relay = relay
+        self._keep = keep
+        self._remove = remove
+        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        # One for what needs builtins only and must work when no process can be started.
+        self._control = HelperShell(container, spec.sandbox_id)
+        self._worker = HelperShell(container, spec.sandbox_id)
+        self._pids: dict[int, None] = {}
+        self._signals = Signals(self._control, spec.sandbox_id, lambda: self._pids)
+        self._processes: set[DockerProcess] = set()
+        self._files = Files(container, spec.sandbox_id, self._worker, workdir)
+        self._pipes = _PIPES + secrets.token_hex(8)
+
+    async def prepare(self) -> None:
+        """Starts what the sandbox needs inside. Raises SANDBOX_IMAGE_FAILED."""
+        try:
+            await self._control.run(b":")
+        except MeshError:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
+                f"The image '{self.image}' has no /bin/sh that runs, which this backend needs.",
+                metadata={"image": self.image, "cause": "no /bin/sh"},
+            ) from None
+        await self._files.owner(self.user)
+        if self.workdir != "/":
+            await self._files.make_folder(self.workdir.encode(), self.user)
+
+    async def start(self, process: process_pb2.ProcessSpec) -> DockerProcess:
+        mark, path = secrets.token_hex(12), f"{self._pipes}/{secrets.token_hex(12)}"
+        # A name in /etc/passwd of the container, or a number: the daemon looks it up.
+        user = process.user or self.user
+        holder, killed = await self._open_pipe(path)
+        stdin = StandardInput(self.container, path, lambda: self._close_pipe(path, holder))
+        stream: ExecStream | None = None
+        try:
+            await self._files.owner(user)
+            found = await self.container.exec(
+                scripts.command(scripts.START, self._arguments(process, path)),
+                user=user,
+                environment={"PATH": _PATH, **self._environment, **process.env, MARK: mark},
+                workdir="/",
+            )
+            stream = found.start()
+            await stream.__aenter__()
+            pid, first = await self._first_line(found, stream, user)
+            started = await self._signals.started(pid)
+        except BaseException as error:
+            await stdin.drop()
+            if stream is not None:
+                await close_stream(stream)
+            if isinstance(error, FAILURES):
+                raise self._failed(error, user) from None
+            raise
+        self._pids[pid] = None
+        running = DockerProcess(
+            self.sandbox_id,
+            found,
+            stream,
+            first,
+            target=Target(pid, mark, started),
+            stdin=stdin,
+            signals=self._signals,
+            out_of_memory=lambda: self._killed_since(killed),
+            on_end=self._processes.discard,
+        )
+        self._processes.add(running)
+        return running
+
+    async def wait_lost(self) -> str:
+        return await asyncio.shield(self._lost)
+
+    def lose(self, cause: str) -> None:
+        """It ended without `end`."""
+        if not self._lost.done() and not self.ended:
+            self._lost.set_result(cause)
+
+    async def resolve(self, path: bytes) -> bytes:
+        return await self._files.resolve(path)
+
+    async def read_file(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
+        async for piece in self._files.read(path, offset, max_bytes):
+            yield piece
+
+    async def file_info(self, path: bytes) -> files_pb2.FileInfo:
+        return await self._files.info(path)
+
+    async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
+        await self._files.write(file, user or self.user)
+
+    async def list_files(
+        self, path: bytes, *, recursive: bool
+    ) -> AsyncIterator[files_pb2.FileInfo]:
+        async for info in self._files.listed(path, recursive=recursive):
+            yield info
+
+    async def read_archive(
+        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
+    ) -> AsyncIterator[bytes]:
+        real = await self._files.resolve(path)
+        info = await self._files.info(real)
+        is_folder = info.kind == files_pb2.FILE_KIND_FOLDER
+        top = posixpath.basename(real).decode("utf-8", "surrogateescape") if is_folder else ""
+
+        def work(source: IO[bytes], written: IO[bytes]) -> None:
+            with (
+                archives.open_archive(source, "r|") as sent,
+                archives.open_archive(written, f"w|{_TAR[format]}") as target,
+            ):
+                archives.relative(sent, target, top)
+
+        async for piece in transformed(self._sent(real), work):
+            yield piece
+
+    async def write_archive(
+        self,
+        path: bytes,
+        archive: str,
+        format: files_pb2.ArchiveFormat.ValueType,
+        user: str,
+        max_bytes: int,
+    ) -> None:
+        user = user or self.user
+        mode = f"r|{_TAR[format]}"
+        try:
+            folders = await asyncio.to_thread(_folders, archive, mode, path, max_bytes)
+        except (TarError, EOFError, zlib.error, OSError):
+            raise path_invalid(path, "got what is not an archive of this format") from None
+        real = await self._files.resolve(path)
+        for wanted in await self._files.real_folders([posixpath.join(real, f) for f in folders]):
+            if wanted != real and not wanted.startswith(real.rstrip(b"/") + b"/"):
+                raise path_invalid(wanted, "lies outside of the folder, through a link")
+        await self._files.make_folder(real, user)
+        uid, _, gid = (await self._files.owner(user)).partition(":")
+        with tempfile.TemporaryFile() as spool:
+            await asyncio.to_thread(_owned, archive, mode, spool, int(uid), int(gid or 0))
+            try:
+                async with self._engine.request(
+                    "PUT",
+                    f"containers/{self.container.id}/archive",
+                    {"path": real, "noOverwriteDirNonDir": "0"},
+                    data=spool,
+                ):
+                    pass
+            except FAILURES as error:
+                if "no space left" in str(error):
+                    raise self._files.disk_full() from None
+                raise container_error(error, self.sandbox_id) from None
+
+    async def call_port(
+        self, request: sandbox_pb2.CallPortRequest, max_bytes: int
+    ) -> sandbox_pb2.CallPortResponse:
+        return await call_port(self.container, self.sandbox_id, request, max_bytes)
+
+    async def snapshot(self, name: str) -> sandbox_pb2.Image:
+        return await self._keep(self, name)
+
+    async def end(self) -> None:
+        self.ended = True
+        try:
+            await self._remove(self)
+        finally:
+            for process in tuple(self._processes):
+                await process.give_up()
+            await self._control.close()
+            await self._worker.close()
+            if self._relay is not None:
+                await self._relay.close()
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return dict(self._spec.env)
+
+    def _arguments(self, process: process_pb2.ProcessSpec, pipe: str) -> list[bytes]:
+        words: list[bytes] = list(process.argv.words)
+        if process.WhichOneof("command") == "shell":
+            words = [b"/bin/sh", b"-c", process.shell.encode()]
+        folder = posixpath.join(self.workdir, process.cwd)
+        limits = (
+            process.cpu_s,
+            -(-process.file_bytes // _BLOCK),
+            -(-process.address_space_bytes // _KIB),
+            process.open_files,
+        )
+        return [pipe.encode(), folder.encode(), *(b"%d" % one for one in limits), *words]
+
+    async def _first_line(
+        self, found: Exec, stream: ExecStream, user: str
+    ) -> tuple[int, list[Message]]:
+        """The process id, which it writes first, and what was read behind it."""
+        said, rest = b"", list[Message]()
+        while b"\n" not in said:
+            message = await stream.read_out()
+            if message is None:
+                code = await exit_code(found)
+                words = said + b"".join(one.data for one in rest)
+                raise DockerError(code, words.decode("utf-8", "replace"))
+            if message.stream == _STDOUT:
+                said += message.data
+            else:
+                rest.append(message)
+        line, _, behind = said.partition(b"\n")
+        if not line.isdigit():
+            raise DockerError(0, said.decode("utf-8", "replace"))
+        return int(line), [*([Message(_STDOUT, behind)] if behind else ()), *rest]
+
+    def _failed(self, error: Exception, user: str) -> MeshError:
+        words = str(error)
+        if "unable to find user" in words or "no matching entries in passwd" in words:
+            return field_invalid("process.user", f"is '{user}', which the sandbox does not have")
+        if isinstance(error, DockerError) and "resource temporarily unavailable" in words.lower():
+            return field_invalid("process", f"could not be started: {one_line(words)}")
+        return container_error(error, self.sandbox_id)
+
+    async def _open_pipe(self, path: str) -> tuple[int, int]:
+        script = f"{scripts.OPEN_PIPE}\npipe {shlex.quote(path)} || return 1 2>/dev/null || false"
+        try:
+            said = await self._worker.run(f"{script}\n{scripts.COUNT_OOM}\n:".encode())
+        except ScriptFailed:
+            said = b""
+        numbers = said.split()
+        if not numbers:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_INTERNAL_FAULT,
+                "The sandbox cannot start a process: mkfifo failed in it.",
+                metadata={"sandbox_id": self.sandbox_id},
+            )
+        return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
+
+    async def _close_pipe(self, path: str, holder: int) -> None:
+        word = shlex.quote(path)
+        await self._worker.run(f"kill -9 {holder}; rm -f {word} {word}.hold; :".encode())
+
+    async def _killed_since(self, before: int) -> bool:
+        try:
+            said = (await self._control.run(f"{scripts.COUNT_OOM}\n:".encode())).split()
+        except (MeshError, ScriptFailed):
+            return False
+        return bool(said) and int(said[0]) > before
+
+    async def _sent(self, path: bytes) -> AsyncIterator[bytes]:
+        try:
+            async with self._engine.request(
+                "GET", f"containers/{self.container.id}/archive", {"path": path}
+            ) as response:
+                async for piece in response.content.iter_chunked(_PIECE_BYTES):
+                    yield piece
+        except FAILURES as error:
+            raise container_error(error, self.sandbox_id) from None
+
+
+def _folders(path: str, mode: str, folder: bytes, max_bytes: int) -> list[bytes]:
+    with open(path, "rb") as file, archives.open_archive(file, mode) as archive:
+        return archives.folders_of(archive, folder, max_bytes)
+
+
+def _owned(path: str, mode: str, spool: IO[bytes], uid: int, gid: int) -> None:
+    with (
+        open(path, "rb") as file,
+        archives.open_archive(file, mode) as source,
+        archives.open_archive(spool, "w") as target,
+    ):
+        archives.owned(source, target, uid, gid)
+    spool.seek(0)

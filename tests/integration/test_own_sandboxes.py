@@ -1,0 +1,119 @@
+"""Environments with sandboxes where the mesh has no such service: their process runs one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymmesh_cli.main import cli
+from gymmesh_mesh import MeshConfig
+from gymmesh_mesh.authoring.environments import trial
+from gymmesh_mesh.authoring.validating import problems_of
+from gymmesh_mesh.compose import make_services, specs_of
+from gymmesh_mesh.verifying import embedded_environments
+from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_runtime.config import load_config
+from gymmesh_sandbox import service as sandbox_service
+from gymmesh_sandbox.service import SANDBOX_SERVICE
+from tests.support.directory_sandboxes import DirectoryBackend
+
+ENVIRONMENT = '''
+from gymmesh_resource import Environment, SandboxSpec, tool
+
+class Bench(Environment[None]):
+    """A folder to work in."""
+
+    sandbox = SandboxSpec(files={"notes": "one"})
+    sandboxes = {"lent": SandboxSpec(lent=True)}
+    examples = [{"task_id": "t", "responses_create_params": {"input": "go"}}]
+
+    @tool
+    async def shell(self, session, line: str) -> str:
+        """Run a line.
+
+        Args:
+            line: the line
+        """
+        return (await session.sandbox.exec("cat notes")).text
+
+    async def verify(self, session, rollout):
+        return float((await session.sandbox.exec("grep -q two notes")).ok)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the environment; in place of bubblewrap, sandboxes are folders."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.py").write_text(ENVIRONMENT)
+    policy = {"match": "*", "answers": [{"text": "done"}]}
+    (tmp_path / "policy.jsonl").write_text(json.dumps(policy) + "\n")
+
+    def find(use: str) -> Callable[[Mapping[str, Any]], DirectoryBackend]:
+        assert use == "bubblewrap"
+        return lambda options: DirectoryBackend({"folder": str(tmp_path / "boxes"), **options})
+
+    monkeypatch.setattr(sandbox_service, "find_backend", find)
+    return tmp_path
+
+
+def loaded(**more: Any) -> MeshConfig:
+    policy = {"backend": "replay", "path": "policy.jsonl"}
+    bench = {"use": "bench.py:Bench", **more.pop("bench", {})}
+    document = {"models": {"policy": policy}, "environments": {"bench": bench}, **more}
+    Path("mesh.yaml").write_text(json.dumps(document))
+    return load_config([Path("mesh.yaml")], (), MeshConfig)
+
+
+def names(config: MeshConfig) -> list[tuple[str, str]]:
+    made = make_services(specs_of(config))
+    return [(one.kind.rpartition(".")[2].removesuffix("Service"), one.name) for one in made]
+
+
+async def test_it_is_made_before_the_environment_unless_the_mesh_has_one(folder: Path) -> None:
+    alone = names(loaded())
+    assert alone.index(("Sandbox", "sandbox")) == alone.index(("Resource", "bench")) - 1
+    bench = {"use": "bench.py:Bench"}
+    two = names(loaded(environments={"bench": bench, "other": bench}))
+    assert two.count(("Sandbox", "sandbox")) == 1
+    assert names(loaded(sandboxes={"sandbox": {}})).count(("Sandbox", "sandbox")) == 1
+    mapped = {"sandboxes": {"sandbox": "boxes"}}
+    found = [name for kind, name in names(loaded(bench=mapped, sandboxes={"boxes": {}}))]
+    assert "boxes" in found
+    assert "sandbox" not in found
+
+
+async def test_one_that_the_configuration_names_is_not_made_up(folder: Path) -> None:
+    config = loaded(bench={"sandboxes": {"sandbox": "boxes"}}, sandboxes={"boxs": {}})
+    assert ("Sandbox", "boxes") not in names(config)
+    (problem,) = [one for one in problems_of(config) if "sandbox" in one]
+    assert "uses the sandbox service 'boxes'" in problem
+    assert "did you mean 'boxs'?" in problem
+
+
+def test_collecting_needs_no_second_process(folder: Path) -> None:
+    loaded()
+    with pytest.raises(SystemExit) as ended:
+        cli(["collect", "--config", "mesh.yaml", "bench", "--output", "out.jsonl", "--quiet"])
+    assert not ended.value.code
+    (row,) = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert row["reward"] == 0.0
+    assert [one["role"] for one in row["sandboxes"]] == ["lent"]
+    assert not list((folder / "boxes" / "sandboxes").iterdir())
+
+
+async def test_trying_an_environment_out_needs_none_either(folder: Path) -> None:
+    findings = await trial("bench", EnvironmentConfig(use="bench.py:Bench"), loaded())
+    said = {one.check: one.detail for one in findings}
+    assert all(one.fine for one in findings), said
+    assert "sandboxes of sandbox" in said["describes itself"]
+    assert not list((folder / "boxes" / "sandboxes").iterdir())
+
+
+async def test_stored_rollouts_are_judged_with_its_own(folder: Path) -> None:
+    async with embedded_environments(loaded(), ["bench"]) as directory:
+        assert len(directory.serving(SANDBOX_SERVICE, "sandbox")) == 1
