@@ -28,10 +28,10 @@ A step calls an RPC and says what is expected:
 
 `times: N` repeats a step, with the variable `time` from 0. `together: [step, …]` runs steps side
 by side; `pages: RPC` with `of: field` walks a listing in pages of one and of the server's own size
-and compares, with `by: field` that field of each alone. A step with `talk` is a connection of a collector (see talks.py), one with `watch`
-and the like is of a watch (see watches.py), those with `open`, `in`, `gone` and
-`unchanged` are of sandboxes (see sandboxes.py), one with `raw` or `health` is below the contract's
-messages (see probes.py). `stop: true` tells the server to go
+and compares, with `by: field` only that field of each. A step with `talk` is a connection of a
+collector (see talks.py), one with `watch` and the like is of a watch (see watches.py), those with
+`open`, `in`, `gone` and `unchanged` are of sandboxes (see sandboxes.py), one with `raw` or `health`
+is below the contract's messages (see probes.py). `stop: true` tells the server to go
 down while the step under `running` runs: its health becomes NOT_SERVING, and the step under
 `refused` is for new work; those under `held` are for what callers hold there, and follow. Every
 answer and error goes through the laws besides.
