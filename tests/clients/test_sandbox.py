@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -12,12 +13,15 @@ from gymmesh_mesh import MeshConfig, up
 from gymmesh_runtime.config import load_config
 from tests.clients.conftest import LANGUAGES
 from tests.clients.mixed import until_serving
+from tests.clients.programs import REPOSITORY
 from tests.clients.services import service
 from tests.clients.test_conformance import results_of
 from tests.support.cli import gym, rows_of
+from tests.support.served import serve
 
 pytestmark = pytest.mark.skipif("go" not in LANGUAGES, reason="the client in Go is not asked for")
 
+_SHOP: Final = REPOSITORY / "examples/first_environment/shop.py"
 _GO: Final = "go sandbox"
 #: What it does not offer, so that cases are skipped: it must stay this.
 _LACKS: Final = {
@@ -30,7 +34,7 @@ from gymmesh_resource import Environment, SandboxSpec, tool
 class Bench(Environment[None]):
     """A folder to work in."""
 
-    sandbox = SandboxSpec(files={"notes": "one\\n"})
+    sandbox = SandboxSpec(files={"notes": "one\\n"}, lent=True)
 
     @tool
     async def shell(self, session, line: str) -> str:
@@ -63,20 +67,27 @@ async def test_it_serves_a_rollout(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
     config = {
         "models": {"policy": {"backend": "replay", "path": str(tmp_path / "policy.jsonl")}},
-        "environments": {
-            "bench": {"use": f"{tmp_path / 'bench.py'}:Bench", "sandboxes": {"sandbox": "boxes"}}
-        },
+        "environments": {"other": {"use": f"{_SHOP}:Shop"}},
     }
-    path = tmp_path / "mesh.yaml"
-    path.write_text(json.dumps(config))
-    async with up(load_config([path], [], MeshConfig)) as mesh:
+    bench = {"use": f"{tmp_path / 'bench.py'}:Bench", "sandboxes": {"sandbox": "boxes"}}
+    mesh_file, bench_file = tmp_path / "mesh.yaml", tmp_path / "bench.yaml"
+    mesh_file.write_text(json.dumps(config))
+    bench_file.write_text(json.dumps({"environments": {"bench": bench}}))
+    async with AsyncExitStack() as stack:
+        mesh = await stack.enter_async_context(up(load_config([mesh_file], [], MeshConfig)))
         registry = mesh.address_of("discovery")
-        async with service(_GO, "--registry", registry):
-            await until_serving(registry, ["boxes", "bench", "policy"])
-            ended = await gym(
-                *("collect", "--agent", mesh.address_of("agent"), "-i", tmp_path / "tasks.jsonl"),
-                *("-o", tmp_path / "rows.jsonl", "--num-repeats", "4", "-q"),
-            )
+        await stack.enter_async_context(service(_GO, "--registry", registry))
+        await until_serving(registry, ["boxes"])
+        served = await serve(
+            *("environment", "bench", "--config", bench_file, "--discovery", registry),
+            log=tmp_path / "log",
+        )
+        stack.push_async_callback(served.kill)
+        await until_serving(registry, ["bench", "policy"])
+        ended = await gym(
+            *("collect", "--agent", mesh.address_of("agent"), "-i", tmp_path / "tasks.jsonl"),
+            *("-o", tmp_path / "rows.jsonl", "--num-repeats", "4", "-q"),
+        )
     assert ended.code == 0, ended.err
     rows = rows_of(tmp_path / "rows.jsonl")
     assert [row["reward"] for row in rows] == [1.0] * 4

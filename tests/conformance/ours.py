@@ -47,7 +47,6 @@ from gymmesh_runtime.security import IdentityConfig, SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.serving.service import Service
-from gymmesh_sandbox.backends.bubblewrap import BubblewrapBackend, BubblewrapSettings
 from gymmesh_sandbox.config import SandboxConfig
 from gymmesh_sandbox.service import SandboxService
 from tests.conformance.capitals_sdk import (
@@ -238,12 +237,14 @@ async def _registry(path: str) -> AsyncIterator[Target]:
 async def open_sandboxes(path: str) -> AsyncIterator[Target]:
     """Our sandbox service on bubblewrap, with hostile programs where they are called for."""
     require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
-    config = SandboxConfig(adapts=False, max_archive_bytes=32 << 20)  # however busy it is
     with tempfile.TemporaryDirectory(prefix="gymmesh-sandboxes-") as folder:
-        backend = BubblewrapBackend(BubblewrapSettings(folder=Path(folder)))
+        config = SandboxConfig(
+            options={"folder": folder},
+            adapts=False,  # however busy the machine is
+            max_archive_bytes=32 << 20,
+        )
         # An id of its own: a service ends what another one of its id has left.
-        instance_id = f"ours-{secrets.token_hex(4)}"
-        service = SandboxService(config, "boxes", instance_id, backend=backend)
+        service = SandboxService(config, "boxes", f"ours-{secrets.token_hex(4)}")
         async with _directory() as directory, _way(service, path, directory) as way:
             yield SandboxTarget(way, load_profile(PROFILES / "sandbox.yaml"))
 
