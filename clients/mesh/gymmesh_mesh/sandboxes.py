@@ -51,7 +51,7 @@ async def sandboxes_here(config: MeshConfig, name: str = "") -> AsyncIterator[Sa
     if not name and len(known) > 1:
         raise ConfigError(f"the configuration has several: name one of {', '.join(known)}")
     chosen = name or next(iter(known), _USUAL)
-    spec = known.get(chosen) or own_sandbox_spec(chosen, f"gym-cli-{os.getpid()}")
+    spec = known.get(chosen) or own_sandbox_spec(chosen, "gym-cli")
     async with AsyncExitStack() as stack:
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)
