@@ -14,7 +14,7 @@ from gymmesh_sandbox.backends.base import (
     SandboxSpec,
     Stream,
 )
-from gymmesh_sandbox.backends.bubblewrap import BubblewrapBackend, BubblewrapSettings
+from gymmesh_sandbox.backends.bubblewrap import BubblewrapBackend
 
 INSTANCE = "boxes-0"
 
@@ -22,7 +22,7 @@ INSTANCE = "boxes-0"
 @asynccontextmanager
 async def backend(folder: Path, **settings: object) -> AsyncGenerator[BubblewrapBackend]:
     """An open backend that keeps its files in a folder."""
-    made = BubblewrapBackend(BubblewrapSettings(folder=folder, **settings))  # type: ignore[arg-type]
+    made = BubblewrapBackend({"folder": str(folder), **settings})
     await made.open()
     try:
         await made.end_leftovers(INSTANCE)

@@ -75,7 +75,8 @@ async def test_a_process_that_runs_when_its_sandbox_ends_is_lost(
 async def test_a_sandbox_whose_first_process_is_killed_is_lost(opened: BubblewrapBackend) -> None:
     sandbox = await opened.create(spec())
     process = await sandbox.start(process_pb2.ProcessSpec(shell="echo $PPID; sleep 1000"))
-    first = sandbox._first.pid  # type: ignore[attr-defined]
+    assert sandbox._first is not None
+    first = sandbox._first.pid
     os.kill(first, signal.SIGKILL)
     assert await sandbox.wait_lost() == "killed"
     with pytest.raises(MeshError, match="SANDBOX_LOST"):

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import codecs
 import json
+import sys
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
@@ -62,7 +63,7 @@ class ProgramOutput:
 
     def write(self, stream: str, data: bytes) -> None:
         """Writes a piece to the stream of this name."""
-        file = click.get_binary_stream("stderr" if stream == "stderr" else "stdout")
+        file: BinaryIO = (sys.stderr if stream == "stderr" else sys.stdout).buffer
         if file.isatty():
             self._show(stream, self._decoders[stream].decode(data))
         else:

@@ -145,7 +145,7 @@ def _members(
     """
     with open(archive, "rb") as packed:
         plain = gzip.GzipFile(fileobj=packed) if zipped else packed
-        reader = _Reader(cast(BinaryIO, plain), max_bytes)
+        reader = _ArchiveReader(cast(BinaryIO, plain), max_bytes)
         tar = tarfile.TarFile(fileobj=cast(BinaryIO, reader), errors="surrogateescape")
         for _ in range(_MOST_MEMBERS):
             try:
@@ -159,7 +159,7 @@ def _members(
         raise tarfile.ReadError("it has more than a million files")
 
 
-class _Reader:
+class _ArchiveReader:
     """What tarfile reads from, with bounds on what a header makes it read."""
 
     def __init__(self, plain: BinaryIO, max_bytes: int) -> None:

@@ -14,17 +14,18 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox.backends.base import RunningSandbox, SandboxBackend, SandboxSpec
+from gymmesh_sandbox.backends.base import SandboxBackend, SandboxSpec
 from gymmesh_sandbox.backends.bubblewrap.errors import image_failed, option_unsupported
 from gymmesh_sandbox.backends.bubblewrap.machine import Machine
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage
 from gymmesh_sandbox.backends.bubblewrap.sandbox import BubblewrapBox
-from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, BubblewrapSettings
+from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, read_settings
 from gymmesh_sandbox.backends.bubblewrap.store import Store
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
@@ -38,10 +39,11 @@ from gymmesh_sandbox.local import (
 )
 
 _LOGGER = logging.getLogger("gymmesh.sandbox")
-_NETWORKS = {
-    "none": sandbox_pb2.NETWORK_KIND_NONE,
-    "open": sandbox_pb2.NETWORK_KIND_OPEN,
-}
+_NETWORKS = (
+    sandbox_pb2.NETWORK_KIND_NONE,
+    sandbox_pb2.NETWORK_KIND_RELAY,
+    sandbox_pb2.NETWORK_KIND_OPEN,
+)
 
 
 class BubblewrapBackend(SandboxBackend):
@@ -49,8 +51,8 @@ class BubblewrapBackend(SandboxBackend):
 
     name = "bubblewrap"
 
-    def __init__(self, settings: BubblewrapSettings | None = None) -> None:
-        self._settings = settings or BubblewrapSettings()
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._settings = read_settings(options)
         self.default_image = self._settings.default_image
         self._machine: Machine | None = None
         self._store: Store | None = None
@@ -59,7 +61,7 @@ class BubblewrapBackend(SandboxBackend):
         self._restarting = asyncio.Lock()
 
     async def open(self) -> None:
-        bwrap = self._settings.bwrap or shutil.which("bwrap") or ""
+        bwrap = shutil.which("bwrap") or ""
         if not bwrap:
             raise ConfigError(
                 "There is no bubblewrap on this machine: install the Debian package bubblewrap."
@@ -90,14 +92,18 @@ class BubblewrapBackend(SandboxBackend):
             cpu=usable and groups.bounds_cpu,
             pids=True,
             disk=True,
+            snapshots=True,
+            forks=True,
             users=self._machine.privileged,
-            networks=list(_NETWORKS.values()),
+            networks=_NETWORKS,
+            ports=True,
             thread_usage=True,
             process_limits=True,
         )
         try:
             await self._machine.starter.open()
             self._store = Store(self._settings, self._machine.root_id)
+            await asyncio.to_thread(self._store.sweep)
             await self._probe(self._store)
         except (OSError, MeshError) as error:
             await self.close()
@@ -110,7 +116,7 @@ class BubblewrapBackend(SandboxBackend):
         """Starts a sandbox, so that what is wrong with the machine is known before a request."""
         spec = SandboxSpec(
             sandbox_id="probe",
-            instance_id=f"probe-{os.getpid()}",
+            instance_id=f"probe {os.getpid()} {id(self)}",
             root=HOST_IMAGE,
             resources=sandbox_pb2.Resources(),
             network=sandbox_pb2.Network(none=sandbox_pb2.NoNetwork()),
@@ -128,38 +134,26 @@ class BubblewrapBackend(SandboxBackend):
     async def images(self) -> Sequence[sandbox_pb2.Image]:
         return self._opened()[1].images()
 
-    async def create(self, spec: SandboxSpec) -> RunningSandbox:
+    async def create(self, spec: SandboxSpec) -> BubblewrapBox:
         machine, store = self._opened()
-        self._check(spec)
-        assert isinstance(spec.root, str)
-        image = await asyncio.to_thread(store.image, spec.instance_id, spec.root)
-        if spec.image_digest and spec.image_digest != image.digest:
-            raise image_failed(image.name, f"its digest is {image.digest or 'not known'}")
-        user = await asyncio.to_thread(_image_user, machine, image, spec.user or image.user)
-        token = next(self._tokens)
-        folder = store.box_folder(spec.instance_id, token)
-        await self._restart(machine)
-        box = BubblewrapBox(machine, spec, image, user, folder)
-        self._boxes.add(box)
-        try:
-            await box.open(token)
-        except BaseException:
-            self._boxes.discard(box)
-            raise
-        box.on_end(self._boxes.discard)
-        return box
-
-    def _check(self, spec: SandboxSpec) -> None:
-        """Refuses what cannot be had. Raises SANDBOX_OPTION_UNSUPPORTED."""
         if not isinstance(spec.root, str):
-            raise option_unsupported("build", self.name)
-        for name in ("memory", "cpu"):
-            field = {"memory": "memory_bytes", "cpu": "cpu_millis"}[name]
-            if getattr(spec.resources, field) and not getattr(self.capabilities, name):
-                raise option_unsupported(f"resources.{field}", self.name)
-        kind = spec.network.WhichOneof("kind") or "none"
-        if kind not in _NETWORKS:
-            raise option_unsupported(f"network.{kind}", self.name)
+            raise option_unsupported("build")
+        image = await asyncio.to_thread(store.image, spec.instance_id, spec.root)
+        try:
+            if spec.image_digest and spec.image_digest != image.digest:
+                raise image_failed(image.name, f"its digest is {image.digest or 'not known'}")
+            user = await asyncio.to_thread(_image_user, image, spec.user or image.user)
+            await self._restart(machine)
+        except BaseException:
+            await asyncio.to_thread(store.release, image.layers)
+            raise
+        token = next(self._tokens)
+        folder = store.instance_folder(spec.instance_id) / "boxes" / str(token)
+        box = BubblewrapBox(machine, store, spec, image, user, folder)
+        box.on_end(self._boxes.discard)
+        self._boxes.add(box)
+        await box.open(token)
+        return box
 
     async def _restart(self, machine: Machine) -> None:
         """Starts the spawner again when somebody killed it."""
@@ -168,7 +162,7 @@ class BubblewrapBackend(SandboxBackend):
                 await machine.starter.open()
 
     async def delete_snapshot(self, name: str) -> None:
-        pass
+        await asyncio.to_thread(self._opened()[1].delete_snapshot, name)
 
     async def close(self) -> None:
         machine, self._machine = self._machine, None
@@ -187,7 +181,7 @@ class BubblewrapBackend(SandboxBackend):
         return self._machine, self._store
 
 
-def _image_user(machine: Machine, image: RootImage, wanted: str) -> ImageUser:
+def _image_user(image: RootImage, wanted: str) -> ImageUser:
     """A user by the files of an image."""
     passwd, group = (_first_file(image, name) for name in (b"/etc/passwd", b"/etc/group"))
     return find_user(wanted or "0", passwd, group)

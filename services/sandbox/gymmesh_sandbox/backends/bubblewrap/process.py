@@ -74,6 +74,11 @@ class LocalProcess(RunningProcess):
         # Somebody may never ask how it ended.
         self._ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return not self._child.ended
+
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
         reads = {asyncio.ensure_future(self._read(stream)): stream for stream in self._outputs}
         until = None

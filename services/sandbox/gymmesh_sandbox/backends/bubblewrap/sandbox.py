@@ -9,19 +9,32 @@ import os
 import re
 import resource
 import signal
+import socket
+import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
+import aiohttp
+
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, Reason
-from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec
+from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, RunningSandbox, SandboxSpec
 from gymmesh_sandbox.backends.bubblewrap.archives import pack, unpack
 from gymmesh_sandbox.backends.bubblewrap.errors import image_failed, option_unsupported
+from gymmesh_sandbox.backends.bubblewrap.launch import (
+    bubblewrap_command,
+    overlay_mounts,
+    upper_folder,
+)
 from gymmesh_sandbox.backends.bubblewrap.machine import Machine
 from gymmesh_sandbox.backends.bubblewrap.process import LocalProcess
+from gymmesh_sandbox.backends.bubblewrap.relay import SandboxRelay, listen_in
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, remove_tree
+from gymmesh_sandbox.backends.bubblewrap.shared_use import SharedUse
+from gymmesh_sandbox.backends.bubblewrap.store import Store
 from gymmesh_sandbox.backends.bubblewrap.tree import Owner, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
+from gymmesh_sandbox.backends.port_calls import call_over
 from gymmesh_sandbox.local import (
     Child,
     Descriptors,
@@ -32,32 +45,38 @@ from gymmesh_sandbox.local import (
     ProcessGroup,
     SandboxGroup,
     StartError,
+    descendants_of,
 )
 
 _SHELL = b"/bin/sh"
-_MS_NOSUID, _MS_NODEV = 2, 4
-_SHM_BYTES = 64 << 20
 _OPEN_FILES = 65_536
 _SMALL_FILE = 1 << 20
-# What the kernel shows of its host, and no program inside needs.
-_HIDDEN = ("/proc/cmdline", "/proc/keys")
 # What root may do in a sandbox, by the numbers of linux/capability.h: chown, dac_override, fowner,
 # fsetid, kill, setgid, setuid, setpcap, net_bind_service, in its own user namespace.
 _ROOT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10))
 _PF_EXITING = 0x4
+_COPIES = 3
 
 
 class BubblewrapBox(RunningSandbox):
     """See RunningSandbox. Made by `start_box`."""
 
     def __init__(
-        self, machine: Machine, spec: SandboxSpec, image: RootImage, user: ImageUser, folder: Path
+        self,
+        machine: Machine,
+        store: Store,
+        spec: SandboxSpec,
+        image: RootImage,
+        user: ImageUser,
+        folder: Path,
     ) -> None:
         self._machine = machine
+        self._store = store
         self._spec = spec
         self._root_image = image
         self._user = user
         self._folder = folder
+        self._layers = image.layers
         self.image = image.name
         self.image_digest = image.digest
         self.user = user.name
@@ -70,6 +89,9 @@ class BubblewrapBox(RunningSandbox):
         self._numbers = itertools.count(1)
         self._processes: set[LocalProcess] = set()
         self._on_end: Callable[[BubblewrapBox], None] = lambda _: None
+        self._use = SharedUse()
+        self._relay = SandboxRelay(spec.relay) if spec.relay else None
+        self._restarting = False
         self._ending: asyncio.Task[None] | None = None
         self._cause: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -99,14 +121,19 @@ class BubblewrapBox(RunningSandbox):
                 )
                 self._group = Groups(str(self._folder.parent)).make(self._folder.name, limits)
             self._folder.mkdir(parents=True)
-            if not self._spec.resources.disk_bytes:
-                for name in ("upper", "work"):
-                    (self._folder / name).mkdir()
-                    if self._machine.privileged:
-                        owner = self._machine.root_id
-                        os.chown(self._folder / name, owner, owner)
+            self._make_upper()
         except OSError as error:
             raise self._failed(str(error)) from error
+
+    def _make_upper(self) -> None:
+        if self._spec.resources.disk_bytes:
+            (self._folder / "disk").mkdir(exist_ok=True)
+            return
+        for name in ("upper", "work"):
+            remove_tree(self._folder / name)
+            (self._folder / name).mkdir()
+            if self._machine.privileged:
+                os.chown(self._folder / name, self._machine.root_id, self._machine.root_id)
 
     async def _launch(self) -> None:
         with Descriptors() as owned, contextlib.ExitStack() as stack:
@@ -117,9 +144,11 @@ class BubblewrapBox(RunningSandbox):
                 self._launcher = await self._machine.starter.start(
                     "box",
                     (ready_end, said_end, status_end, calls, self._machine.first_process),
-                    argv=[os.fsencode(word) for word in self._command()],
+                    argv=bubblewrap_command(
+                        self._machine, self._spec, self._root_image.binds, self._user
+                    ),
                     groups=self._group.join_files if self._group else [],
-                    mounts=self._mounts(),
+                    mounts=overlay_mounts(self._machine, self._spec, self._layers, self._folder),
                     id_map=self._machine.id_map,
                 )
             except StartError as error:
@@ -149,69 +178,7 @@ class BubblewrapBox(RunningSandbox):
         self._first = Child(pid, pidfd, launcher.status)
         self._tree.root = root
         launcher.status.add_done_callback(self._on_lost)
-
-    def _mounts(self) -> Sequence[Mapping[str, object]]:
-        """The copy-on-write file system, over a folder that every machine has."""
-        folder = os.fsencode(self._folder)
-        kept = self._folder
-        mounts: list[Mapping[str, object]] = []
-        if disk := self._spec.resources.disk_bytes:
-            (self._folder / "disk").mkdir()
-            kept = self._folder / "disk"
-            owner = self._machine.root_id if self._machine.privileged else 0
-            mounts.append(
-                {
-                    "kind": b"tmpfs",
-                    "source": b"tmpfs",
-                    "target": b"disk",
-                    "flags": _MS_NOSUID | _MS_NODEV,
-                    "options": b"size=%d,mode=755" % disk,
-                    "folder": folder,
-                    "make": [(b"disk/upper", owner), (b"disk/work", owner)],
-                }
-            )
-        lower = b":".join(
-            os.fsencode(os.path.relpath(layer, self._folder)) for layer in self._root_image.layers
-        )
-        upper = os.fsencode(os.path.relpath(kept, self._folder))
-        options = b"lowerdir=%b,upperdir=%b/upper,workdir=%b/work,volatile" % (lower, upper, upper)
-        if not self._machine.privileged:
-            options += b",userxattr"
-        mounts.append(
-            {
-                "kind": b"overlay",
-                "source": b"overlay",
-                "target": b"/tmp",
-                "flags": _MS_NOSUID | _MS_NODEV,
-                "options": options,
-                "folder": folder,
-                "make": [],
-            }
-        )
-        return mounts
-
-    def _command(self) -> Sequence[str]:
-        command = [self._machine.bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-        command += ["--unshare-cgroup-try", "--hostname", "sandbox", "--die-with-parent"]
-        command += ["--as-pid-1", "--new-session", "--cap-drop", "ALL"]
-        if self._spec.network.WhichOneof("kind") != "open":
-            command.append("--unshare-net")
-        if not self._machine.privileged:
-            uid, gid = str(self._user.uid), str(self._user.gid)
-            command += ["--unshare-user", "--uid", uid, "--gid", gid]
-        command += ["--bind", "/tmp", "/"]
-        for bind in self._root_image.binds:
-            command += ["--ro-bind", str(bind), str(bind)]
-        command += ["--proc", "/proc", "--dev", "/dev"]
-        for path in _HIDDEN:
-            if os.path.exists(path):
-                command += ["--ro-bind", "/dev/null", path]
-        size = self._spec.resources.memory_bytes // 2 or _SHM_BYTES
-        command += ["--perms", "1777", "--size", str(size), "--tmpfs", "/dev/shm"]
-        command += ["--remount-ro", "/dev"]
-        # The descriptors that the spawner passes: see its `_start_box`.
-        command += ["--json-status-fd", "3", "--seccomp", "4", "--", "/proc/self/fd/5"]
-        return command
+        await self._open_relay()
 
     def _make_folder(self, path: bytes) -> None:
         owner = Owner(self._user.uid, self._user.gid)
@@ -227,6 +194,10 @@ class BubblewrapBox(RunningSandbox):
     # ---- processes
 
     async def start(self, process: process_pb2.ProcessSpec) -> LocalProcess:
+        async with self._use.shared():
+            return await self._start(process)
+
+    async def _start(self, process: process_pb2.ProcessSpec) -> LocalProcess:
         self._check_running()
         user = self._user
         if process.user:
@@ -292,18 +263,22 @@ class BubblewrapBox(RunningSandbox):
     # ---- files
 
     async def resolve(self, path: bytes) -> bytes:
-        return await self._machine.in_thread(self._tree.resolve, self._absolute(path))
+        async with self._use.shared():
+            return await self._machine.in_thread(self._tree.resolve, self._absolute(path))
 
     async def read_file(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
-        pieces = self._tree.read(self._absolute(path), offset, max_bytes)
-        async for piece in self._machine.iterated(pieces):
-            yield piece
+        async with self._use.shared():
+            pieces = self._tree.read(self._absolute(path), offset, max_bytes)
+            async for piece in self._machine.iterated(pieces):
+                yield piece
 
     async def file_info(self, path: bytes) -> files_pb2.FileInfo:
-        return await self._machine.in_thread(self._tree.info, self._absolute(path))
+        async with self._use.shared():
+            return await self._machine.in_thread(self._tree.info, self._absolute(path))
 
     async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        await self._machine.in_thread(self._write, file, user)
+        async with self._use.shared():
+            await self._machine.in_thread(self._write, file, user)
 
     def _write(self, file: files_pb2.FileContent, user: str) -> None:
         self._tree.write(file, self._absolute(file.path), self._owner(user))
@@ -315,17 +290,19 @@ class BubblewrapBox(RunningSandbox):
     async def list_files(
         self, path: bytes, *, recursive: bool
     ) -> AsyncIterator[files_pb2.FileInfo]:
-        files = self._tree.list(self._absolute(path), recursive=recursive)
-        async for batch in self._machine.batches(files):
-            for file in batch:
-                yield file
+        async with self._use.shared():
+            files = self._tree.list(self._absolute(path), recursive=recursive)
+            async for batch in self._machine.batches(files):
+                for file in batch:
+                    yield file
 
     async def read_archive(
         self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
     ) -> AsyncIterator[bytes]:
-        pieces = pack(self._tree, self._absolute(path), format)
-        async for piece in self._machine.iterated(pieces):
-            yield piece
+        async with self._use.shared():
+            pieces = pack(self._tree, self._absolute(path), format)
+            async for piece in self._machine.iterated(pieces):
+                yield piece
 
     async def write_archive(
         self,
@@ -335,7 +312,8 @@ class BubblewrapBox(RunningSandbox):
         user: str,
         max_bytes: int,
     ) -> None:
-        await self._machine.in_thread(self._unpack, path, archive, format, user, max_bytes)
+        async with self._use.shared():
+            await self._machine.in_thread(self._unpack, path, archive, format, user, max_bytes)
 
     def _unpack(
         self,
@@ -351,15 +329,110 @@ class BubblewrapBox(RunningSandbox):
     def _absolute(self, path: bytes) -> bytes:
         return path if path.startswith(b"/") else os.fsencode(self.workdir) + b"/" + path
 
-    # ---- what is not here yet
+    # ---- snapshots
+
+    async def snapshot(self, name: str) -> sandbox_pb2.Image:
+        """Where nothing runs, what it has written becomes a layer that it shares from now on.
+
+        Otherwise, and of a disk of limited size, it is copied.
+        """
+        async with self._use.exclusive():
+            self._check_running()
+            layer = await asyncio.to_thread(self._store.new_layer, self._spec.instance_id)
+            try:
+                if self._spec.resources.disk_bytes or await asyncio.to_thread(self._busy):
+                    await asyncio.to_thread(self._copy_upper, layer)
+                    self._store.add_snapshot(name, self._root_image, (layer, *self._layers))
+                else:
+                    await self._share_upper(layer)
+                    self._store.add_snapshot(name, self._root_image, self._layers)
+            finally:
+                # A user less: its maker. Those that it has are the snapshot, and this sandbox.
+                await asyncio.to_thread(self._store.release, (layer,))
+        return sandbox_pb2.Image(name=name, snapshot=True)
+
+    def _busy(self) -> bool:
+        """Whether a process runs in it."""
+        assert self._first
+        return len(descendants_of(self._first.pid)) > 1 or bool(self._processes_running())
+
+    def _processes_running(self) -> Sequence[LocalProcess]:
+        return [process for process in self._processes if process.running]
+
+    def _copy_upper(self, layer: Path) -> None:
+        """Copies what it has written, with what overlayfs notes about it.
+
+        The file system of limited size is in a mount namespace that only bubblewrap has.
+        """
+        assert self._launcher
+        upper = upper_folder(self._spec, self._folder)
+        source = Path(f"/proc/{self._launcher.pid}/root") / upper.relative_to("/")
+        for _ in range(_COPIES):
+            copied = subprocess.run(
+                ["cp", "-a", "--reflink=auto", "-T", source, layer],
+                capture_output=True,
+                check=False,
+            )
+            if copied.returncode == 0:
+                return
+            remove_tree(layer)  # a file was removed meanwhile, perhaps
+        said = copied.stderr.decode("utf-8", "replace").strip()[:500]
+        if "No space left" in said:
+            raise MeshError(
+                Reason.ERROR_REASON_SANDBOX_DISK_FULL, "There is no space left for a snapshot."
+            )
+        raise self._failed(f"its files could not be copied: {said}")
+
+    async def _share_upper(self, layer: Path) -> None:
+        """Ends the namespaces, in which nothing runs, and makes new ones over one layer more."""
+        self._restarting = True
+        try:
+            await self._stop()
+            await asyncio.to_thread(self._move_upper, layer)
+            await self._launch()
+        except BaseException:
+            if not self._cause.done():
+                self._cause.set_result("a snapshot failed")
+            raise
+        finally:
+            self._restarting = False
+
+    def _move_upper(self, layer: Path) -> None:
+        os.rename(self._folder / "upper", layer)
+        self._store.use((layer,))
+        self._layers = (layer, *self._layers)
+        self._make_upper()
+
+    # ---- its network
 
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int
     ) -> sandbox_pb2.CallPortResponse:
-        raise option_unsupported("CallPort")
+        async with self._use.shared():
+            connection = await self._socket_inside()
+        with connection:  # the connection made of it has a descriptor of its own
+            return await call_over(_connector(connection), request, max_bytes)
 
-    async def snapshot(self, name: str) -> sandbox_pb2.Image:
-        raise option_unsupported("SnapshotSandbox")
+    async def _socket_inside(self) -> socket.socket:
+        """A socket of the sandbox's network."""
+        self._check_running()
+        try:
+            (made,) = await self._machine.starter.ask(
+                "socket",
+                box=self._token,
+                family=int(socket.AF_INET),
+                type=int(socket.SOCK_STREAM),
+            )
+        except StartError as error:
+            raise self.lost() or self._failed(str(error)) from error
+        return socket.socket(fileno=made)
+
+    async def _open_relay(self) -> None:
+        """Listens for connections to a service of the mesh, where they are asked for."""
+        if self._relay is not None:
+            path = os.fsencode(self._spec.network.relay.socket_path)
+            listening = await self._machine.in_thread(listen_in, self._tree, self._absolute(path))
+            await self._relay.open(listening)
 
     # ---- its end
 
@@ -390,12 +463,12 @@ class BubblewrapBox(RunningSandbox):
             self._launcher.signal(signal.SIGKILL)
 
     def _on_lost(self, status: asyncio.Future[int]) -> None:
-        if self._ending or self._cause.done():
+        if self._ending or self._restarting or self._cause.done():
             return
         if status.cancelled():
             self._cause.set_result("its spawner was killed")
         else:
-            self._cause.set_result("out of memory" if self.memory_kills() else "killed")
+            self._cause.set_result(OUT_OF_MEMORY if self.memory_kills() else "killed")
 
     async def wait_lost(self) -> str:
         return await asyncio.shield(self._cause)
@@ -412,27 +485,40 @@ class BubblewrapBox(RunningSandbox):
 
     async def _end(self) -> None:
         self._on_end(self)
-        self.kill()
-        if self._launcher is not None:
-            await asyncio.wait([self._launcher.status])
-            with contextlib.suppress(StartError):
-                await self._machine.starter.ask("forget", box=self._token)
-            self._launcher.close()
+        await self._stop()
         if not self._cause.done():
             self._cause.set_result("ended")
         for process in list(self._processes):
             with contextlib.suppress(MeshError):
                 await process.wait()
             process.close()
+        await asyncio.to_thread(self._remove)
+
+    async def _stop(self) -> None:
+        """Ends the namespaces, with all that runs in them."""
+        if self._relay is not None:
+            await self._relay.close()
+        self.kill()
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            await asyncio.wait([launcher.status])
+            with contextlib.suppress(StartError):
+                await self._machine.starter.ask("forget", box=self._token)
+            launcher.close()
         self._tree.close()
         if self._first is not None:
             self._first.close()
-        await asyncio.to_thread(self._remove)
 
     def _remove(self) -> None:
         if self._group is not None:
             self._group.remove()
         remove_tree(self._folder)
+        self._store.release(self._layers)
+
+
+def _connector(connection: socket.socket) -> aiohttp.BaseConnector:
+    """A connector that connects by this socket."""
+    return aiohttp.TCPConnector(socket_factory=lambda _: connection.dup(), force_close=True)
 
 
 def _words(process: process_pb2.ProcessSpec) -> list[bytes]:

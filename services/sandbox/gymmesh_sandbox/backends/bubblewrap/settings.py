@@ -2,36 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import platformdirs
 
 HOST_IMAGE = "host"
-_CACHE = Path(platformdirs.user_cache_dir("gymmesh"))
+_CACHE = platformdirs.user_cache_dir("gymmesh")
 
 
-@dataclass(frozen=True, slots=True)
-class BubblewrapSettings:
-    """The settings, with their defaults.
+class BubblewrapSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of the backend `bubblewrap`.
 
     Attributes:
-        folder: where root file systems, snapshots and what sandboxes write are kept; a file
-            system that overlayfs can write to, so none that is itself an overlay.
+        folder: where root file systems, snapshots and what sandboxes write are kept; on a file
+            system that overlayfs can write to, so on none that is an overlay itself.
         images: by name, what sandboxes can start from beside `host`: the path of a folder, of an
             archive that `docker save` or `podman save` writes, or of an OCI layout or its archive.
         default_image: the image of a request that names none.
-        binds: folders of this machine that every sandbox sees, read-only, at the same path.
+        binds: folders of this machine that the image `host` has, read-only, at the same path.
         yields: sandboxes get half of the usual share of a processor where the machine is busy.
-        bwrap: the program; empty: the one in PATH.
     """
 
-    folder: Path = field(
-        default_factory=lambda: Path(platformdirs.user_cache_dir("gymmesh"), "sandboxes")
-    )
-    images: Mapping[str, Path] = field(default_factory=dict)
+    folder: str = f"{_CACHE}/sandboxes"
+    images: dict[str, str] = {}
     default_image: str = HOST_IMAGE
-    binds: tuple[Path, ...] = ()
+    binds: list[str] = []
     yields: bool = True
-    bwrap: str = ""
+
+    def __post_init__(self) -> None:
+        paths = {"folder": self.folder}
+        paths |= {f"images.{name}": path for name, path in self.images.items()}
+        paths |= {f"binds[{number}]": path for number, path in enumerate(self.binds)}
+        for key, path in paths.items():
+            if not Path(path).is_absolute():
+                raise ValueError(f"{key}: {path!r} is not an absolute path")
+        if HOST_IMAGE in self.images:
+            raise ValueError(f"images.{HOST_IMAGE}: the name is the built-in image's")
+        if self.default_image and self.default_image not in (HOST_IMAGE, *self.images):
+            raise ValueError(f"default_image: {self.default_image!r} is not in images")
+
+
+def read_settings(options: Mapping[str, Any]) -> BubblewrapSettings:
+    """The settings of a configuration. Raises ValueError, `KEY: problem`."""
+    try:
+        return msgspec.convert(dict(options), BubblewrapSettings)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ValueError):
+            raise ValueError(str(error.__cause__)) from None
+        problem, _, place = str(error).partition(" - at `$")
+        if unknown := re.search(r"unknown field `(.*)`", problem):
+            raise ValueError(f"{unknown[1]}: is not an option of bubblewrap") from None
+        raise ValueError(f"{place.strip('.`')}: {problem}") from None

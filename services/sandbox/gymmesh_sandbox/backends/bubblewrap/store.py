@@ -1,19 +1,25 @@
 """The folder where images, snapshots and what sandboxes write are kept.
 
-    instances/HASH/lock      held while a service has this instance's id
-    instances/HASH/host/     the root of the image `host`
-    instances/HASH/boxes/N/  what a sandbox writes
+    instances/HASH/lock       held while a service has this instance's id
+    instances/HASH/host/      the root of the image `host`
+    instances/HASH/boxes/N/   what a sandbox writes
+    instances/HASH/layers/N/  what a sandbox had written when a snapshot was taken
 
-HASH is made of the instance's id, so that a later life of the instance finds what was left.
+HASH is made of the instance's id. What is in the folder of an instance that no process holds the
+lock of was left by one that was killed, and is removed at the next start of any service.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gymmesh.sandbox.v1 import sandbox_pb2
@@ -31,85 +37,181 @@ class Store:
     """
 
     def __init__(self, settings: BubblewrapSettings, owner: int) -> None:
-        self._settings = settings
+        self._folder = Path(settings.folder)
+        self._binds = tuple(map(Path, settings.binds))
         self._owner = owner
         self._lock = threading.Lock()
-        self._instances: dict[str, int] = {}  # descriptors of the locks, by id
-        self._hosts: dict[str, RootImage] = {}
+        self._locks: dict[Path, int] = {}  # descriptors, by the folder of the instance
+        self._hosts: dict[Path, RootImage] = {}
+        self._snapshots: dict[str, RootImage] = {}
+        self._left: Counter[Path] = Counter()  # what earlier lives left, by folder
+        self._numbers = itertools.count(1)
+        #: How many snapshots and sandboxes use each layer; one that nobody uses is removed.
+        self._users: Counter[Path] = Counter()
+
+    # ---- instances
+
+    def sweep(self) -> None:
+        """Removes what services left that were killed, their processes included."""
+        for folder in (self._folder / "instances").glob("*/"):
+            with self._lock, contextlib.suppress(OSError):
+                if folder not in self._locks and self._take(folder):
+                    self._left[folder] = _remove_instance(folder)
+                    os.close(self._locks.pop(folder))
 
     def take_instance(self, instance_id: str) -> int:
-        """Takes the instance's folder, and removes what sandboxes have left there; how many.
+        """Takes an instance's folder; how many sandboxes an earlier life had left there.
 
         Raises ConfigError where another process has it.
         """
+        folder = self.instance_folder(instance_id)
         with self._lock:
-            folder = self._instance(instance_id)
-            boxes = folder / "boxes"
-            groups = Groups(str(boxes)).remove_all()
-            left = list(boxes.glob("*"))
-            for box in left:
-                remove_tree(box)
-            return max(groups, len(left))
+            left = self._left.pop(folder, 0)
+            if folder in self._locks:
+                return left
+            if not self._take(folder):
+                raise ConfigError(
+                    f"Another sandbox service with the instance id '{instance_id}' uses {folder}: "
+                    "give each a folder or an id of its own."
+                )
+            return left + _remove_boxes(folder)
 
     def remove_instance(self, instance_id: str) -> None:
         """Removes all that is kept of an instance."""
         with self._lock:
-            folder = self._folder(instance_id)
-            if instance_id in self._instances:
-                os.close(self._instances.pop(instance_id))
-            self._hosts.pop(instance_id, None)
-            remove_tree(folder)
+            self._remove_taken(self.instance_folder(instance_id))
+
+    def instance_folder(self, instance_id: str) -> Path:
+        """What is kept of an instance."""
+        name = hashlib.sha256(instance_id.encode()).hexdigest()[:16]
+        return self._folder / "instances" / name
+
+    def close(self) -> None:
+        """Removes what is kept of this process's instances."""
+        with self._lock:
+            for folder in list(self._locks):
+                with contextlib.suppress(OSError):
+                    self._remove_taken(folder)
+            self._snapshots.clear()
+            self._users.clear()
+
+    def _remove_taken(self, folder: Path) -> None:
+        self._hosts.pop(folder, None)
+        lock = self._locks.pop(folder, None)
+        if lock is not None:
+            try:
+                _remove_instance(folder)
+            finally:
+                os.close(lock)
+
+    def _take(self, folder: Path) -> bool:
+        """Takes the lock of an instance's folder, which is made; False where another has it."""
+        while True:
+            (folder / "boxes").mkdir(parents=True, exist_ok=True)
+            try:
+                lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue  # a sweep removed it
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(lock), os.stat(folder / "lock")):
+                    self._locks[folder] = lock
+                    return True
+            except BlockingIOError:
+                os.close(lock)
+                return False
+            except FileNotFoundError:
+                pass  # a sweep removed it before the lock was taken
+            os.close(lock)
+
+    # ---- images
 
     def image(self, instance_id: str, name: str) -> RootImage:
-        """An image by name. Raises SANDBOX_IMAGE_NOT_FOUND or SANDBOX_IMAGE_FAILED."""
+        """An image or a snapshot. Raises SANDBOX_IMAGE_NOT_FOUND or SANDBOX_IMAGE_FAILED.
+
+        Its layers are in use until `release`.
+        """
+        self.take_instance(instance_id)
         with self._lock:
-            folder = self._instance(instance_id)
             if name == HOST_IMAGE:
-                return self._host(instance_id, folder)
-        raise image_not_found(name)
+                image = self._host(self.instance_folder(instance_id))
+            elif name in self._snapshots:
+                image = self._snapshots[name]
+            else:
+                raise image_not_found(name)
+            self._users.update(image.layers)
+            return image
 
     def images(self) -> Sequence[sandbox_pb2.Image]:
         """What there is without a fetch."""
-        return [sandbox_pb2.Image(name=HOST_IMAGE)]
-
-    def box_folder(self, instance_id: str, number: int) -> Path:
-        """Where a sandbox writes."""
-        return self._folder(instance_id) / "boxes" / str(number)
-
-    def close(self) -> None:
-        """Lets go of the instances."""
+        found = [sandbox_pb2.Image(name=HOST_IMAGE)]
         with self._lock:
-            while self._instances:
-                os.close(self._instances.popitem()[1])
-            self._hosts.clear()
+            found += [sandbox_pb2.Image(name=name, snapshot=True) for name in self._snapshots]
+        return found
 
-    def _host(self, instance_id: str, folder: Path) -> RootImage:
-        if instance_id not in self._hosts:
+    def new_layer(self, instance_id: str) -> Path:
+        """Where the layer of a snapshot is to be; in use until `release`."""
+        layers = self.instance_folder(instance_id) / "layers"
+        layers.mkdir(exist_ok=True)
+        layer = layers / str(next(self._numbers))
+        with self._lock:
+            self._users[layer] += 1
+        return layer
+
+    def add_snapshot(self, name: str, image: RootImage, layers: Sequence[Path]) -> None:
+        """Keeps a snapshot: an image with other layers, which it uses from now on."""
+        with self._lock:
+            self._users.update(layers)
+            self._snapshots[name] = replace(
+                image, name=name, digest="", layers=tuple(layers), snapshot=True
+            )
+
+    def delete_snapshot(self, name: str) -> None:
+        """Removes a snapshot; what sandboxes use of it stays as long as they do."""
+        with self._lock:
+            snapshot = self._snapshots.pop(name, None)
+        if snapshot is not None:
+            self.release(snapshot.layers)
+
+    def use(self, layers: Sequence[Path]) -> None:
+        """Layers have one user more."""
+        with self._lock:
+            self._users.update(layers)
+
+    def release(self, layers: Sequence[Path]) -> None:
+        """Layers have one user less."""
+        with self._lock:
+            self._users.subtract(layers)
+            unused = [layer for layer in layers if self._users[layer] <= 0]
+            for layer in unused:
+                del self._users[layer]
+        for layer in unused:
+            if layer.parent.name == "layers":  # an image's own layers stay
+                remove_tree(layer)
+
+    def _host(self, folder: Path) -> RootImage:
+        if folder not in self._hosts:
             try:
-                image = make_host_root(folder / "host", self._owner, self._settings.binds)
+                self._hosts[folder] = make_host_root(folder / "host", self._owner, self._binds)
             except OSError as error:
                 raise image_failed(HOST_IMAGE, str(error)) from error
-            self._hosts[instance_id] = image
-        return self._hosts[instance_id]
+        return self._hosts[folder]
 
-    def _instance(self, instance_id: str) -> Path:
-        """The folder of an instance, which is this process's from now on."""
-        folder = self._folder(instance_id)
-        if instance_id in self._instances:
-            return folder
-        (folder / "boxes").mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise ConfigError(
-                f"Another sandbox service with the instance id '{instance_id}' uses {folder}: "
-                "give each a folder or an id of its own."
-            ) from None
-        self._instances[instance_id] = lock
-        return folder
 
-    def _folder(self, instance_id: str) -> Path:
-        name = hashlib.sha256(instance_id.encode()).hexdigest()[:16]
-        return self._settings.folder / "instances" / name
+def _remove_boxes(folder: Path) -> int:
+    """Removes the sandboxes of an instance that no process runs; how many there were."""
+    boxes = folder / "boxes"
+    groups = Groups(str(boxes)).remove_all()
+    left = list(boxes.glob("*"))
+    for box in left:
+        remove_tree(box)
+    return max(groups, len(left))
+
+
+def _remove_instance(folder: Path) -> int:
+    """Removes all of an instance, the lock last; how many sandboxes there were."""
+    count = _remove_boxes(folder)
+    for name in ("boxes", "layers", "host"):
+        remove_tree(folder / name)
+    remove_tree(folder)
+    return count
