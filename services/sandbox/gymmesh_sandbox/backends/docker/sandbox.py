@@ -8,7 +8,7 @@ import secrets
 import shlex
 import tempfile
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from tarfile import TarError
 from typing import IO, Final
 
@@ -110,7 +110,9 @@ class DockerSandbox(RunningSandbox):
         # A name in /etc/passwd of the container, or a number: the daemon looks it up.
         user = process.user or self.user
         holder, killed = await self._open_pipe(path)
-        stdin = StandardInput(self.container, path, lambda: self._close_pipe(path, holder))
+        stdin = StandardInput(
+            self.container, path, holder, lambda pids: self._close_pipe(path, pids)
+        )
         stream: ExecStream | None = None
         try:
             await self._files.owner(user)
@@ -307,9 +309,9 @@ class DockerSandbox(RunningSandbox):
             )
         return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
 
-    async def _close_pipe(self, path: str, holder: int) -> None:
-        word = shlex.quote(path)
-        await self._worker.run(f"kill -9 {holder}; rm -f {word} {word}.hold; :".encode())
+    async def _close_pipe(self, path: str, pids: Sequence[int]) -> None:
+        word, listed = shlex.quote(path), " ".join(map(str, pids))
+        await self._worker.run(f"kill -9 {listed}; rm -f {word} {word}.hold; :".encode())
 
     async def _container_ended(self) -> bool:
         if self.ended or self._lost.done():

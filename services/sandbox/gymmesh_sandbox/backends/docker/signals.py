@@ -68,6 +68,8 @@ class Signals:
         """Ends the process and its descendants, also those that start new ones meanwhile."""
         try:
             async with asyncio.timeout(_KILL_S):
+                halt = f"{scripts.STOP_DESCENDANTS}halt {target.pid} {target.started}\n:"
+                await self._shell.run(halt.encode())
                 while doomed := await self._doomed(target):
                     running = [one.pid for one in doomed if one.state not in "Tt"]
                     # Stopped first: what is ended one by one is replaced as fast.
