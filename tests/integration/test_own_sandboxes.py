@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gymmesh_cli.main import cli
-from gymmesh_mesh import MeshConfig
+from gymmesh_mesh import MeshConfig, connect
 from gymmesh_mesh.authoring.environments import trial
 from gymmesh_mesh.authoring.validating import problems_of
 from gymmesh_mesh.compose import make_services, specs_of
@@ -19,7 +19,10 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.config import load_config
 from gymmesh_sandbox import service as sandbox_service
 from gymmesh_sandbox.service import SANDBOX_SERVICE
+from tests.support.cli import ended, start
 from tests.support.directory_sandboxes import DirectoryBackend
+from tests.support.served import serve
+from tests.unit.sandbox.machine import require_bubblewrap
 
 ENVIRONMENT = '''
 from gymmesh_resource import Environment, SandboxSpec, tool
@@ -117,3 +120,26 @@ async def test_trying_an_environment_out_needs_none_either(folder: Path) -> None
 async def test_stored_rollouts_are_judged_with_its_own(folder: Path) -> None:
     async with embedded_environments(loaded(), ["bench"]) as directory:
         assert len(directory.serving(SANDBOX_SERVICE, "sandbox")) == 1
+
+
+async def test_an_environment_that_is_served_alone_has_sandboxes_of_bubblewrap(
+    tmp_path: Path,
+) -> None:
+    require_bubblewrap()
+    file = tmp_path / "bench.py"
+    file.write_text(ENVIRONMENT)
+    served = await serve("environment", f"{file}:Bench", log=tmp_path / "log")
+    try:
+        async with connect(served.said["address"]) as bench, bench.session() as session:
+            assert await session.call("shell", line="ls") == "one"
+            assert (await session.verify("done")).reward == 0.0
+    finally:
+        await served.kill()
+
+
+async def test_a_command_runs_a_program_in_a_sandbox_of_bubblewrap(tmp_path: Path) -> None:
+    require_bubblewrap()
+    (tmp_path / "notes").write_text("from here\n")
+    put = ("--put", f"{tmp_path / 'notes'}:in")
+    ran = await ended(await start("sandbox", "run", *put, "cat in/notes; ls /root; exit 3"))
+    assert (ran.code, ran.out) == (3, "from here\n"), ran.err

@@ -166,7 +166,7 @@ def make_services(specs: Iterable[ServiceSpec], objects: Objects | None = None) 
         service = make_service(spec, objects)
         own = {*own_sandboxes(service)} - {*spec.sandboxes} - beside
         beside |= own
-        made += [make_service(_own_spec(name, service)) for name in sorted(own)]
+        made += [make_service(own_sandbox_spec(name, service.instance_id)) for name in sorted(own)]
         made.append(service)
     return made
 
@@ -181,12 +181,16 @@ def sandboxes_for(environments: Iterable[Service], config: MeshConfig | None) ->
     found = {name: known[name] for name in users if name in known}
     for name, service in users.items():
         if name not in known and name in own_sandboxes(service):
-            found[name] = _own_spec(name, service)
+            found[name] = own_sandbox_spec(name, service.instance_id)
     return [make_service(spec) for spec in found.values()]
 
 
-def _own_spec(name: str, environment: Service) -> ServiceSpec:
-    return ServiceSpec("sandbox", name, f"sandbox-{name}-of-{environment.instance_id}")
+def own_sandbox_spec(name: str, owner: str) -> ServiceSpec:
+    """A sandbox service that nobody configured, for one owner in its process.
+
+    Its places do not shrink on a busy machine: what holds them is what waits for more.
+    """
+    return ServiceSpec("sandbox", name, f"sandbox-{name}-of-{owner}", b'{"adapts": false}')
 
 
 def sandboxes_used(service: Service) -> Collection[str]:

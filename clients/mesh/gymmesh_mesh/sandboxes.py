@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
-from gymmesh_mesh.compose import ServiceSpec, make_service, open_here, specs_of
+from gymmesh_mesh.compose import make_service, open_here, own_sandbox_spec, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes import SCHEMES, read_target, watched
 from gymmesh_resource import SandboxClient, SandboxSpec
@@ -51,7 +51,7 @@ async def sandboxes_here(config: MeshConfig, name: str = "") -> AsyncIterator[Sa
     if not name and len(known) > 1:
         raise ConfigError(f"the configuration has several: name one of {', '.join(known)}")
     chosen = name or next(iter(known), _USUAL)
-    spec = known.get(chosen) or ServiceSpec("sandbox", chosen, f"sandbox-{chosen}-{os.getpid()}")
+    spec = known.get(chosen) or own_sandbox_spec(chosen, "gym-cli")
     async with AsyncExitStack() as stack:
         directory = PeerDirectory()
         stack.push_async_callback(directory.close)

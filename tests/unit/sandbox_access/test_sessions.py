@@ -13,12 +13,15 @@ import pytest
 
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource import Environment, Rollout, SandboxSpec, Session, Task, ToolError, tool
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.sandbox_access import SANDBOX_SERVICE
 from gymmesh_resource.service import ResourceService
+from gymmesh_resource.workers.call_timer import running_call
 from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from tests.unit.resource.served import TIMEOUT, Served, task
@@ -111,6 +114,28 @@ async def test_a_sandbox_opens_when_it_is_used_and_ends_with_the_session(tmp_pat
         assert len(service.leases) == 1
         await e.close(opened.session_id)
         assert not service.leases
+
+
+async def test_the_wait_for_a_sandbox_does_not_count_against_the_calls_limit(
+    tmp_path: Path,
+) -> None:
+    paused: list[int] = []
+
+    class Looks(StandIn):
+        """Sees how the limit stands while it makes a sandbox."""
+
+        async def CreateSandbox(
+            self, request: sandbox_pb2.CreateSandboxRequest, context: CallContext
+        ) -> sandbox_pb2.CreateSandboxResponse:
+            timer = running_call.get()
+            assert timer is not None
+            paused.append(timer._pauses)
+            return await super().CreateSandbox(request, context)
+
+    async with desk(Desk(), Looks(tmp_path)) as e:
+        opened = await e.create()
+        await e.call(opened.session_id, "shell", {"line": "true"})
+    assert paused == [1]
 
 
 async def test_two_sessions_share_nothing(tmp_path: Path) -> None:
