@@ -120,7 +120,8 @@ def _write(folder: Path, environments: Collection[str]) -> tuple[Path, dict[str,
     return path, rewards
 
 
-async def _until_serving(registry: str, names: Collection[str]) -> None:
+async def until_serving(registry: str, names: Collection[str]) -> None:
+    """Waits until services of these names are registered and serve."""
     directory = PeerDirectory()
     try:
         peer: Any = directory.plain_peer(registry, _DISCOVERY)
@@ -162,5 +163,5 @@ async def mixed(
             if program.kind == "agent":
                 agents[program.name] = started.address
         names = [*environments, *agents, "policy"]
-        await _until_serving(registry, names)
+        await until_serving(registry, names)
         yield Mixed(registry, agents, rewards, tasks)

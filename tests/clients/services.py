@@ -45,6 +45,7 @@ PROGRAMS: Final[Mapping[str, Program]] = {
         "ts_shop",
         CLIENTS / "typescript/examples/environment/profile.yaml",
     ),
+    "go sandbox": Program([str(REPOSITORY / ".cache/clients/go/sandbox")], "sandbox", "boxes"),
     "rust": Program([str(CLIENTS / "rust/target/debug/examples/agent")], "agent", "rust_loop"),
 }
 

@@ -7,6 +7,8 @@ over mutual TLS, by an identity with a token; `mux`: the runtime's peer for anot
 from __future__ import annotations
 
 import atexit
+import secrets
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -31,6 +33,7 @@ from gymmesh_conformance.suites import (
     DiscoveryTarget,
     ModelTarget,
     ResourceTarget,
+    SandboxTarget,
     Target,
     load_profile,
 )
@@ -44,6 +47,8 @@ from gymmesh_runtime.security import IdentityConfig, SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.serving.service import Service
+from gymmesh_sandbox.config import SandboxConfig
+from gymmesh_sandbox.service import SandboxService
 from tests.conformance.capitals_sdk import (
     Capitals,
     CapitalsInTurns,
@@ -57,6 +62,7 @@ from tests.conformance.implementations import (
     Implementation,
 )
 from tests.support.certificates import Authority
+from tests.support.optional import require
 
 _MODEL: Final = "gymmesh.model.v1.ModelService"
 _PATHS: Final = ("direct", "plain", "mux")
@@ -227,8 +233,31 @@ async def _registry(path: str) -> AsyncIterator[Target]:
         yield DiscoveryTarget(way, {"short_leases": True})
 
 
+@asynccontextmanager
+async def open_sandboxes(path: str) -> AsyncIterator[Target]:
+    """Our sandbox service on bubblewrap, with hostile programs where they are called for."""
+    require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
+    with tempfile.TemporaryDirectory(prefix="gymmesh-sandboxes-") as folder:
+        config = SandboxConfig(
+            options={"folder": folder},
+            adapts=False,  # however busy the machine is
+            max_archive_bytes=32 << 20,
+        )
+        # An id of its own: a service ends what another one of its id has left.
+        service = SandboxService(config, "boxes", f"ours-{secrets.token_hex(4)}")
+        async with _directory() as directory, _way(service, path, directory) as way:
+            yield SandboxTarget(way, load_profile(PROFILES / "sandbox.yaml"))
+
+
 _CONFIG: Final = EnvironmentConfig()
 _MATH: Final = EnvironmentConfig(options={"judge_workers": 1})
+#: What may differ by how a sandbox service is called: streams, deadlines, bytes and errors.
+_OF_SANDBOX_PATHS: Final = (
+    *("says_what_it_is", "makes_a_sandbox", "ended_is_not_found", "lists_sandboxes", "revokes"),
+    *("runs_once_side_by_side", "exec_is_not_cut_off", "listening_is_cut_off", "much_output"),
+    *("words_of_any_bytes", "large_files", "file_that_is_not_there", "packs_large_files"),
+    *("in_pieces", "writes_to_standard_input", "ends_what_runs"),
+)
 _TWO: Final = EnvironmentConfig(session_limit=2)
 
 OURS: Final = (
@@ -257,4 +286,8 @@ OURS: Final = (
     Implementation("model", "replay", _ALL_PATHS, _model),
     Implementation("agent", "tool_loop", _ALL_PATHS, agent_of(AgentConfig())),
     Implementation("discovery", "registry", _ALL_PATHS, _registry),
+    Implementation("sandbox", "bubblewrap", ("plain",), open_sandboxes),
+    Implementation(
+        "sandbox", "bubblewrap", ("direct", "mux", "mtls"), open_sandboxes, only=_OF_SANDBOX_PATHS
+    ),
 )

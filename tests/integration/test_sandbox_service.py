@@ -109,6 +109,21 @@ async def test_in_a_mesh_of_one_process(tmp_path: Path) -> None:
         assert about["sandboxes"]["boxes"][0]["backend"] == "directory"
 
 
+def test_a_backend_that_lacks_a_library_names_it_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lacking_backend.py").write_text(
+        "from gymmesh_runtime.extras import Extra\n"
+        "Extra('boats', ('no_such_library',)).require('the backend', path='backend')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        SandboxService(SandboxConfig(backend="lacking_backend:Backend"), "boxes", "sandbox-boxes-0")
+    assert str(refused.value) == (
+        "sandboxes.boxes: backend: the backend needs no_such_library: pip install 'gymmesh[boats]'"
+    )
+
+
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [

@@ -4,102 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import io
-import itertools
 import signal
 import tarfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
+from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox.backends.base import (
-    ProcessEnded,
-    RunningProcess,
-    RunningSandbox,
-    SandboxSpec,
-    Stream,
-)
+from gymmesh_sandbox.backends import ProcessEnded
 from gymmesh_sandbox.backends.docker import DockerBackend
+from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
+from tests.sandboxes.containers import argv, content, reason, run, running, shell, spec
 from tests.sandboxes.engines import IMAGE, Daemon
-
-_numbers = itertools.count()
-
-
-def spec(**changes: Any) -> SandboxSpec:
-    """A sandbox that asks for little."""
-    number = next(_numbers)
-    values: dict[str, Any] = {
-        "sandbox_id": f"t{number}-{id(changes):x}",
-        "instance_id": "tests",
-        "root": IMAGE,
-        "resources": sandbox_pb2.Resources(memory_bytes=256 << 20, pids=64, life_s=600),
-        "network": sandbox_pb2.Network(none=sandbox_pb2.NoNetwork()),
-    }
-    return SandboxSpec(**(values | changes))
-
-
-@asynccontextmanager
-async def running(backend: DockerBackend, **changes: Any) -> AsyncIterator[RunningSandbox]:
-    """A sandbox, ended afterwards."""
-    sandbox = await backend.create(spec(**changes))
-    try:
-        yield sandbox
-    finally:
-        await sandbox.end()
-
-
-def argv(*words: str | bytes, **values: Any) -> process_pb2.ProcessSpec:
-    """A program and its arguments."""
-    as_bytes = [one.encode() if isinstance(one, str) else one for one in words]
-    return process_pb2.ProcessSpec(argv=process_pb2.Argv(words=as_bytes), **values)
-
-
-def shell(line: str, **values: Any) -> process_pb2.ProcessSpec:
-    """A line for the shell."""
-    return process_pb2.ProcessSpec(shell=line, **values)
-
-
-async def outcome(
-    process: RunningProcess, stdin: bytes | None = b""
-) -> tuple[ProcessEnded, bytes, bytes]:
-    """How it ended, and what it wrote."""
-
-    async def give() -> None:
-        if stdin is not None:
-            if stdin:
-                await process.write(stdin)
-            await process.close_stdin()
-
-    giving = asyncio.ensure_future(give())
-    written = {Stream.STDOUT: bytearray(), Stream.STDERR: bytearray()}
-    async for stream, piece in process.output():
-        written[stream] += piece
-    ended = await process.wait()
-    await giving
-    return ended, bytes(written[Stream.STDOUT]), bytes(written[Stream.STDERR])
-
-
-async def run(
-    sandbox: RunningSandbox, process: process_pb2.ProcessSpec, stdin: bytes | None = b""
-) -> tuple[ProcessEnded, bytes, bytes]:
-    """Runs a program to its end."""
-    return await outcome(await sandbox.start(process), stdin)
-
-
-async def content(sandbox: RunningSandbox, path: bytes, *numbers: int) -> bytes:
-    """What is in a file."""
-    offset, most = numbers or (0, 0)
-    return b"".join([piece async for piece in sandbox.read_file(path, offset, most)])
-
-
-def reason(error: pytest.ExceptionInfo[MeshError]) -> str:
-    """Its name."""
-    return error.value.reason_name
 
 
 async def test_processes_write_and_end(backend: DockerBackend) -> None:
@@ -158,7 +77,7 @@ async def test_the_end_does_not_wait_for_descendants(backend: DockerBackend) -> 
         assert b"sleep" in (await run(sandbox, shell("cat /proc/[0-9]*/comm")))[1]
 
 
-async def _names(sandbox: RunningSandbox) -> list[bytes]:
+async def _names(sandbox: DockerSandbox) -> list[bytes]:
     # Zombies have no command line.
     line = r"for d in /proc/[0-9]*; do tr '\0' ' ' <$d/cmdline; echo; done"
     return (await run(sandbox, shell(line)))[1].split(b"\n")

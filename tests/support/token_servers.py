@@ -26,6 +26,7 @@ from tests.support.vllm_server import (
     encode,
     letters,
     logprob,
+    refusal,
     render,
     says,
 )
@@ -142,7 +143,7 @@ class TokenServer:
     async def _models(self, request: web.Request) -> web.Response:
         self.asked += 1
         if not self.says_context:
-            return _failed(503, "not now")
+            return refusal(503, "not now")
         return web.json_response({"data": [{"id": "toy", "max_model_len": self.context}]})
 
     async def _abort(self, request: web.Request) -> web.Response:
@@ -156,15 +157,15 @@ class TokenServer:
             return web.json_response(self._probed())
         self.bodies.append(body)
         if self.fails:
-            return _failed(self.fails.pop(0), "not now")
+            return refusal(self.fails.pop(0), "not now")
         if problem := self.check(body):
-            return _failed(400, problem)
+            return refusal(400, problem)
         if self.barrier is not None:
             await self.barrier.wait()
         prompt = body["prompt" if self.kind == "vllm" else "input_ids"]
         if len(prompt) >= self.context:
             said = f"This model's maximum context length is {self.context} tokens."
-            return _failed(400, said)
+            return refusal(400, said)
         reply = self.script.pop(0) if self.script else self.default
         if reply.hangs_after is not None:
             self.hanging.set()
@@ -221,8 +222,3 @@ class TokenServer:
         if body.get("return_logprob"):
             meta["output_token_logprobs"] = [[logprob(one), one, None] for one in ids]
         return {"text": reply.written, "output_ids": ids, "meta_info": meta}
-
-
-def _failed(status: int, message: str) -> web.Response:
-    error = {"message": message, "type": "BadRequestError", "code": status}
-    return web.json_response({"error": error}, status=status)

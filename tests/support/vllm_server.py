@@ -226,7 +226,7 @@ class FakeVllm:
     async def _tokenize(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         if not self.tokenizes:
-            return _failed(404, "Not Found")
+            return refusal(404, "Not Found")
         self.requests.append(("tokenize", body))
         for message in body["messages"]:
             # Here the other name is not known.
@@ -236,7 +236,7 @@ class FakeVllm:
     async def _render(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         if not self.scale_out:
-            return _failed(403, "Scale-out endpoints are disabled.")
+            return refusal(403, "Scale-out endpoints are disabled.")
         self.requests.append(("render", body))
         return self._rendered(body, "token_ids")
 
@@ -244,23 +244,23 @@ class FakeVllm:
         leaves_open = body.get("continue_final_message", False)
         generation = body.get("add_generation_prompt", True)
         if leaves_open and generation:
-            return _failed(400, "cannot set both")
+            return refusal(400, "cannot set both")
         ids = self._ids(body, generation=generation, leaves_open=leaves_open)
         return web.json_response({key: ids, "count": len(ids), "max_model_len": self.context})
 
     async def _weight_info(self, request: web.Request) -> web.StreamResponse:
         if self.weights is None:
-            return _failed(404, "Not Found")
+            return refusal(404, "Not Found")
         return web.json_response({"weight_version": self.weights})
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(text=self.metrics) if self.metrics else _failed(404, "Not Found")
+        return web.Response(text=self.metrics) if self.metrics else refusal(404, "Not Found")
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         given = (body.get("kv_transfer_params") or {}).get("prompt_token_ids")
         if given == [-1] and (self.token_in or self.ignores):
-            return _failed(
+            return refusal(
                 400, "`kv_transfer_params['prompt_token_ids']` must be non-negative integers."
             )
         if _is_probe(body):
@@ -270,7 +270,7 @@ class FakeVllm:
         if given is None or not self.token_in or has_media:
             given = self._ids(body, generation=True)
         if len(given) > self.context:
-            return _failed(400, _CONTEXT_WORDS.format(self.context, len(given)))
+            return refusal(400, _CONTEXT_WORDS.format(self.context, len(given)))
         reply = self.script.pop(0) if self.script else self.default
         output = letters(reply.written) if self.splits else encode(reply.written)
         output = output if reply.cut else [*output, END]
@@ -304,7 +304,7 @@ class FakeVllm:
 
     async def _abort(self, request: web.Request) -> web.StreamResponse:
         if not self.scale_out:
-            return _failed(403, "Scale-out endpoints are disabled.")
+            return refusal(403, "Scale-out endpoints are disabled.")
         for one in (await request.json())["request_ids"]:
             if one in self.running:
                 self.running[one].set()
@@ -402,7 +402,8 @@ async def _event(response: web.StreamResponse, chunk: Json) -> None:
     await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
 
-def _failed(status: int, message: str) -> web.Response:
+def refusal(status: int, message: str) -> web.Response:
+    """An error as vLLM answers it."""
     kind = "BadRequestError"
     return web.json_response(
         {"error": {"message": message, "type": kind, "code": status}}, status=status

@@ -118,7 +118,13 @@ func putResponse(row *rowv1.Row, task *rolloutv1.Task, rollout *rolloutv1.Rollou
 	if row.Response.OverlayJson, err = jsonvalue.Write(repeated); err != nil {
 		return err
 	}
-	return putAnswer(row.Response, rollout)
+	if err := putAnswer(row.Response, rollout); err != nil {
+		return err
+	}
+	if row.Failure != nil {
+		row.Response.Status = "failed"
+	}
+	return nil
 }
 
 func objectOf(message proto.Message) (*jsonvalue.Object, error) {

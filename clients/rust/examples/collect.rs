@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -125,7 +125,8 @@ fn read_tasks(path: &str, defaults: TaskDefaults) -> Result<Vec<Task>, Fault> {
     Ok(tasks)
 }
 
-fn write_line(file: &mut impl Write, mut line: Vec<u8>) -> std::io::Result<()> {
+/// Writes without a buffer: the outcome counts as stored when the next one is asked for.
+fn write_line(file: &mut File, mut line: Vec<u8>) -> std::io::Result<()> {
     line.push(b'\n');
     file.write_all(&line)
 }
@@ -150,9 +151,9 @@ async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
     if let Some(seconds) = arguments.deadline_s {
         options.deadline = Duration::try_from_secs_f64(seconds)?;
     }
-    let mut rows = BufWriter::new(File::create(&arguments.output)?);
+    let mut rows = File::create(&arguments.output)?;
     let mut failures = match &arguments.failures {
-        Some(path) => Some(BufWriter::new(File::create(path)?)),
+        Some(path) => Some(File::create(path)?),
         None => None,
     };
     let began = Instant::now();
@@ -182,8 +183,8 @@ async fn collect(arguments: &Arguments) -> Result<ExitCode, Fault> {
             }
         }
     }
-    rows.flush()?;
-    failures.as_mut().map_or(Ok(()), Write::flush)?;
+    rows.sync_all()?;
+    failures.as_ref().map_or(Ok(()), File::sync_all)?;
     print_summary(completed, failed, began.elapsed(), instances);
     Ok(ExitCode::from(match (completed, failed) {
         (0, _) => 1,

@@ -100,7 +100,9 @@ def executor(
                 UserError: the label is not a task, or the rollout can't be handed over.
             """
             if images:
-                raise UserError("images: the hook for OpenRLHF hands over token ids alone")
+                raise UserError(
+                    "images: the hook for OpenRLHF hands over token ids alone; use tasks of text"
+                )
             task = _task(label)
             key = dumps_sorted(task)
             self._siblings.begin(key)

@@ -78,8 +78,8 @@ class RowResponse(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         object: Always `response`.
         created_at: When the rollout started, in seconds since 1970.
         model: The model that answered last, by its own name, else by its service's.
-        status: The final answer's; `incomplete` where `incomplete_details` is set, and `completed`
-            where the answer says nothing.
+        status: `failed` for a rollout that failed. Else the final answer's; `incomplete` where
+            `incomplete_details` is set, and `completed` where the answer says nothing.
         error: The final answer's error, as JSON.
         incomplete_details: Why it is incomplete, as JSON: the final answer's own; else
             `max_output_tokens` or `content_filter`, where that stopped the rollout.

@@ -49,18 +49,23 @@ class Width:
     Args:
         most: at most so many.
         bounds: when it changes.
+        processors: of the machine; at least so many may be there while memory suffices, however
+            much else the processors do.
     """
 
-    def __init__(self, most: int, bounds: Bounds | None = None) -> None:
+    def __init__(self, most: int, bounds: Bounds | None = None, *, processors: int = 1) -> None:
         self.most = most
         self.now = most
         self._bounds = bounds or Bounds()
+        self._processors = processors
 
     def update(self, pressure: Pressure, running: int) -> None:
         """Takes in how much is free, while so many sandboxes run. At least one may be there."""
         bounds = self._bounds
-        if pressure.memory_free < bounds.low_memory or pressure.load > bounds.high_load:
+        if pressure.memory_free < bounds.low_memory:
             self.now = max(1, min(self.now, running))
+        elif pressure.load > bounds.high_load:
+            self.now = min(self.now, max(running, self._processors))
         elif pressure.memory_free > bounds.ample_memory and pressure.load < bounds.low_load:
             self.now = min(self.most, self.now + max(1, self.now // 8))
 

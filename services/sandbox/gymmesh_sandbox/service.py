@@ -10,6 +10,7 @@ from typing import Final
 
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving import usable_processors
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.timers import cancel_and_wait
 from gymmesh_sandbox.admission import Admission, Width
@@ -91,7 +92,9 @@ class SandboxService(Service):
         capabilities.CopyFrom(backend.capabilities)
         capabilities.adapts = config.adapts
         offer = Offer(backend.name, backend.default_image, capabilities, config.limits())
-        admission = Admission(Width(config.places), config.max_waiting)
+        admission = Admission(
+            Width(config.places, processors=usable_processors()), config.max_waiting
+        )
         places = Places(admission, self.name, pressure if config.adapts else None)
         self._snapshots = Snapshots(backend, self._timers)
         self._sandboxes = Sandboxes(

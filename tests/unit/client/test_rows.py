@@ -222,7 +222,15 @@ def test_a_failure_row_has_no_reward() -> None:
     assert row["failure"]["status"]["message"] == "the endpoint is down"
     assert row["failure"]["retry_safe"] is True
     assert row["response"]["output"][0]["content"] == "4"
+    assert row["response"]["status"] == "failed"
     assert (row["attempt"], row["repeat_index"], row["expected_answer"]) == (2, 1, "5")
+
+
+def test_a_failure_before_any_answer_is_not_a_completed_response() -> None:
+    rollout = fold(make_events("ro-1", 1, failed()), "ro-1", task_id="t-1")
+    row = failure_row(make_task(), FailedAttempt(rollout.failed.failure, rollout))
+    assert row["response"]["output"] == []
+    assert row["response"]["status"] == "failed"
 
 
 def test_a_failure_before_anything_happened() -> None:

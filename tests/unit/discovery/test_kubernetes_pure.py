@@ -74,6 +74,7 @@ def test_a_slice_of_a_labelled_service() -> None:
         ("agent", AGENT, "agent"),
         ("model", MODEL, "model"),
         ("resource", RESOURCE, "environment"),  # as `gym-cli up` calls its instances
+        ("sandbox", "gymmesh.sandbox.v1.SandboxService", "sandbox"),
         ("discovery", "gymmesh.discovery.v1.DiscoveryService", "registry"),
         ("lab.v2.Oracle", "lab.v2.Oracle", "lab.v2.Oracle"),
     ],

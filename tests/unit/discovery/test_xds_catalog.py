@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 
 from gymmesh.discovery.v1 import discovery_pb2 as pb
 from gymmesh_discovery.xds.catalog import Catalog
-from gymmesh_discovery.xds.names import CLUSTER, ENDPOINTS, LISTENER, ROUTE, TYPES
+from gymmesh_discovery.xds.names import (
+    CLUSTER,
+    ENDPOINTS,
+    LISTENER,
+    ROUTE,
+    TYPES,
+    group_of,
+    parse_target,
+)
 
 AGENT = "gymmesh.agent.v1.AgentService"
 MODEL = "gymmesh.model.v1.ModelService"
@@ -233,3 +241,12 @@ def test_changes_one_by_one_are_the_snapshot(changes: list[tuple[Any, ...]]) -> 
         assert sorted(stepwise.names(kind)) == sorted(fresh.names(kind))
     for group in ("agent.loop", "model.loop"):
         assert stepwise.find(ENDPOINTS, group) == fresh.find(ENDPOINTS, group)
+
+
+@pytest.mark.parametrize("noun", ["agent", "model", "resource", "sandbox"])
+def test_each_kind_that_is_called_by_name_has_a_target(noun: str) -> None:
+    service = f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
+    assert group_of(service, "one") == f"{noun}.one"
+    target = parse_target(f"affinity.{noun}.one")
+    assert target is not None
+    assert target.group == f"{noun}.one"

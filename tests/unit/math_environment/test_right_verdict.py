@@ -9,8 +9,8 @@ import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.math import MathEnvironment
-from gymmesh_resource.environments.math.answers.expressions import Unreadable
 from gymmesh_resource.environments.math.answers.forms import shown
+from gymmesh_resource.environments.math.answers.nodes import Unreadable
 from gymmesh_resource.environments.math.answers.reading import Untrue, read
 from gymmesh_resource.task import Task
 from gymmesh_responses import new_message

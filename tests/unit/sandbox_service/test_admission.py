@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_sandbox.admission import Admission, PlaceAnswer, Pressure, Width
+from gymmesh_sandbox.machine import pressure
 
 _CALM = Pressure(memory_free=0.5, load=0.5)
 _SHORT = Pressure(memory_free=0.05, load=0.5)
@@ -69,11 +70,24 @@ def test_width_shrinks_to_what_runs_and_grows_again_only_with_room_to_spare() ->
     assert width.now == 64
 
 
-def test_load_alone_shrinks_it_and_one_place_remains() -> None:
-    width = Width(64)
-    width.update(Pressure(memory_free=0.9, load=20.0), running=0)
+def test_load_alone_leaves_a_place_for_each_processor_and_what_runs() -> None:
+    busy = Pressure(memory_free=0.9, load=20.0)
+    width = Width(64, processors=4)
+    width.update(busy, running=10)
+    assert width.now == 10
+    width.update(busy, running=0)
+    assert width.now == 4
+    width.update(_SHORT, running=0)
+    assert width.now == 1
+    width.update(busy, running=0)  # it does not grow under pressure
     assert width.now == 1
 
 
 def test_more_places_than_there_can_be_are_refused_at_once() -> None:
     assert Admission(Width(4), max_waiting=9).ask(1, 5) is PlaceAnswer.REFUSED
+
+
+def test_what_the_machine_says_of_itself() -> None:
+    found = pressure()
+    assert 0.0 <= found.memory_free <= 1.0
+    assert found.load >= 0.0

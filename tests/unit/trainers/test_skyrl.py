@@ -157,3 +157,12 @@ async def test_an_image_is_refused() -> None:
     client = Client(lambda prompt: "1")
     with pytest.raises(UserError, match="has an image or a file, which the hook for SkyRL"):
         await generated(client, given)
+
+
+@pytest.mark.parametrize("kind", ["image", "image_url", "video"])
+async def test_an_image_of_a_dataset_is_refused_and_not_masked(kind: str) -> None:
+    """Beside rollouts with a reward it would be a failed one: a row that trains nothing."""
+    given = batch(2)
+    given["prompts"][1][0]["content"] = [{"type": kind, kind: "x.png"}]
+    with pytest.raises(UserError, match="has an image or a file, which the hook for SkyRL can't"):
+        await generated(Client(lambda prompt: "1"), given)

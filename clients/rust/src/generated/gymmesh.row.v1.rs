@@ -131,8 +131,8 @@ pub struct RowResponse {
     /// The model that answered last, by its own name, else by its service's.
     #[prost(string, tag = "4")]
     pub model: ::prost::alloc::string::String,
-    /// The final answer's; `incomplete` where `incomplete_details` is set, and
-    /// `completed` where the answer says nothing.
+    /// `failed` for a rollout that failed. Else the final answer's; `incomplete` where
+    /// `incomplete_details` is set, and `completed` where the answer says nothing.
     #[prost(string, tag = "5")]
     pub status: ::prost::alloc::string::String,
     /// The final answer's error, as JSON.

@@ -160,6 +160,9 @@ fn with_rest(
     row.calls = calls;
     let mut whole = response(rollout, &in_force)?;
     whole.output = output;
+    if failure.is_some() {
+        "failed".clone_into(&mut whole.status);
+    }
     row.response = Some(whole);
     put_extras(&mut row, task, rollout)?;
     Ok(row)

@@ -100,7 +100,7 @@ class RunAttempts:
         self._names: dict[records.RowFile, str] = {}
 
     def resume(self, info: RunInfo) -> None:
-        """Go on where an index was left."""
+        """Continue an index that has this of the run."""
         self._state = info.state()
         self._end, self._sequence = info.next
         self._digest, self._journal_bytes = info.digest, info.journal_bytes
@@ -109,7 +109,7 @@ class RunAttempts:
 
     @property
     def ended(self) -> dict[str, Any] | None:
-        """What the run's last session said at its end; None while it goes on, or was killed."""
+        """How the run's last session ended; None while it runs, or when it was killed."""
         return self._state.ended
 
     @property
@@ -125,7 +125,7 @@ class RunAttempts:
         return size if whole else size * self._end // max(log, self._end), size
 
     def is_another(self) -> bool:
-        """Whether the journal is another one than was taken in, or the run's files have other names
+        """Whether the journal was replaced since it was read, or the run's files have other names
         now. Raises UserError where it cannot be read.
         """
         if self.is_new:
@@ -242,7 +242,7 @@ class RunAttempts:
         found = self._database.execute(_CURRENT, (record.key, self._source)).fetchone()
         if found[0] is None:
             raise UserError(
-                f"{self.files.journal}: is damaged: an outcome is superseded that there was not"
+                f"{self.files.journal}: is damaged: it supersedes an outcome that it does not have"
             )
         said = self._database.execute("SELECT outcome FROM attempts WHERE id = ?", found)
         self._state.counts[_STATUS[said.fetchone()[0]]] -= 1

@@ -47,7 +47,7 @@ def rollout_response(reading: RolloutReading, output: Iterable[Raw], echoed: byt
         object="response",
         created_at=parts.started_unix_nano / 1e9,
         model=model or ("" if last is None else last[0].model),
-        status="incomplete" if details else status or "completed",
+        status=_status(reading, status, cut_short=bool(details)),
         error=None if error is None else Raw(dumps_clean(error)),
         incomplete_details=None if details is None else Raw(dumps_clean(details)),
         output=listed(output),
@@ -59,6 +59,13 @@ def rollout_response(reading: RolloutReading, output: Iterable[Raw], echoed: byt
         ),
     )
     return overlaid(response, echoed)
+
+
+def _status(reading: RolloutReading, said: str, *, cut_short: bool) -> str:
+    """The status of a rollout whose final answer says this one."""
+    if reading.parts.completed is None:
+        return "failed"
+    return "incomplete" if cut_short else said or "completed"
 
 
 def _columns(said: Mapping[str, JsonValue]) -> tuple[JsonValue, ...]:

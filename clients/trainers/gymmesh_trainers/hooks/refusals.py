@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
+
+_TEXTS: Final = ("text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal")
 
 
 def refuse_images(rollout: Rollout | FailedRollout, trainer: str) -> None:
@@ -32,7 +35,11 @@ def refuse_seed(seed: object, task_id: str, engine: str) -> None:
 
 
 def _is_medium(part: responses_pb2.ContentPart) -> bool:
-    return part.HasField("input_image") or part.opaque.type.startswith("input_")
+    """Whether a part isn't text. Trainers' datasets write images, videos and audio as parts of
+    various types, such as `image`, `image_url` and `video`.
+    """
+    other = part.HasField("opaque") and part.opaque.type not in _TEXTS
+    return part.HasField("input_image") or other
 
 
 def _parts(rollout: pb.Rollout) -> Iterator[responses_pb2.ContentPart]:

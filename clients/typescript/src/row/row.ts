@@ -101,6 +101,7 @@ export function rowOf(task: Task, rollout: Rollout, failure?: Failure): Row {
     if (row.verification.reward !== undefined) row.reward = row.verification.reward;
   } else {
     row.failure = failureOf(failed ?? create(FailureSchema));
+    row.response.status = "failed";
   }
   row.modelUsage = usageByModel(rollout, failed);
   row.actors = actorsOf(rollout, row.verification);

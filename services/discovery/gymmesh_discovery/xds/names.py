@@ -21,6 +21,7 @@ KINDS: Final = {
     "gymmesh.agent.v1.AgentService": "agent",
     "gymmesh.model.v1.ModelService": "model",
     "gymmesh.resource.v1.ResourceService": "resource",
+    "gymmesh.sandbox.v1.SandboxService": "sandbox",
 }
 _AFFINITY: Final = "affinity."
 #: The request header whose value chooses the instance, for targets with affinity.

@@ -7,6 +7,7 @@ import importlib
 from importlib.metadata import entry_points
 from typing import Any, Final
 
+from gymmesh_runtime.config import ConfigError
 from gymmesh_sandbox.backends.base import SandboxBackend
 
 GROUP: Final = "gymmesh.sandboxes"
@@ -22,7 +23,7 @@ def find_backend(use: str) -> type[SandboxBackend]:
     """The class that `use` names: by entry point of the group `gymmesh.sandboxes`, or by
     `package.module:Class`.
 
-    Raises ValueError where there is none, or it is not a SandboxBackend.
+    Raises ValueError where there is none, or it is not a SandboxBackend, or lacks a library.
     """
     found = _load(use) if ":" in use else _load_named(use)
     if not (isinstance(found, type) and issubclass(found, SandboxBackend)):
@@ -49,5 +50,7 @@ def _load(path: str) -> Any:
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
+    except ConfigError:  # it says itself what it lacks
+        raise
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"backend: {path!r} cannot be imported: {error}") from None

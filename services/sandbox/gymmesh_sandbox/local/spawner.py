@@ -48,8 +48,9 @@ _DESCRIPTORS = 16
 
 def main() -> None:
     """Serves the socket on descriptor 0 until it ends."""
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ignored, signal.SIG_IGN)  # the service ends it
+    # The service ends it, by closing the socket. Its children have signals blocked until they are
+    # the program, so that none that is sent to a process is lost before.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
     with socket.socket(fileno=os.dup(0)) as service:
         spawner = Spawner(service, privileged=os.geteuid() == 0)
         spawner.isolate()

@@ -28,10 +28,10 @@ A step calls an RPC and says what is expected:
 
 `times: N` repeats a step, with the variable `time` from 0. `together: [step, …]` runs steps side
 by side; `pages: RPC` with `of: field` walks a listing in pages of one and of the server's own size
-and compares. A step with `talk` is a connection of a collector (see talks.py), one with `watch`
-and the like is of a watch (see watches.py), those with `open`, `in`, `gone` and
-`unchanged` are of sandboxes (see sandboxes.py), one with `raw` or `health` is below the contract's
-messages (see probes.py). `stop: true` tells the server to go
+and compares, with `by: field` only that field of each. A step with `talk` is a connection of a
+collector (see talks.py), one with `watch` and the like is of a watch (see watches.py), those with
+`open`, `in`, `gone` and `unchanged` are of sandboxes (see sandboxes.py), one with `raw` or `health`
+is below the contract's messages (see probes.py). `stop: true` tells the server to go
 down while the step under `running` runs: its health becomes NOT_SERVING, and the step under
 `refused` is for new work; those under `held` are for what callers hold there, and follow. Every
 answer and error goes through the laws besides.
@@ -82,6 +82,7 @@ from gymmesh_conformance.steps import (
     WirePath,
     check_health,
     gone,
+    opening,
     send_raw,
     unchanged,
 )
@@ -204,7 +205,7 @@ class _Run:
         elif "unchanged" in step:
             self._add(where, unchanged(self._lookup("host_secret")))
         elif "open" in step:
-            await self._call_step({**step, "call": CREATE}, f"{where} ({CREATE})")
+            await self._call_step(opening(step), f"{where} ({CREATE})")
         elif "within" in step:
             again = {key: value for key, value in step.items() if key != "within"}
             await self._until(again, where, float(step["within"]))
@@ -383,6 +384,8 @@ class _Run:
     async def _pages(self, method: Rpc, step: dict[str, Any], where: str) -> None:
         whole = await self._walk_pages(method, step, 0, where)
         single = await self._walk_pages(method, step, 1, where)
+        if "by" in step and whole is not None and single is not None:
+            whole, single = ([one[step["by"]] for one in found] for found in (whole, single))
         if whole is not None and single is not None and whole != single:
             self._add(where, ["pages of one give another list than pages of the server's size"])
 

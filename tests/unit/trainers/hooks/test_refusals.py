@@ -15,7 +15,11 @@ from gymmesh_trainers.hooks import Repeats, refuse_images, refuse_seed
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
 FILE = {"type": "input_file", "file_id": "f"}
+# As datasets of veRL and SkyRL write them.
+URL = {"type": "image_url", "image_url": "data:image/png;base64,AAAA"}
+VIDEO = {"type": "video", "video": "clip.mp4"}
 TEXT = {"type": "input_text", "text": "hello"}
+PLAIN = {"type": "text", "text": "hello"}
 
 
 def rollout(where: str, part: dict[str, str]) -> Rollout:
@@ -35,15 +39,16 @@ def rollout(where: str, part: dict[str, str]) -> Rollout:
 
 
 @pytest.mark.parametrize("where", ["started", "call", "turn", "tool"])
-@pytest.mark.parametrize("part", [IMAGE, FILE], ids=json.dumps)
+@pytest.mark.parametrize("part", [IMAGE, FILE, URL, VIDEO], ids=json.dumps)
 def test_an_image_is_refused_wherever_the_model_read_it(where: str, part: dict[str, str]) -> None:
     with pytest.raises(UserError, match="rollout ro of task t: has an image or a file"):
         refuse_images(rollout(where, part), "veRL")
 
 
 @pytest.mark.parametrize("where", ["started", "call", "turn", "tool"])
-def test_texts_are_not(where: str) -> None:
-    refuse_images(rollout(where, TEXT), "veRL")
+@pytest.mark.parametrize("part", [TEXT, PLAIN], ids=json.dumps)
+def test_texts_are_not(where: str, part: dict[str, str]) -> None:
+    refuse_images(rollout(where, part), "veRL")
 
 
 def test_a_seed_is_refused_by_name() -> None:

@@ -285,8 +285,8 @@ class RowResponse(_message.Message):
     model: _builtins.str
     """The model that answered last, by its own name, else by its service's."""
     status: _builtins.str
-    """The final answer's; `incomplete` where `incomplete_details` is set, and
-    `completed` where the answer says nothing.
+    """`failed` for a rollout that failed. Else the final answer's; `incomplete` where
+    `incomplete_details` is set, and `completed` where the answer says nothing.
     """
     error_json: _builtins.bytes
     """The final answer's error, as JSON."""

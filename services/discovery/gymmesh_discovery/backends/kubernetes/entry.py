@@ -34,6 +34,7 @@ _KINDS: Final = {
     "agent": ("gymmesh.agent.v1.AgentService", "agent"),
     "model": ("gymmesh.model.v1.ModelService", "model"),
     "resource": ("gymmesh.resource.v1.ResourceService", "environment"),
+    "sandbox": ("gymmesh.sandbox.v1.SandboxService", "sandbox"),
     "discovery": ("gymmesh.discovery.v1.DiscoveryService", "registry"),
 }
 _FULL_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
@@ -163,6 +163,17 @@ class HttpEndpoint:
                 raise self._explained(error, at, answer.body) from None
 
         return self._attempts.run(once, timeout, key=key, log=log)
+
+    async def post_to_all(self, path: str, bodies: Sequence[bytes], timeout: float) -> bool:
+        """Posts each body to each endpoint, such as the abort of a call that any of them may have.
+        Returns whether one answered with status 200; what fails is not raised.
+        """
+        asked = (
+            self.post(endpoint.at(path), body, timeout, lambda _: True)
+            for endpoint in self.pool.endpoints
+            for body in bodies
+        )
+        return any(one is True for one in await asyncio.gather(*asked, return_exceptions=True))
 
     async def get(self, url: str) -> HttpAnswer:
         """The whole answer to a GET, whatever its status; not tried again.

@@ -63,7 +63,7 @@ class ServerEngine(Engine, BackendFacts):
         self._http = HttpEndpoint(name, config, self)
         self._context = _Learned(self._asked_context, 0)
         self._distribution = _Learned(self._probed, _UNKNOWN)
-        self._aborting = set[asyncio.Task[None]]()
+        self._aborting = set[asyncio.Task[bool]]()
         self.features = Features(pool=self._http.pool, follow_weights=self._follow_weights)
 
     async def open(self) -> None:
@@ -121,23 +121,11 @@ class ServerEngine(Engine, BackendFacts):
         """Has the server end the requests of a call that nobody waits for any more."""
         if not self._protocol.abort_path or not request_ids:
             return
-        task = asyncio.create_task(self._aborted(request_ids))
+        bodies = [dumps({"rid": request_id}) for request_id in request_ids]
+        path = self._protocol.abort_path
+        task = asyncio.create_task(self._http.post_to_all(path, bodies, _ABORT_SECONDS))
         self._aborting.add(task)
         task.add_done_callback(self._aborting.discard)
-
-    async def _aborted(self, request_ids: list[str]) -> None:
-        # Any of the servers may have it; the others ignore the request.
-        asked = (
-            self._http.post(
-                endpoint.at(self._protocol.abort_path),
-                dumps({"rid": request_id}),
-                _ABORT_SECONDS,
-                lambda _: None,
-            )
-            for endpoint in self._http.pool.endpoints
-            for request_id in request_ids
-        )
-        await asyncio.gather(*asked, return_exceptions=True)
 
     # -- what the server says of itself -------------------------------------------------------
 

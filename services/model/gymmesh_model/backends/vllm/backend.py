@@ -150,12 +150,7 @@ class VllmBackend(ChatBackend):
             return False
         self._aborted.add(request_id)
         body = dumps_clean({"request_ids": [engine_id]})
-        # Any of them may have it; the others take no notice.
-        asked = (
-            self._http.post(endpoint.at(path), body, _ABORT_SECONDS, lambda _: True)
-            for endpoint in self._http.pool.endpoints
-        )
-        return any(one is True for one in await asyncio.gather(*asked, return_exceptions=True))
+        return await self._http.post_to_all(path, [body], _ABORT_SECONDS)
 
     async def _answer(
         self, call: BackendCall, progress: CallProgress | None, timeout: float

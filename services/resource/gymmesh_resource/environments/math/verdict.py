@@ -28,7 +28,6 @@ from gymmesh_resource.environments.math.answers.evaluation import (
     is_measured,
     symbols,
 )
-from gymmesh_resource.environments.math.answers.expressions import Unreadable, walk
 from gymmesh_resource.environments.math.answers.extraction import FoundAnswer, find_answer
 from gymmesh_resource.environments.math.answers.forms import (
     Assigned,
@@ -39,6 +38,7 @@ from gymmesh_resource.environments.math.answers.forms import (
     Words,
     shown,
 )
+from gymmesh_resource.environments.math.answers.nodes import Unreadable, walk
 from gymmesh_resource.environments.math.answers.notation import clean, has_relation
 from gymmesh_resource.environments.math.answers.question import (
     has_commands_to_compute,

@@ -39,7 +39,11 @@ from gymmesh_sandbox.local import (
 )
 
 _LOGGER = logging.getLogger("gymmesh.sandbox")
-_NETWORKS = (sandbox_pb2.NETWORK_KIND_NONE, sandbox_pb2.NETWORK_KIND_OPEN)
+_NETWORKS = (
+    sandbox_pb2.NETWORK_KIND_NONE,
+    sandbox_pb2.NETWORK_KIND_RELAY,
+    sandbox_pb2.NETWORK_KIND_OPEN,
+)
 
 
 class BubblewrapBackend(SandboxBackend):
@@ -92,6 +96,7 @@ class BubblewrapBackend(SandboxBackend):
             forks=True,
             users=self._machine.privileged,
             networks=_NETWORKS,
+            ports=True,
             thread_usage=True,
             process_limits=True,
         )

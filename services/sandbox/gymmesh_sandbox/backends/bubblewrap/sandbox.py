@@ -9,9 +9,12 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
+
+import aiohttp
 
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, Reason
@@ -25,11 +28,13 @@ from gymmesh_sandbox.backends.bubblewrap.launch import (
 )
 from gymmesh_sandbox.backends.bubblewrap.machine import Machine
 from gymmesh_sandbox.backends.bubblewrap.process import LocalProcess
+from gymmesh_sandbox.backends.bubblewrap.relay import SandboxRelay, listen_in
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, remove_tree
 from gymmesh_sandbox.backends.bubblewrap.shared_use import SharedUse
 from gymmesh_sandbox.backends.bubblewrap.store import Store
 from gymmesh_sandbox.backends.bubblewrap.tree import Owner, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
+from gymmesh_sandbox.backends.port_calls import call_over
 from gymmesh_sandbox.local import (
     Child,
     Descriptors,
@@ -85,6 +90,7 @@ class BubblewrapBox(RunningSandbox):
         self._processes: set[LocalProcess] = set()
         self._on_end: Callable[[BubblewrapBox], None] = lambda _: None
         self._use = SharedUse()
+        self._relay = SandboxRelay(spec.relay) if spec.relay else None
         self._restarting = False
         self._ending: asyncio.Task[None] | None = None
         self._cause: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -172,6 +178,7 @@ class BubblewrapBox(RunningSandbox):
         self._first = Child(pid, pidfd, launcher.status)
         self._tree.root = root
         launcher.status.add_done_callback(self._on_lost)
+        await self._open_relay()
 
     def _make_folder(self, path: bytes) -> None:
         owner = Owner(self._user.uid, self._user.gid)
@@ -396,12 +403,36 @@ class BubblewrapBox(RunningSandbox):
         self._layers = (layer, *self._layers)
         self._make_upper()
 
-    # ---- what is not here yet
+    # ---- its network
 
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int
     ) -> sandbox_pb2.CallPortResponse:
-        raise option_unsupported("CallPort")
+        async with self._use.shared():
+            connection = await self._socket_inside()
+        with connection:  # the connection made of it has a descriptor of its own
+            return await call_over(_connector(connection), request, max_bytes)
+
+    async def _socket_inside(self) -> socket.socket:
+        """A socket of the sandbox's network."""
+        self._check_running()
+        try:
+            (made,) = await self._machine.starter.ask(
+                "socket",
+                box=self._token,
+                family=int(socket.AF_INET),
+                type=int(socket.SOCK_STREAM),
+            )
+        except StartError as error:
+            raise self.lost() or self._failed(str(error)) from error
+        return socket.socket(fileno=made)
+
+    async def _open_relay(self) -> None:
+        """Listens for connections to a service of the mesh, where they are asked for."""
+        if self._relay is not None:
+            path = os.fsencode(self._spec.network.relay.socket_path)
+            listening = await self._machine.in_thread(listen_in, self._tree, self._absolute(path))
+            await self._relay.open(listening)
 
     # ---- its end
 
@@ -465,6 +496,8 @@ class BubblewrapBox(RunningSandbox):
 
     async def _stop(self) -> None:
         """Ends the namespaces, with all that runs in them."""
+        if self._relay is not None:
+            await self._relay.close()
         self.kill()
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
@@ -481,6 +514,11 @@ class BubblewrapBox(RunningSandbox):
             self._group.remove()
         remove_tree(self._folder)
         self._store.release(self._layers)
+
+
+def _connector(connection: socket.socket) -> aiohttp.BaseConnector:
+    """A connector that connects by this socket."""
+    return aiohttp.TCPConnector(socket_factory=lambda _: connection.dup(), force_close=True)
 
 
 def _words(process: process_pb2.ProcessSpec) -> list[bytes]:

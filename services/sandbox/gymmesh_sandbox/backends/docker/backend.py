@@ -119,9 +119,7 @@ class DockerBackend(SandboxBackend):
             image = await self._images.find(spec.root, spec.image_digest)
             if relay is not None:
                 await relay.open()
-            container = await engine.docker.containers.create(
-                self._configuration(spec, image, relay), name=f"gymmesh-{spec.sandbox_id}"
-            )
+            container = await self._new_container(spec, image, relay)
             sandbox = DockerSandbox(
                 engine,
                 container,
@@ -178,6 +176,23 @@ class DockerBackend(SandboxBackend):
         kind = spec.network.WhichOneof("kind")
         if kind == "hosts" or (kind == "relay" and spec.relay is None):
             raise option_unsupported(f"network.{kind}", self.name)
+
+    async def _new_container(
+        self, spec: SandboxSpec, image: FoundImage, relay: Relay | None
+    ) -> DockerContainer:
+        making = asyncio.ensure_future(
+            self._opened().docker.containers.create(
+                self._configuration(spec, image, relay), name=f"gymmesh-{spec.sandbox_id}"
+            )
+        )
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            # The daemon makes it all the same.
+            with contextlib.suppress(TimeoutError, *FAILURES):
+                async with asyncio.timeout(_REMOVE_S):
+                    await _remove(await making)
+            raise
 
     def _configuration(
         self, spec: SandboxSpec, image: FoundImage, relay: Relay | None

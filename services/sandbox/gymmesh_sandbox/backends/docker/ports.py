@@ -19,7 +19,7 @@ from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_sandbox.backends.docker import scripts
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
-from gymmesh_sandbox.backends.docker.shell import end_stdin, exit_code
+from gymmesh_sandbox.backends.docker.shell import end_stdin, exit_code, send
 from gymmesh_sandbox.errors import option_unsupported
 
 _DEFAULT_S: Final = 60.0
@@ -144,9 +144,9 @@ async def _call(
 
 
 async def _send(reader: asyncio.StreamReader, stream: ExecStream) -> None:
-    with contextlib.suppress(ConnectionError, AssertionError):
+    with contextlib.suppress(ConnectionError):
         while piece := await reader.read(_PIECE_BYTES):
-            await stream.write_in(piece)
+            await send(stream, piece)
         end_stdin(stream)
 
 

@@ -15,8 +15,9 @@ from aiodocker.stream import Stream as ExecStream
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
-from gymmesh_sandbox.backends.docker.shell import close_stream, exit_code
+from gymmesh_sandbox.backends.docker.shell import close_stream, exit_code, send
 from gymmesh_sandbox.backends.docker.signals import Signals, Target
+from gymmesh_sandbox.errors import sandbox_lost
 
 _STDOUT: Final = 1
 _BY_SIGNAL: Final = 128
@@ -59,8 +60,8 @@ class StandardInput:
                     await close_stream(stream)
             self._writer = found, stream
         if self._writer is not None and not self._closed:
-            with contextlib.suppress(ConnectionError, AssertionError):
-                await self._writer[1].write_in(data)
+            with contextlib.suppress(ConnectionError):
+                await send(self._writer[1], data)
 
     async def close(self) -> None:
         """Closes it once the pipe has taken what was written."""
@@ -91,6 +92,7 @@ class DockerProcess(RunningProcess):
     Args:
         first: what was read of its output already.
         out_of_memory: whether the kernel ended a process at the limit of memory meanwhile.
+        sandbox_ended: whether its container has ended, and may have taken it along.
         on_end: called once its output has been read to the end.
     """
 
@@ -105,6 +107,7 @@ class DockerProcess(RunningProcess):
         stdin: StandardInput,
         signals: Signals,
         out_of_memory: Callable[[], Awaitable[bool]],
+        sandbox_ended: Callable[[], Awaitable[bool]],
         on_end: Callable[[DockerProcess], None],
     ) -> None:
         self.target = target
@@ -115,6 +118,7 @@ class DockerProcess(RunningProcess):
         self._stdin = stdin
         self._signals = signals
         self._out_of_memory = out_of_memory
+        self._sandbox_ended = sandbox_ended
         self._on_end = on_end
         self._output_ended = asyncio.Event()
         self._life = asyncio.get_running_loop().create_task(self._live())
@@ -195,6 +199,8 @@ class DockerProcess(RunningProcess):
         if not 0 < number <= _LARGEST_SIGNAL:
             return ProcessEnded(exit_code=code)
         killed = number == _SIGKILL
+        if killed and await self._sandbox_ended():
+            raise sandbox_lost(self._sandbox_id, "its container ended")
         return ProcessEnded(signal=number, out_of_memory=killed and await self._out_of_memory())
 
 

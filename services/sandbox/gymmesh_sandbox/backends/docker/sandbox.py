@@ -141,6 +141,7 @@ class DockerSandbox(RunningSandbox):
             stdin=stdin,
             signals=self._signals,
             out_of_memory=lambda: self._killed_since(killed),
+            sandbox_ended=self._container_ended,
             on_end=self._processes.discard,
         )
         self._processes.add(running)
@@ -309,6 +310,14 @@ class DockerSandbox(RunningSandbox):
     async def _close_pipe(self, path: str, holder: int) -> None:
         word = shlex.quote(path)
         await self._worker.run(f"kill -9 {holder}; rm -f {word} {word}.hold; :".encode())
+
+    async def _container_ended(self) -> bool:
+        if self.ended or self._lost.done():
+            return True
+        try:
+            return not (await self.container.show())["State"]["Running"]
+        except DockerError:
+            return True
 
     async def _killed_since(self, before: int) -> bool:
         try:

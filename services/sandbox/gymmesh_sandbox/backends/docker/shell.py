@@ -82,7 +82,7 @@ class HelperShell:
                 self._stream = await self._open()
             # In a subshell for nothing but what it defines: no process is started for it.
             text = b'{ :\n%s\n} </dev/null 2>/dev/null\necho "%s$?"\n' % (script, word)
-            await self._stream.write_in(text)
+            await send(self._stream, text)
             said = b""
             while (end := said.find(word)) < 0 or not said.endswith(b"\n"):
                 message = await self._stream.read_out()
@@ -122,7 +122,7 @@ async def run_command(
         stdout, stderr = bytearray(), bytearray()
         async with found.start() as stream:
             if stdin is not None:
-                await stream.write_in(stdin)
+                await send(stream, stdin)
                 end_stdin(stream)
             while (message := await stream.read_out()) is not None:
                 (stdout if message.stream == _STDOUT else stderr).extend(message.data)
@@ -158,3 +158,11 @@ async def close_stream(stream: ExecStream) -> None:
     # aiodocker asserts that the daemon has not closed it before.
     with contextlib.suppress(*FAILURES, AssertionError):
         await stream.close()
+
+
+async def send(stream: ExecStream, data: bytes) -> None:
+    """Writes to the standard input of a process. Raises ConnectionError once it has ended."""
+    try:
+        await stream.write_in(data)
+    except (AssertionError, RuntimeError) as error:  # how aiodocker says that it is closed
+        raise ConnectionResetError("the connection is closed") from error

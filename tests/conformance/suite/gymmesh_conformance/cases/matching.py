@@ -15,6 +15,7 @@ the rest:
     !lacks TEXT     bytes that do not hold TEXT
     !below N        a number below N                 !big N  a text of N characters
     !at_most N      N or less, also as a string      !at_least N  N or more, also as a string
+    !near T, !not_before T, !not_after T             times in nanoseconds, to a millisecond
     !lacks_bytes B  bytes that do not hold those of the bytes field B
     !latin TEXT     a bytes field, a byte for each character up to \xff
     !data N         a bytes field of N bytes, the same ones each time
@@ -98,6 +99,9 @@ for _name in (
     "flipped",
     "many",
     "lacks_bytes",
+    "near",
+    "not_before",
+    "not_after",
 ):
     _Loader.add_constructor(f"!{_name}", _construct(_name))
 
@@ -204,7 +208,7 @@ def _tag_mismatches(tag: Tag, actual: Any, where: str) -> list[str]:
     if tag.name == "below":
         fits = isinstance(actual, int | float) and actual < float(tag.value)
         return [] if fits else [f"{where}: expected less than {tag.value}, got {_short(actual)}"]
-    if tag.name in ("at_most", "at_least"):
+    if tag.name in _BOUNDS:
         return _bound_mismatches(tag, actual, where)
     if tag.name == "some":
         return _some_mismatches(tag.value, actual, where)
@@ -235,10 +239,20 @@ def _bound_mismatches(tag: Tag, actual: Any, where: str) -> list[str]:
         number, bound = int(actual or 0), int(tag.value)
     except (TypeError, ValueError):
         return [f"{where}: expected a number, got {_short(actual)}"]
-    least = tag.name == "at_least"
-    if number >= bound if least else number <= bound:
+    low, high, slack = _BOUNDS[tag.name]
+    if (not low or number >= bound - slack) and (not high or number <= bound + slack):
         return []
-    return [f"{where}: expected at {'least' if least else 'most'} {bound}, got {number}"]
+    return [f"{where}: expected {tag.name.replace('_', ' ')} {bound}, got {number}"]
+
+
+#: Tags that bound a number: whether from below, whether from above, and what it may be off.
+_BOUNDS: Final[Mapping[str, tuple[bool, bool, int]]] = {
+    "at_least": (True, False, 0),
+    "at_most": (False, True, 0),
+    "near": (True, True, 1_000_000),
+    "not_before": (True, False, 1_000_000),
+    "not_after": (False, True, 1_000_000),
+}
 
 
 def _some_mismatches(expected: list[Any], actual: Any, where: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gymmesh_conformance.steps.probes import HealthWatch, WirePath, check_health, send_raw
-from gymmesh_conformance.steps.sandboxes import CREATE, Sandboxes, gone, unchanged
+from gymmesh_conformance.steps.sandboxes import CREATE, Sandboxes, gone, opening, unchanged
 from gymmesh_conformance.steps.talks import Collected, Talk
 from gymmesh_conformance.steps.watches import WATCH_WORDS, Watches
 
@@ -18,6 +18,7 @@ __all__ = [
     "WirePath",
     "check_health",
     "gone",
+    "opening",
     "send_raw",
     "unchanged",
 ]

@@ -34,6 +34,7 @@ from gymmesh_conformance.paths import Path
 from gymmesh_conformance.services import Rpc, rpc
 
 _END_S: Final = 30.0
+_OPEN_S: Final = 60.0
 _GONE_S: Final = 10.0
 _POLL_S: Final = 0.05
 CREATE: Final = "sandbox.CreateSandbox"
@@ -126,6 +127,11 @@ class Sandboxes:
             grants.append(one.grant)
         self._leases |= {grant.lease for grant in grants if grant.lease}
         self._leases.discard(b"")
+
+
+def opening(step: Mapping[str, Any]) -> dict[str, Any]:
+    """The call that a step with `open` is; it may wait for a place, as a service may be in use."""
+    return {"timeout": _OPEN_S, **step, "call": CREATE}
 
 
 async def gone(text: str) -> list[str]:

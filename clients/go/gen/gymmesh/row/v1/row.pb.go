@@ -369,8 +369,8 @@ type RowResponse struct {
 	CreatedAt float64 `protobuf:"fixed64,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// The model that answered last, by its own name, else by its service's.
 	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	// The final answer's; `incomplete` where `incomplete_details` is set, and
-	// `completed` where the answer says nothing.
+	// `failed` for a rollout that failed. Else the final answer's; `incomplete` where
+	// `incomplete_details` is set, and `completed` where the answer says nothing.
 	Status string `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
 	// The final answer's error, as JSON.
 	ErrorJson []byte `protobuf:"bytes,6,opt,name=error_json,json=errorJson,proto3,oneof" json:"error_json,omitempty"`

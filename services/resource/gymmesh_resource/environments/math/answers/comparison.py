@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from gymmesh_resource.environments.math.answers.evaluation import symbols
-from gymmesh_resource.environments.math.answers.expressions import Node, Unreadable, walk
 from gymmesh_resource.environments.math.answers.forms import (
     Assigned,
     Chain,
@@ -24,6 +23,7 @@ from gymmesh_resource.environments.math.answers.forms import (
     Scalar,
     Words,
 )
+from gymmesh_resource.environments.math.answers.nodes import Node, Unreadable, walk
 from gymmesh_resource.environments.math.answers.numbers import proportional, same_value
 from gymmesh_resource.environments.math.answers.regions import interval, same_region
 from gymmesh_resource.environments.math.answers.units import (

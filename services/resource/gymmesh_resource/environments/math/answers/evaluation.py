@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from mpmath import mp, mpc, mpf
 
-from gymmesh_resource.environments.math.answers.expressions import Node, Unreadable, walk
+from gymmesh_resource.environments.math.answers.nodes import Node, Unreadable, walk
 
 DIGITS = 60
 # Numbers of magnitude below this come from rounding: 60 digits are calculated with.

@@ -9,34 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, pairwise
+
+from gymmesh_resource.environments.math.answers.nodes import Node, Unreadable
 
 LONGEST, _TOKENS = 4_000, 600
 _DEEPEST = 60
 _DIGITS, _EXPONENT = 2_000, 4_000
-
-
-class Unreadable(ValueError):
-    """This reader cannot read the text; the message says what stopped it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """An operation on its arguments, or a leaf.
-
-    op: "number", "symbol", "constant", or the operation's name ("add", "frac", "sin", …).
-    name: a leaf's name; a number's text.
-    value: a number's exact value. place: for a decimal, the value of its last written place;
-    None for a whole number, which is exact.
-    """
-
-    op: str
-    args: tuple[Node, ...] = ()
-    name: str = ""
-    value: Fraction = Fraction(0)
-    place: Fraction | None = None
 
 
 FUNCTIONS = {
@@ -82,15 +62,6 @@ def read_expression(text: str) -> Node:
     if parser.next is not None:
         raise Unreadable(f"{parser.next!r} is not expected there")
     return node
-
-
-def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it."""
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        waiting.extend(one.args)
 
 
 def is_product(letters: str) -> bool:

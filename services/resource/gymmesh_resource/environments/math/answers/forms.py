@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from gymmesh_resource.environments.math.answers.expressions import Node
+from gymmesh_resource.environments.math.answers.nodes import Node
 from gymmesh_resource.environments.math.answers.units import Unit
 
 Kind = Literal["set", "list", "tuple", "matrix", "ratio"]

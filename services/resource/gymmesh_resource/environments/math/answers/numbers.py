@@ -27,7 +27,7 @@ from gymmesh_resource.environments.math.answers.evaluation import (
     is_measured,
     symbols,
 )
-from gymmesh_resource.environments.math.answers.expressions import Node, walk
+from gymmesh_resource.environments.math.answers.nodes import Node, walk
 
 TOLERANCE = Fraction(1, 10**6)
 # A whole number is exact: a decimal near it must be it but for errors of calculation.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 
 from gymmesh_resource.environments.math.answers.evaluation import exact
-from gymmesh_resource.environments.math.answers.expressions import Node, walk
 from gymmesh_resource.environments.math.answers.forms import (
     Assigned,
     Chain,
@@ -18,6 +17,7 @@ from gymmesh_resource.environments.math.answers.forms import (
     Form,
     Scalar,
 )
+from gymmesh_resource.environments.math.answers.nodes import Node, walk
 from gymmesh_resource.environments.math.answers.notation import clean
 
 _TO_COMPUTE = {

@@ -15,11 +15,8 @@ from gymmesh_resource.environments.math.answers import words
 from gymmesh_resource.environments.math.answers.evaluation import symbols
 from gymmesh_resource.environments.math.answers.expressions import (
     LONGEST,
-    Node,
-    Unreadable,
     product_of,
     read_expression,
-    walk,
 )
 from gymmesh_resource.environments.math.answers.forms import (
     Assigned,
@@ -33,6 +30,7 @@ from gymmesh_resource.environments.math.answers.forms import (
     Scalar,
     Words,
 )
+from gymmesh_resource.environments.math.answers.nodes import Node, Unreadable, walk
 from gymmesh_resource.environments.math.answers.notation import RELATIONS, clean
 from gymmesh_resource.environments.math.answers.numbers import close, same_value
 from gymmesh_resource.environments.math.answers.regions import (

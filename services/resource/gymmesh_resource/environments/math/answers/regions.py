@@ -8,8 +8,8 @@ from functools import cmp_to_key
 from mpmath import mp
 
 from gymmesh_resource.environments.math.answers.evaluation import NoValue, approximate
-from gymmesh_resource.environments.math.answers.expressions import Node, Unreadable
 from gymmesh_resource.environments.math.answers.forms import Region, RegionPart
+from gymmesh_resource.environments.math.answers.nodes import Node, Unreadable
 from gymmesh_resource.environments.math.answers.numbers import same_value
 
 _INFINITY = Node("constant", name="infty")

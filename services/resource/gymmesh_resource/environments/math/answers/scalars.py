@@ -7,15 +7,9 @@ from fractions import Fraction
 
 from gymmesh_resource.environments._number_words import factor_of, number_of_words
 from gymmesh_resource.environments.math.answers.evaluation import NoValue, exact
-from gymmesh_resource.environments.math.answers.expressions import (
-    Node,
-    Unreadable,
-    in_base,
-    number,
-    read_expression,
-    walk,
-)
+from gymmesh_resource.environments.math.answers.expressions import in_base, number, read_expression
 from gymmesh_resource.environments.math.answers.forms import Collection, Form, Scalar
+from gymmesh_resource.environments.math.answers.nodes import Node, Unreadable, walk
 from gymmesh_resource.environments.math.answers.splitting import split
 from gymmesh_resource.environments.math.answers.units import (
     DEGREE,

@@ -306,8 +306,8 @@ export type RowResponse = Message<"gymmesh.row.v1.RowResponse"> & {
   model: string;
 
   /**
-   * The final answer's; `incomplete` where `incomplete_details` is set, and
-   * `completed` where the answer says nothing.
+   * `failed` for a rollout that failed. Else the final answer's; `incomplete` where
+   * `incomplete_details` is set, and `completed` where the answer says nothing.
    *
    * @generated from field: string status = 5;
    */

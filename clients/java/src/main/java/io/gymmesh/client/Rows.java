@@ -286,6 +286,9 @@ public final class Rows {
     if (!saysNothing(details)) {
       response.setStatus("incomplete");
     }
+    if (row.hasFailure()) {
+      response.setStatus("failed");
+    }
     if (details != null) {
       response.setIncompleteDetailsJson(stored(details));
     }

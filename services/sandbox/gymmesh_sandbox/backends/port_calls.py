@@ -1,0 +1,81 @@
+"""An HTTP request to a server in a sandbox, over a connection that a backend makes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_runtime.errors import MeshError, field_invalid
+
+_PIECE_BYTES: Final = 1 << 16
+
+
+async def call_over(
+    connector: aiohttp.BaseConnector, request: sandbox_pb2.CallPortRequest, max_bytes: int
+) -> sandbox_pb2.CallPortResponse:
+    """Makes the request and closes the connector. The service keeps the time.
+
+    Raises SANDBOX_PORT_UNREACHABLE, FIELD_INVALID and MESSAGE_TOO_LARGE.
+    """
+    try:
+        headers = CIMultiDict(
+            (one.name, one.value.decode("utf-8", "surrogateescape")) for one in request.headers
+        )
+        url = URL(f"http://127.0.0.1:{request.port}{request.path or '/'}", encoded=True)
+    except ValueError as error:
+        await connector.close()
+        raise field_invalid("path", f"cannot be sent: {error}") from None
+    try:
+        async with (
+            aiohttp.ClientSession(
+                connector=connector,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
+                timeout=aiohttp.ClientTimeout(total=None),
+            ) as session,
+            session.request(
+                request.method or "GET",
+                url,
+                headers=headers,
+                data=request.body or None,
+                allow_redirects=False,
+            ) as response,
+        ):
+            return await _answer(response, max_bytes)
+    except aiohttp.ClientError as error:
+        raise port_unreachable(request.port) from error
+
+
+async def _answer(response: aiohttp.ClientResponse, max_bytes: int) -> sandbox_pb2.CallPortResponse:
+    body = bytearray()
+    async for piece in response.content.iter_chunked(_PIECE_BYTES):
+        body += piece
+        if len(body) > max_bytes:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE,
+                f"The answer is larger than {max_bytes} bytes.",
+                metadata={"limit_bytes": str(max_bytes)},
+            )
+    return sandbox_pb2.CallPortResponse(
+        status=response.status,
+        headers=[
+            sandbox_pb2.HttpHeader(name=name.decode("latin-1"), value=value)
+            for name, value in response.raw_headers
+        ],
+        body=bytes(body),
+    )
+
+
+def port_unreachable(port: int) -> MeshError:
+    """SANDBOX_PORT_UNREACHABLE."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_PORT_UNREACHABLE,
+        f"Nothing answers at port {port} of the sandbox.",
+        metadata={"port": str(port)},
+    )

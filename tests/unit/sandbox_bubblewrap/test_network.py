@@ -1,0 +1,134 @@
+"""What a sandbox of bubblewrap reaches, and how its servers are reached."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gymmesh.sandbox.v1 import process_pb2, sandbox_pb2
+from gymmesh_runtime.errors import MeshError, Reason
+from gymmesh_sandbox.backends.base import RunningSandbox
+from gymmesh_sandbox.backends.bubblewrap import BubblewrapBackend
+from tests.unit.sandbox_bubblewrap.boxes import box, collected, shell
+
+_SERVER = b"""
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(302)
+        self.send_header("Location", "/elsewhere")
+        self.send_header("X-Path", self.path)
+        self.send_header("X-Seen", self.headers.get("X-Sent", ""))
+        self.end_headers()
+        self.wfile.write(self.command.encode() + b":" + body)
+    do_GET = do_POST = answer
+server = http.server.HTTPServer(("127.0.0.1", 8080), Handler)
+print("up", flush=True)
+server.serve_forever()
+"""
+_CLIENT = b"""
+import socket, sys
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect(sys.argv[1])
+    s.sendall(b"ping"); s.shutdown(socket.SHUT_WR)
+    print(s.makefile().read())
+"""
+
+
+@asynccontextmanager
+async def serving(sandbox: RunningSandbox) -> AsyncGenerator[None]:
+    argv = process_pb2.Argv(words=(b"python3", b"-c", _SERVER))
+    process = await sandbox.start(process_pb2.ProcessSpec(argv=argv))
+    output = process.output()
+    assert (await anext(output))[1] == b"up\n"
+    try:
+        yield
+    finally:
+        await process.signal(signal.SIGKILL, descendants=True)
+
+
+async def test_a_server_in_the_sandbox_is_called(sandbox: RunningSandbox) -> None:
+    async with serving(sandbox):
+        request = sandbox_pb2.CallPortRequest(
+            port=8080,
+            method="POST",
+            path="/a%20b?c=d",
+            headers=[sandbox_pb2.HttpHeader(name="X-Sent", value=b"one")],
+            body=b"body",
+        )
+        answer = await sandbox.call_port(request, 1000)
+        headers = {header.name: header.value for header in answer.headers}
+        assert (answer.status, answer.body) == (302, b"POST:body")
+        assert (headers["X-Path"], headers["X-Seen"]) == (b"/a%20b?c=d", b"one")
+        with pytest.raises(MeshError) as caught:
+            await sandbox.call_port(request, 3)
+        assert caught.value.reason == Reason.ERROR_REASON_MESSAGE_TOO_LARGE
+
+
+async def test_a_port_where_nothing_listens(sandbox: RunningSandbox) -> None:
+    with pytest.raises(MeshError, match="SANDBOX_PORT_UNREACHABLE"):
+        await sandbox.call_port(sandbox_pb2.CallPortRequest(port=8081), 1000)
+
+
+@asynccontextmanager
+async def echo() -> AsyncGenerator[str]:
+    """A server that answers with what it got, once that ends; its address."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"got " + await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
+
+
+async def test_a_relay_carries_to_one_service(opened: BubblewrapBackend) -> None:
+    relay = sandbox_pb2.Relay(socket_path="/run/mesh/agent.sock", service="s", name="n")
+    client = process_pb2.Argv(words=(b"python3", b"-c", _CLIENT, b"/run/mesh/agent.sock"))
+    async with echo() as address:
+        fields = {"network": sandbox_pb2.Network(relay=relay), "relay": lambda: address}
+        async with box(opened, **fields) as sandbox:
+            for name in ("s0", "s1"):
+                process = await sandbox.start(process_pb2.ProcessSpec(argv=client))
+                _, wrote, said = await collected(process)
+                assert wrote == b"got ping\n", said
+                await sandbox.snapshot(name)  # the sandbox is made anew, its relay as well
+            async with box(opened, name="b-2", root="s1", **fields) as fork:
+                _, wrote, said = await collected(
+                    await fork.start(process_pb2.ProcessSpec(argv=client))
+                )
+                assert wrote == b"got ping\n", said
+            _, _, said = await shell(sandbox, "cat < /dev/null > /dev/tcp/127.0.0.1/1")
+            assert said
+
+
+async def test_a_relay_without_a_service_ends_connections(opened: BubblewrapBackend) -> None:
+    def nobody() -> str:
+        raise MeshError(Reason.ERROR_REASON_SERVICE_NOT_FOUND, "there is none")
+
+    relay = sandbox_pb2.Relay(socket_path="/tmp/s", service="s", name="n")
+    async with box(opened, network=sandbox_pb2.Network(relay=relay), relay=nobody) as sandbox:
+        client = process_pb2.Argv(words=(b"python3", b"-c", _CLIENT, b"/tmp/s"))
+        _, wrote, said = await collected(await sandbox.start(process_pb2.ProcessSpec(argv=client)))
+        assert wrote == b"\n" or b"Broken" in said or b"reset" in said
+
+
+async def test_an_open_network_is_the_machines(opened: BubblewrapBackend) -> None:
+    code = b"import socket,sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); "
+    code += b"s.sendall(b'ping'); s.shutdown(1); print(s.makefile().read())"
+    async with echo() as address:
+        words = (b"python3", b"-c", code, address.rpartition(":")[2].encode())
+        network = sandbox_pb2.Network(open=sandbox_pb2.OpenNetwork())
+        async with box(opened, network=network) as sandbox:
+            argv = process_pb2.Argv(words=words)
+            _, wrote, said = await collected(
+                await sandbox.start(process_pb2.ProcessSpec(argv=argv))
+            )
+            assert wrote == b"got ping\n", said

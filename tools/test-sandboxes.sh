@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Runs tests/sandboxes with real daemons: Podman and Docker, both installed from Debian's packages.
+# Needs root, and the packages' registry for the image, which is made once: none is fetched from a
+# registry of images. `make test-sandboxes` calls it; its arguments go to pytest.
+#
+#   BASE_SUITE   Debian's release in the image (default: bookworm)
+#   DAEMONS      which to start (default: "docker podman")
+set -euo pipefail
+cd "$(dirname "$0")/.."
+suite=${BASE_SUITE:-bookworm}
+daemons=${DAEMONS:-docker podman}
+cache=$PWD/.cache/sandboxes
+image=local/py:1
+say() { echo "== $*"; }
+fail() {
+    echo "test-sandboxes: $*" >&2
+    exit 1
+}
+[ "$(id -u)" -eq 0 ] || fail "the daemons need root"
+packages=(mmdebstrap runc)
+[[ $daemons != *podman* ]] || packages+=(podman buildah)
+[[ $daemons != *docker* ]] || packages+=(docker.io)
+tools/setup-debian.sh "${packages[@]}"
+
+mkdir -p "$cache"
+if [ ! -e "$cache/$suite.tar" ]; then
+    say "making an image of Debian $suite"
+    mmdebstrap --quiet --variant=minbase --include=python3 "$suite" "$cache/new.tar"
+    mv "$cache/new.tar" "$cache/$suite.tar"
+fi
+
+# Sockets have short paths, and what the daemons keep is gone with the folder.
+place=$(mktemp -d /tmp/gymmesh-sandboxes-XXXXXX)
+pids=()
+# Containers' cgroups are hybrid on many machines, which crun refuses.
+podman=(podman --root "$place/podman" --runroot "$place/podman-run" --runtime runc)
+clean() {
+    [[ $daemons != *podman* ]] || "${podman[@]}" rm --all --force --time 0 >/dev/null 2>&1 || true
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
+    # What was killed half-way may have left mounts.
+    awk -v place="$place/" 'index($2, place) == 1 {print $2}' /proc/mounts | sort -r |
+        while read -r one; do umount --lazy "$one" || true; done
+    rm -rf "$place"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+
+answers() { # SOCKET LOG
+    for _ in $(seq 150); do
+        curl --silent --fail --output /dev/null --unix-socket "$1" http://d/version && return
+        sleep 0.2
+    done
+    tail -20 "$2" >&2
+    fail "no daemon answers at $1"
+}
+
+named=()
+for daemon in $daemons; do
+    socket=$place/$daemon.sock
+    log=$cache/$daemon.log
+    say "starting $daemon"
+    if [ "$daemon" = podman ]; then
+        "${podman[@]}" import --quiet "$cache/$suite.tar" "$image" >/dev/null
+        BUILDAH_ISOLATION=chroot "${podman[@]}" system service --time 0 "unix://$socket" \
+            >"$log" 2>&1 &
+        pids+=($!)
+        answers "$socket" "$log"
+    else
+        dockerd --data-root "$place/docker" --exec-root "$place/docker-run" \
+            --host "unix://$socket" --pidfile "$place/docker.pid" \
+            --iptables=false --ip6tables=false --bridge=none >"$log" 2>&1 &
+        pids+=($!)
+        answers "$socket" "$log"
+        curl --silent --fail --unix-socket "$socket" --request POST --upload-file "$cache/$suite.tar" \
+            --header 'Content-Type: application/x-tar' --output /dev/null \
+            "http://d/v1.41/images/create?fromSrc=-&repo=${image%:*}&tag=${image#*:}"
+    fi
+    named+=("$daemon=unix://$socket")
+done
+
+say "the tests"
+GYMMESH_TEST_SANDBOXES="${named[*]}" GYMMESH_TEST_SANDBOX_IMAGE=$image \
+    .venv/bin/python -m pytest tests/sandboxes "$@"
