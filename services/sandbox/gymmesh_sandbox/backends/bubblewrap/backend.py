@@ -102,7 +102,7 @@ class BubblewrapBackend(SandboxBackend):
         )
         try:
             await self._machine.starter.open()
-            self._store = Store(self._settings, self._machine.root_id)
+            self._store = Store(self._settings, self._machine.ids(0))
             await asyncio.to_thread(self._store.sweep)
             await self._probe(self._store)
         except (OSError, MeshError) as error:

@@ -56,6 +56,7 @@ _SMALL_FILE = 1 << 20
 _ROOT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10))
 _PF_EXITING = 0x4
 _COPIES = 3
+_RESOLV_CONF = Path("/etc/resolv.conf")
 
 
 class BubblewrapBox(RunningSandbox):
@@ -103,8 +104,7 @@ class BubblewrapBox(RunningSandbox):
         try:
             await asyncio.to_thread(self._prepare)
             await self._launch()
-            workdir = os.fsencode(self.workdir)
-            await self._machine.in_thread(self._make_folder, workdir)
+            await self._machine.in_thread(self._complete)
         except BaseException:
             await self.end()
             raise
@@ -180,13 +180,17 @@ class BubblewrapBox(RunningSandbox):
         launcher.status.add_done_callback(self._on_lost)
         await self._open_relay()
 
-    def _make_folder(self, path: bytes) -> None:
-        owner = Owner(self._user.uid, self._user.gid)
+    def _complete(self) -> None:
+        """Makes the files that are not the image's."""
+        workdir = os.fsencode(self.workdir)
         try:
-            with self._tree.folder(path, owner):
+            with self._tree.folder(workdir, Owner(self._user.uid, self._user.gid)):
                 pass
         except OSError as error:
-            raise self._tree.failed(error, path) from None
+            raise self._tree.failed(error, workdir) from None
+        if self._spec.network.WhichOneof("kind") == "open" and _RESOLV_CONF.is_file():
+            file = files_pb2.FileContent(content=_RESOLV_CONF.read_bytes())
+            self._tree.write(file, os.fsencode(_RESOLV_CONF), Owner(0, 0))
 
     def _failed(self, cause: str) -> MeshError:
         return image_failed(self.image, cause)
