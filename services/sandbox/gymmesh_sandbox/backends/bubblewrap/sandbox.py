@@ -31,7 +31,7 @@ from gymmesh_sandbox.backends.bubblewrap.process import LocalProcess
 from gymmesh_sandbox.backends.bubblewrap.relay import SandboxRelay, listen_in
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, remove_tree
 from gymmesh_sandbox.backends.bubblewrap.shared_use import SharedUse
-from gymmesh_sandbox.backends.bubblewrap.store import Store
+from gymmesh_sandbox.backends.bubblewrap.store import SandboxStore
 from gymmesh_sandbox.backends.bubblewrap.tree import Owner, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
 from gymmesh_sandbox.backends.port_calls import call_over
@@ -65,7 +65,7 @@ class BubblewrapBox(RunningSandbox):
     def __init__(
         self,
         machine: Machine,
-        store: Store,
+        store: SandboxStore,
         spec: SandboxSpec,
         image: RootImage,
         user: ImageUser,

@@ -33,7 +33,7 @@ from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
 from gymmesh_sandbox.local import Groups
 
 
-class Store:
+class SandboxStore:
     """See above. Its methods block.
 
     `ids`: the sandboxes' user ids on this machine.
