@@ -31,7 +31,7 @@ from gymmesh_sandbox.backends.bubblewrap.process import LocalProcess
 from gymmesh_sandbox.backends.bubblewrap.relay import SandboxRelay, listen_in
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, remove_tree
 from gymmesh_sandbox.backends.bubblewrap.shared_use import SharedUse
-from gymmesh_sandbox.backends.bubblewrap.store import SandboxStore
+from gymmesh_sandbox.backends.bubblewrap.store import ImageStore
 from gymmesh_sandbox.backends.bubblewrap.tree import Owner, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
 from gymmesh_sandbox.backends.port_calls import call_over
@@ -44,7 +44,7 @@ from gymmesh_sandbox.local import (
     OutputPipe,
     ProcessGroup,
     SandboxGroup,
-    StartError,
+    SpawnError,
     descendants_of,
 )
 
@@ -65,7 +65,7 @@ class BubblewrapBox(RunningSandbox):
     def __init__(
         self,
         machine: Machine,
-        store: SandboxStore,
+        store: ImageStore,
         spec: SandboxSpec,
         image: RootImage,
         user: ImageUser,
@@ -151,7 +151,7 @@ class BubblewrapBox(RunningSandbox):
                     mounts=overlay_mounts(self._machine, self._spec, self._layers, self._folder),
                     id_map=self._machine.id_map,
                 )
-            except StartError as error:
+            except SpawnError as error:
                 raise self._failed(str(error)) from error
             for end in (ready_end, said_end, status_end):
                 owned.close(end)
@@ -173,7 +173,7 @@ class BubblewrapBox(RunningSandbox):
             pidfd, root = await self._machine.starter.ask(
                 "enter", box=self._token, pid=pid, parent=launcher.pid
             )
-        except StartError as error:
+        except SpawnError as error:
             raise self._failed(str(error)) from error
         self._first = Child(pid, pidfd, launcher.status)
         self._tree.root = root
@@ -230,7 +230,7 @@ class BubblewrapBox(RunningSandbox):
             except BaseException as error:
                 if group is not None:
                     group.remove()
-                if isinstance(error, StartError):
+                if isinstance(error, SpawnError):
                     raise self.lost() or self._failed(str(error)) from error
                 raise
             outputs = OutputPipe(owned.give(stdout)), OutputPipe(owned.give(stderr))
@@ -427,7 +427,7 @@ class BubblewrapBox(RunningSandbox):
                 family=int(socket.AF_INET),
                 type=int(socket.SOCK_STREAM),
             )
-        except StartError as error:
+        except SpawnError as error:
             raise self.lost() or self._failed(str(error)) from error
         return socket.socket(fileno=made)
 
@@ -506,7 +506,7 @@ class BubblewrapBox(RunningSandbox):
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
             await asyncio.wait([launcher.status])
-            with contextlib.suppress(StartError):
+            with contextlib.suppress(SpawnError):
                 await self._machine.starter.ask("forget", box=self._token)
             launcher.close()
         self._tree.close()

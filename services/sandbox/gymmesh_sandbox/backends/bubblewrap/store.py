@@ -33,7 +33,7 @@ from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
 from gymmesh_sandbox.local import Groups
 
 
-class SandboxStore:
+class ImageStore:
     """See above. Its methods block.
 
     `ids`: the sandboxes' user ids on this machine.
