@@ -66,8 +66,8 @@ class Tampered:
             found = [one async for one in self.inner.stream(rpc, changed, timeout)]
         except CallError as error:
             raise self.instead(error) from None
-        change = self.streams.get(rpc.method.name, lambda _, responses: responses)
-        for response in change(request, found):
+        change = self.streams.get(rpc.method.name)
+        for response in found if change is None else change(request, found):
             yield response
 
 
