@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from aiodocker.containers import DockerContainer
@@ -16,7 +17,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
 from gymmesh_sandbox.backends.docker.shell import close_stream, exit_code, send
-from gymmesh_sandbox.backends.docker.signals import Signals, Target
+from gymmesh_sandbox.backends.docker.signals import Signals, SignalTarget
 from gymmesh_sandbox.errors import sandbox_lost
 
 _STDOUT: Final = 1
@@ -24,6 +25,7 @@ _BY_SIGNAL: Final = 128
 _SIGKILL: Final = 9
 _LARGEST_SIGNAL: Final = 64
 _POLL_S: Final = 0.4
+_WRITTEN_S: Final = 0.02
 _LAST_OUTPUT_S: Final = 0.5
 
 
@@ -35,33 +37,36 @@ class StandardInput:
 
     Args:
         path: the pipe's.
-        release: closes and removes the pipe.
+        holder: the number of the process that holds it open.
+        release: ends the processes of these numbers and removes the pipe.
     """
 
     def __init__(
-        self, container: DockerContainer, path: str, release: Callable[[], Awaitable[None]]
+        self,
+        container: DockerContainer,
+        path: str,
+        holder: int,
+        release: Callable[[Sequence[int]], Awaitable[None]],
     ) -> None:
         self._container = container
         self._path = path
+        # Each is ended once: another process may get its number.
+        self._to_end = [holder]
         self._release = release
-        self._writer: tuple[Exec, ExecStream] | None = None
+        self._writer: _Writer | None = None
         self._closed = False
+        self._dropped = asyncio.Event()
 
     async def write(self, data: bytes) -> None:
         """Writes; what the process no longer reads is dropped."""
         if self._writer is None and not self._closed:
-            argv = ["/bin/sh", "-c", 'exec cat >"$1"', "sh", self._path]
-            found = await self._container.exec(argv, stdin=True, user="0", workdir="/")
-            stream = found.start()
-            try:
-                await stream.__aenter__()
-            finally:
-                if self._closed:  # the process ended meanwhile
-                    await close_stream(stream)
-            self._writer = found, stream
+            self._writer = await _Writer.start(self._container, self._path)
+            self._to_end.append(self._writer.pid)
+            if self._dropped.is_set():  # the process ended meanwhile
+                await self._end()
         if self._writer is not None and not self._closed:
             with contextlib.suppress(ConnectionError):
-                await send(self._writer[1], data)
+                await send(self._writer.stream, data)
 
     async def close(self) -> None:
         """Closes it once the pipe has taken what was written."""
@@ -69,21 +74,52 @@ class StandardInput:
             return
         self._closed = True
         if self._writer is not None:
-            found, stream = self._writer
-            await close_stream(stream)
-            with contextlib.suppress(*FAILURES):
-                await exit_code(found, None)
-        await self._release()
+            await close_stream(self._writer.stream)
+            while not self._dropped.is_set() and (await self._writer.exec.inspect())["Running"]:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._dropped.wait(), _WRITTEN_S)
+            if not self._dropped.is_set() and self._writer.pid in self._to_end:
+                self._to_end.remove(self._writer.pid)  # it has ended by itself
+        await self._end()
 
     async def drop(self) -> None:
         """The process has ended: closes it without waiting."""
-        if self._closed and self._writer is None:
-            return
+        self._dropped.set()
         self._closed = True
+        await self._end()
+
+    async def _end(self) -> None:
         if self._writer is not None:
-            await close_stream(self._writer[1])
-        with contextlib.suppress(MeshError):
-            await self._release()
+            await close_stream(self._writer.stream)
+        pids, self._to_end = self._to_end, []
+        if pids:
+            with contextlib.suppress(MeshError):
+                await self._release(pids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """A process that copies what it is sent to the pipe. It blocks while the pipe is full."""
+
+    exec: Exec
+    stream: ExecStream
+    pid: int
+
+    @classmethod
+    async def start(cls, container: DockerContainer, path: str) -> _Writer:
+        argv = ["/bin/sh", "-c", 'echo $$; exec cat >"$1"', "sh", path]
+        found = await container.exec(argv, stdin=True, user="0", workdir="/")
+        stream = found.start()
+        try:
+            await stream.__aenter__()
+            message = await stream.read_out()
+            pid = message.data.strip() if message is not None else b""
+            if not pid.isdigit():
+                raise ConnectionResetError("the container does not start another process")
+            return cls(found, stream, int(pid))
+        except BaseException:
+            await close_stream(stream)
+            raise
 
 
 class DockerProcess(RunningProcess):
@@ -103,7 +139,7 @@ class DockerProcess(RunningProcess):
         stream: ExecStream,
         first: list[Message],
         *,
-        target: Target,
+        target: SignalTarget,
         stdin: StandardInput,
         signals: Signals,
         out_of_memory: Callable[[], Awaitable[bool]],
@@ -161,7 +197,8 @@ class DockerProcess(RunningProcess):
                 await self._stdin.write(data)
 
     async def close_stdin(self) -> None:
-        await self._stdin.close()
+        with contextlib.suppress(*FAILURES):
+            await self._stdin.close()
 
     async def signal(self, number: int, *, descendants: bool) -> None:
         if not self._life.done():

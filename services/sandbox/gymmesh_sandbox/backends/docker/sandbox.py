@@ -8,7 +8,7 @@ import secrets
 import shlex
 import tempfile
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from tarfile import TarError
 from typing import IO, Final
 
@@ -23,13 +23,13 @@ from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec
 from gymmesh_sandbox.backends.docker import archives, scripts
-from gymmesh_sandbox.backends.docker.engine import FAILURES, Engine, container_error, one_line
-from gymmesh_sandbox.backends.docker.files import Files
+from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, container_error, one_line
+from gymmesh_sandbox.backends.docker.files import ContainerFiles
 from gymmesh_sandbox.backends.docker.ports import call_port
 from gymmesh_sandbox.backends.docker.process import DockerProcess, StandardInput
 from gymmesh_sandbox.backends.docker.relay import Relay
 from gymmesh_sandbox.backends.docker.shell import HelperShell, ScriptFailed, close_stream, exit_code
-from gymmesh_sandbox.backends.docker.signals import MARK, Signals, Target
+from gymmesh_sandbox.backends.docker.signals import MARK, Signals, SignalTarget
 from gymmesh_sandbox.backends.docker.transfer import transformed
 from gymmesh_sandbox.errors import path_invalid
 
@@ -57,7 +57,7 @@ class DockerSandbox(RunningSandbox):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DockerEngine,
         container: DockerContainer,
         spec: SandboxSpec,
         *,
@@ -88,7 +88,7 @@ class DockerSandbox(RunningSandbox):
         self._pids: dict[int, None] = {}
         self._signals = Signals(self._control, spec.sandbox_id, lambda: self._pids)
         self._processes: set[DockerProcess] = set()
-        self._files = Files(container, spec.sandbox_id, self._worker, workdir)
+        self._files = ContainerFiles(container, spec.sandbox_id, self._worker, workdir)
         self._pipes = _PIPES + secrets.token_hex(8)
 
     async def prepare(self) -> None:
@@ -110,7 +110,9 @@ class DockerSandbox(RunningSandbox):
         # A name in /etc/passwd of the container, or a number: the daemon looks it up.
         user = process.user or self.user
         holder, killed = await self._open_pipe(path)
-        stdin = StandardInput(self.container, path, lambda: self._close_pipe(path, holder))
+        stdin = StandardInput(
+            self.container, path, holder, lambda pids: self._close_pipe(path, pids)
+        )
         stream: ExecStream | None = None
         try:
             await self._files.owner(user)
@@ -137,7 +139,7 @@ class DockerSandbox(RunningSandbox):
             found,
             stream,
             first,
-            target=Target(pid, mark, started),
+            target=SignalTarget(pid, mark, started),
             stdin=stdin,
             signals=self._signals,
             out_of_memory=lambda: self._killed_since(killed),
@@ -307,9 +309,9 @@ class DockerSandbox(RunningSandbox):
             )
         return int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 0
 
-    async def _close_pipe(self, path: str, holder: int) -> None:
-        word = shlex.quote(path)
-        await self._worker.run(f"kill -9 {holder}; rm -f {word} {word}.hold; :".encode())
+    async def _close_pipe(self, path: str, pids: Sequence[int]) -> None:
+        word, listed = shlex.quote(path), " ".join(map(str, pids))
+        await self._worker.run(f"kill -9 {listed}; rm -f {word} {word}.hold; :".encode())
 
     async def _container_ended(self) -> bool:
         if self.ended or self._lost.done():

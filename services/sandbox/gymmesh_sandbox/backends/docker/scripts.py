@@ -58,6 +58,32 @@ for one in /proc/[0-9]*; do
 done
 """
 
+#: Defines `halt PID STARTED`: stops a process and those that descend from it, by their parents or
+#: by its session, until none starts another. What started before STARTED does not descend from it.
+STOP_DESCENDANTS: Final = r"""
+halt() {
+    target=$1 since=$2 known=" $1 " pass=0
+    kill -STOP "$target"
+    while [ "$pass" -lt 50 ]; do
+        pass=$((pass + 1)) more=
+        for one in /proc/[0-9]*; do
+            line=
+            { IFS= read -r line <"$one/stat"; } 2>/dev/null
+            [ -n "$line" ] || continue
+            set -- ${line##*)}
+            [ "${20}" -ge "$since" ] && [ "${one#/proc/}" != "$target" ] || continue
+            case $known in
+                *" $2 "*|*" ${one#/proc/} "*) ;;
+                *) [ "$4" = "$target" ] || continue;;
+            esac
+            case $1 in [TtZX]) continue;; esac
+            kill -STOP "${one#/proc/}" && known="$known${one#/proc/} " more=1
+        done
+        [ -n "$more" ] || return 0
+    done
+}
+"""
+
 #: Defines `mark PID OWN ANY`: writes PID when its environment has a line with ANY and not OWN.
 READ_MARK: Final = r"""
 mark() {
