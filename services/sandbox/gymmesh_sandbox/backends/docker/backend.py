@@ -22,7 +22,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxBackend, SandboxSpec
 from gymmesh_sandbox.backends.docker import scripts
 from gymmesh_sandbox.backends.docker.config import DockerOptions
-from gymmesh_sandbox.backends.docker.engine import FAILURES, Engine, one_line
+from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, one_line
 from gymmesh_sandbox.backends.docker.images import INSTANCE, SANDBOX, FoundImage, Images
 from gymmesh_sandbox.backends.docker.relay import Relay
 from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
@@ -51,14 +51,14 @@ class DockerBackend(SandboxBackend):
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from None
         self.default_image = self._options.default_image
-        self._engine: Engine | None = None
+        self._engine: DockerEngine | None = None
         self._sandboxes: dict[str, DockerSandbox] = {}
         self._to_remove: set[str] = set()
 
     async def open(self) -> None:
         url = self._options.url or daemon_url()
         try:
-            self._engine = engine = Engine(url)
+            self._engine = engine = DockerEngine(url)
             version = await engine.docker.version()
         except (*FAILURES, ValueError) as error:
             await self.close()
@@ -166,7 +166,7 @@ class DockerBackend(SandboxBackend):
         finally:
             await engine.close()
 
-    def _opened(self) -> Engine:
+    def _opened(self) -> DockerEngine:
         assert self._engine is not None, "open comes first"
         return self._engine
 

@@ -22,7 +22,7 @@ _GONE: Final = frozenset((404, 409))  # no such container, or it does not run
 _SERVER_ERROR: Final = 500
 
 
-class Engine:
+class DockerEngine:
     """A connection to a daemon. Called concurrently, closed once.
 
     Attributes:

@@ -29,7 +29,7 @@ _FRACTION: Final = re.compile(rb"\.([0-9]{9})")
 _DEFAULT_MODE: Final = 0o644
 
 
-class Files:
+class ContainerFiles:
     """The files of one container.
 
     Args:

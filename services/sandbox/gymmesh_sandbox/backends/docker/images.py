@@ -17,7 +17,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.docker.config import DockerOptions
-from gymmesh_sandbox.backends.docker.engine import Engine, one_line, unreachable
+from gymmesh_sandbox.backends.docker.engine import DockerEngine, one_line, unreachable
 from gymmesh_sandbox.errors import option_unsupported
 
 #: Labels of what this backend makes.
@@ -53,7 +53,7 @@ class FoundImage:
 class Images:
     """The images of one daemon, and the snapshots of one instance."""
 
-    def __init__(self, engine: Engine, options: DockerOptions) -> None:
+    def __init__(self, engine: DockerEngine, options: DockerOptions) -> None:
         self._engine = engine
         self._options = options
         self._snapshots: dict[str, str] = {}

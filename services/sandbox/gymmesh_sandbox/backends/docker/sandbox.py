@@ -23,13 +23,13 @@ from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec
 from gymmesh_sandbox.backends.docker import archives, scripts
-from gymmesh_sandbox.backends.docker.engine import FAILURES, Engine, container_error, one_line
-from gymmesh_sandbox.backends.docker.files import Files
+from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, container_error, one_line
+from gymmesh_sandbox.backends.docker.files import ContainerFiles
 from gymmesh_sandbox.backends.docker.ports import call_port
 from gymmesh_sandbox.backends.docker.process import DockerProcess, StandardInput
 from gymmesh_sandbox.backends.docker.relay import Relay
 from gymmesh_sandbox.backends.docker.shell import HelperShell, ScriptFailed, close_stream, exit_code
-from gymmesh_sandbox.backends.docker.signals import MARK, Signals, Target
+from gymmesh_sandbox.backends.docker.signals import MARK, Signals, SignalTarget
 from gymmesh_sandbox.backends.docker.transfer import transformed
 from gymmesh_sandbox.errors import path_invalid
 
@@ -57,7 +57,7 @@ class DockerSandbox(RunningSandbox):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DockerEngine,
         container: DockerContainer,
         spec: SandboxSpec,
         *,
@@ -88,7 +88,7 @@ class DockerSandbox(RunningSandbox):
         self._pids: dict[int, None] = {}
         self._signals = Signals(self._control, spec.sandbox_id, lambda: self._pids)
         self._processes: set[DockerProcess] = set()
-        self._files = Files(container, spec.sandbox_id, self._worker, workdir)
+        self._files = ContainerFiles(container, spec.sandbox_id, self._worker, workdir)
         self._pipes = _PIPES + secrets.token_hex(8)
 
     async def prepare(self) -> None:
@@ -139,7 +139,7 @@ class DockerSandbox(RunningSandbox):
             found,
             stream,
             first,
-            target=Target(pid, mark, started),
+            target=SignalTarget(pid, mark, started),
             stdin=stdin,
             signals=self._signals,
             out_of_memory=lambda: self._killed_since(killed),

@@ -19,7 +19,7 @@ _KILL_S: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SignalTarget:
     """A process that was started through the API.
 
     Attributes:
@@ -55,7 +55,7 @@ class Signals:
                 return one.started
         return 0
 
-    async def send(self, target: Target, number: int, *, with_descendants: bool) -> None:
+    async def send(self, target: SignalTarget, number: int, *, with_descendants: bool) -> None:
         """Sends a signal to the process, or to it and its descendants."""
         if not with_descendants:
             await self._send(number, (target.pid,))
@@ -64,7 +64,7 @@ class Signals:
         else:
             await self._send(number, {one.pid for one in await self._doomed(target)})
 
-    async def _end(self, target: Target) -> None:
+    async def _end(self, target: SignalTarget) -> None:
         """Ends the process and its descendants, also those that start new ones meanwhile."""
         try:
             async with asyncio.timeout(_KILL_S):
@@ -81,7 +81,7 @@ class Signals:
         except TimeoutError:
             raise sandbox_lost(self._sandbox_id, "its processes could not be ended") from None
 
-    async def _doomed(self, target: Target) -> list[Seen]:
+    async def _doomed(self, target: SignalTarget) -> list[Seen]:
         found = await self._list()
         others = [one for one in self._others() if one != target.pid]
         sure, unsure = descendants(found, target.pid, target.started, others)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from gymmesh_sandbox.backends.docker.engine import FAILURES, Engine
+from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine
 from gymmesh_sandbox.backends.docker.images import INSTANCE
 
 _PAUSE_S: Final = 0.5
@@ -30,7 +30,7 @@ class Watch:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DockerEngine,
         *,
         on_end: Callable[[str], Awaitable[None]],
         on_connected: Callable[[], Awaitable[None]],
