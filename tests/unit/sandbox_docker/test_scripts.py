@@ -10,7 +10,7 @@ import pytest
 
 from gymmesh.sandbox.v1 import files_pb2
 from gymmesh_sandbox.backends.docker import scripts
-from gymmesh_sandbox.backends.docker.descendants import read_processes
+from gymmesh_sandbox.backends.docker.descendants import Seen, read_processes
 from gymmesh_sandbox.backends.docker.files import read_listing
 
 OWNER = f"{os.getuid()}:{os.getgid()}".encode()
@@ -144,3 +144,29 @@ def test_processes_are_listed_with_builtins_alone() -> None:
     assert own[0].session == os.getsid(0)
     assert pid.isdigit()
     assert not done.stderr
+
+
+def test_a_process_and_what_descends_from_it_are_stopped() -> None:
+    line = "sleep 600 & (sleep 600 &); echo $$; wait"
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", line], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        started = next(one.started for one in _processes() if one.pid == pid)
+        halt = f"{scripts.STOP_DESCENDANTS}halt {pid} {started}"
+        assert subprocess.run(["/bin/sh", "-c", halt], check=False).returncode == 0
+        related = [one for one in _processes() if pid in (one.pid, one.parent, one.session)]
+        # One of the two that sleep has no parent left: its session says whose it is.
+        assert len(related) == 3
+        assert {one.state for one in related} == {"T"}
+        own = next(one for one in _processes() if one.pid == os.getpid())
+        assert own.state != "T"
+    finally:
+        os.killpg(process.pid, 9)
+        process.communicate()
+
+
+def _processes() -> list[Seen]:
+    return read_processes(run(scripts.LIST_PROCESSES).stdout)

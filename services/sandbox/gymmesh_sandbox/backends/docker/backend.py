@@ -37,6 +37,7 @@ _LIFE_MARGIN_S: Final = 60
 _NANOSECONDS: Final = 1_000_000
 _CLOSE_S: Final = 30.0
 _REMOVE_S: Final = 20.0
+_ENDED: Final = frozenset(("exited", "dead", "stopped", "stopping", "removing"))
 
 
 class DockerBackend(SandboxBackend):
@@ -294,9 +295,9 @@ class DockerBackend(SandboxBackend):
                 self._to_remove.discard(container_id)
         for container_id, sandbox in tuple(self._sandboxes.items()):
             state = await _state(sandbox.container)
-            if state is not None and (state.get("Running") or state.get("Status") == "created"):
-                continue
-            await self._container_ended(container_id)
+            # One that is about to be started is not among them.
+            if state is None or state.get("Status") in _ENDED:
+                await self._container_ended(container_id)
 
     def _daemon_gone(self) -> None:
         for sandbox in tuple(self._sandboxes.values()):
