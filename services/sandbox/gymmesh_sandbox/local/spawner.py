@@ -34,6 +34,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS, _CLONE_NEWCGROUP, _CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
 _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID = 0x08000000, 0x10000000, 0x20000000
 _CLONE_NEWNET = 0x40000000
+_CLONE_PARENT = 0x00008000
+_CLONE = {"x86_64": 56, "aarch64": 220}  # the numbers of the system call
 _SANDBOX = _CLONE_NEWNS | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS | _CLONE_NEWCGROUP
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 0x4000, 0x40000
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 4, 22, 24
@@ -91,7 +93,6 @@ class Spawner:
         _mount(b"none", b"/", b"", _MS_REC | _MS_PRIVATE, b"")
         os.chdir("/")
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-        self._own_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._send({"ready": True})
 
     def serve(self) -> None:
@@ -222,12 +223,18 @@ class Spawner:
 
     def _make_socket(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """A socket in a sandbox's network, whoever uses it."""
-        _check(_LIBC.setns(self._box(request), _CLONE_NEWNET), "setns")
-        try:
-            with socket.socket(request["family"], request["type"]) as made:
-                self._send({"token": request["token"]}, [made.fileno()])
-        finally:
-            _check(_LIBC.setns(self._own_network, _CLONE_NEWNET), "setns")
+        box = self._box(request)
+        helper = os.fork()
+        if not helper:
+            _in_child(self._send_socket, request, box)
+        if os.waitpid(helper, 0)[1]:
+            raise ProcessLookupError(errno.ESRCH, "the sandbox has ended")
+
+    def _send_socket(self, request: dict[str, Any], box: int) -> None:
+        _check(_LIBC.setns(box, _CLONE_NEWNET), "setns")
+        with socket.socket(request["family"], request["type"]) as made:
+            self._send({"token": request["token"]}, [made.fileno()])
+        os._exit(0)
 
     def _box(self, request: dict[str, Any]) -> int:
         pidfd = self._boxes.get(request["box"])
@@ -243,7 +250,16 @@ class Spawner:
         Descriptors: its standard streams.
         """
         box = self._box(request)
-        # The namespace of process ids is one of children: they start in it.
+        pid = self._fork_in(box, request, descriptors)
+        self._tokens[pid] = request["token"]
+        pidfd = os.pidfd_open(pid)
+        self._send({"token": request["token"], "pid": pid}, [pidfd])
+        os.close(pidfd)
+
+    def _fork_in(self, box: int, request: dict[str, Any], descriptors: list[int]) -> int:
+        """Forks into a sandbox's namespace of process ids, which is one of children."""
+        if not self._privileged:
+            return self._fork_beside(box, request, descriptors)
         _check(_LIBC.setns(box, _CLONE_NEWPID), "setns")
         try:
             pid = os.fork()
@@ -252,10 +268,33 @@ class Spawner:
         finally:
             if os.getpid() == self._pid:
                 _check(_LIBC.setns(self._own_pids, _CLONE_NEWPID), "setns")
-        self._tokens[pid] = request["token"]
-        pidfd = os.pidfd_open(pid)
-        self._send({"token": request["token"], "pid": pid}, [pidfd])
-        os.close(pidfd)
+        return pid
+
+    def _fork_beside(self, box: int, request: dict[str, Any], descriptors: list[int]) -> int:
+        """The same where this process could not return to its own: a child makes a sibling."""
+        answer, tell = os.pipe()
+        helper = os.fork()
+        if not helper:
+            _in_child(self._make_sibling, request, descriptors, box, tell)
+        os.close(tell)
+        pid = os.read(answer, 32)
+        os.close(answer)
+        os.waitpid(helper, 0)
+        if not pid:
+            raise ProcessLookupError(errno.ESRCH, "the sandbox has ended")
+        return int(pid)
+
+    def _make_sibling(
+        self, request: dict[str, Any], descriptors: list[int], box: int, tell: int
+    ) -> None:
+        _check(_LIBC.setns(box, _CLONE_NEWPID), "setns")
+        flags = _CLONE_PARENT | signal.SIGCHLD
+        pid = int(_LIBC.syscall(_CLONE[os.uname().machine], flags, 0, 0, 0, 0))
+        if not pid:
+            _in_child(self._become_process, request, descriptors, box)
+        if pid > 0:
+            os.write(tell, b"%d" % pid)
+        os._exit(0)
 
     def _become_process(self, request: dict[str, Any], descriptors: list[int], box: int) -> None:
         # Until it is the program, nothing in the sandbox may look into it.

@@ -16,10 +16,14 @@ from gymmesh.sandbox.v1 import process_pb2
 _PROC = Path("/proc")
 # Places among the fields after the name in parentheses, which may hold anything.
 _STATE, _NICE, _POLICY = 0, 16, 38
+_ENDED = (b"Z", b"X")
 
 
 def descendants_of(root: int) -> list[int]:
-    """A process and those that descend from it, as far as their parents live; parents first."""
+    """A process and those that descend from it, as far as their parents live; parents first.
+
+    Those that have ended, and wait for their parents to ask, are left out.
+    """
     found, waiting = [root], [root]
     while waiting:
         process = waiting.pop()
@@ -28,8 +32,15 @@ def descendants_of(root: int) -> list[int]:
                 with contextlib.suppress(OSError):
                     children = Path(task.path, "children").read_text().split()
                     waiting += map(int, children)
-                    found += map(int, children)
+                    found += [int(child) for child in children if _lives(child)]
     return found
+
+
+def _lives(process: str) -> bool:
+    try:
+        return _fields(_PROC / process)[_STATE] not in _ENDED
+    except OSError:
+        return False
 
 
 def threads_of(root: int, processes: Iterable[int]) -> Sequence[process_pb2.ThreadUsage]:

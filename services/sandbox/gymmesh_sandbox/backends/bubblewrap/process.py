@@ -140,6 +140,8 @@ class LocalProcess(RunningProcess):
     async def _kill_all(self) -> None:
         """Kills all, and the sandbox as well where they fork faster than they are killed."""
         end = time.monotonic() + _KILL_S
+        if self._group is None:
+            self._child.signal(signal.SIGSTOP)  # what it leaves behind could not be found
         while members := self._members():
             if self._group is not None:
                 self._group.kill()
