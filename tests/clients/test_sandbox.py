@@ -1,4 +1,4 @@
-"""The sandbox service in Go: it passes the suite, hostile programs included, and serves rollouts."""
+"""The sandbox service in Go: it passes the suite and its hostile part, and serves rollouts."""
 
 from __future__ import annotations
 
@@ -86,10 +86,11 @@ async def test_it_serves_a_rollout(tmp_path: Path) -> None:
         await until_serving(registry, ["bench", "policy"])
         ended = await gym(
             *("collect", "--agent", mesh.address_of("agent"), "-i", tmp_path / "tasks.jsonl"),
-            *("-o", tmp_path / "rows.jsonl", "--num-repeats", "4", "-q"),
+            *("-o", tmp_path / "rows.jsonl", "--num-repeats", "4", "-q", "--trace"),
         )
     assert ended.code == 0, ended.err
     rows = rows_of(tmp_path / "rows.jsonl")
     assert [row["reward"] for row in rows] == [1.0] * 4
-    assert {one["service"] for row in rows for one in row["sandboxes"]} == {"boxes"}
-    assert len({one["sandbox_id"] for row in rows for one in row["sandboxes"]}) == 4
+    opened = [one["sandbox"] for row in rows for one in row["sandboxes"]]
+    assert {one["service"] for one in opened} == {"boxes"}
+    assert len({one["sandbox_id"] for one in opened}) == 4

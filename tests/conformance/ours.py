@@ -47,7 +47,7 @@ from gymmesh_runtime.security import IdentityConfig, SecurityConfig
 from gymmesh_runtime.security.credentials import Credentials
 from gymmesh_runtime.serve import ServeOptions, serving
 from gymmesh_runtime.serving.service import Service
-from gymmesh_sandbox.config import SandboxConfig
+from gymmesh_sandbox.config import ResourceAmounts, SandboxConfig
 from gymmesh_sandbox.service import SandboxService
 from tests.conformance.capitals_sdk import (
     Capitals,
@@ -242,6 +242,7 @@ async def open_sandboxes(path: str) -> AsyncIterator[Target]:
             options={"folder": folder},
             adapts=False,  # however busy the machine is
             max_archive_bytes=32 << 20,
+            max_resources=ResourceAmounts(memory_bytes=8 << 30),
         )
         # An id of its own: a service ends what another one of its id has left.
         service = SandboxService(config, "boxes", f"ours-{secrets.token_hex(4)}")

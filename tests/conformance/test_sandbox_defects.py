@@ -66,9 +66,14 @@ class Tampered:
             found = [one async for one in self.inner.stream(rpc, changed, timeout)]
         except CallError as error:
             raise self.instead(error) from None
-        change = self.streams.get(rpc.method.name, lambda _, responses: responses)
+        change = self.streams.get(rpc.method.name, _unchanged)
         for response in change(request, found):
             yield response
+
+
+def _unchanged(request: Any, responses: list[Any]) -> list[Any]:
+    """The stream as it is."""
+    return responses
 
 
 def _nothing(message: Any) -> None:

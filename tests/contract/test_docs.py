@@ -182,6 +182,9 @@ def test_configurations_load(page: Page, tmp_path: Path) -> None:
             continue
         path = tmp_path / f"line-{block.line}.yaml"
         path.write_text(block.text)
+        if "profile" in block.check:
+            assert load_profile(path)
+            continue
         if "!json" in block.text:
             assert load_profile(path)["task"]
             continue

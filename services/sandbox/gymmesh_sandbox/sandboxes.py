@@ -235,8 +235,10 @@ class Sandboxes:
             if self._closed:
                 raise draining(self.name)
         except BaseException:
-            await to_its_end(self._undo(tasks))
-            self._give_back(len(plans))
+            try:
+                await to_its_end(self._undo(tasks))
+            finally:  # also when it is cancelled once more
+                self._give_back(len(plans))
             raise
         made = []
         for plan, running in zip(plans, started, strict=True):

@@ -14,7 +14,7 @@ from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
 from tests.support.sandboxes import TIMEOUT, Box, ServedSandboxes, new_id, serve_sandboxes, until
 
-_STEPS = 60
+_STEPS = 150
 _PLACES = 8
 
 
@@ -82,7 +82,7 @@ class Scenario:
                 made.lost.set_result("killed")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 105, 121])
 async def test_nothing_is_left_of_any_history(tmp_path: Path, seed: int) -> None:
     async with serve_sandboxes(tmp_path, places=_PLACES, max_waiting=4) as served:
         scenario = Scenario(served, seed)

@@ -24,6 +24,7 @@ from gymmesh_client.collector import ended_by, repeat_seed
 from gymmesh_client.dispatch import cause_of
 from gymmesh_client.rollout_ids import rollout_id
 from gymmesh_client.rows import FailedAttempt
+from gymmesh_model.backends.base import Backend
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.security import SecurityConfig
@@ -31,6 +32,7 @@ from gymmesh_trainers.rollouts import FailedRollout, Rollout, RolloutGroup
 from gymmesh_trainers.trainer_collector.evaluation import Evaluation, greedy
 from gymmesh_trainers.trainer_collector.filters import Keep
 from gymmesh_trainers.trainer_collector.grouping import grouped, judged
+from gymmesh_trainers.trainer_collector.missing_tokens import MissingTokens
 from gymmesh_trainers.trainer_collector.place import MeshPlace, Model, Policy, open_place
 from gymmesh_trainers.trainer_collector.reading import blocks, defaults_of, drawn_of, refuse_bad
 from gymmesh_trainers.trainer_collector.runs import RunName, Runs, first_of
@@ -89,8 +91,16 @@ class TrainerCollector:
     ) -> None:
         self.settings = Settings.of(settings)
         self._weights = WeightsVersions(self.settings.max_staleness)
+        recorded = isinstance(model, Backend) and model.is_recorded
+        self._missing_tokens = MissingTokens(recorded=recorded)
         self._steps = StepSeries(
-            self.settings, _named(place), self._weights, tasks, start_step, self._ready
+            self.settings,
+            _named(place),
+            self._weights,
+            tasks,
+            start_step,
+            self._ready,
+            self._missing_tokens,
         )
         self._open = (place, model, model_name, model_addresses, security)
         self._stack = AsyncExitStack()
@@ -311,7 +321,7 @@ class TrainerCollector:
         found = [one.result() for one in started]
         for rollout in found:
             if isinstance(rollout, Rollout):
-                self._steps.missing_tokens.look(rollout)
+                self._missing_tokens.look(rollout)
         return found
 
     async def _single(

@@ -14,10 +14,12 @@ _LOG: Final = logging.getLogger("gymmesh.trainers")
 class MissingTokens:
     """Warns once of a completed rollout with an answer of the policy that has no token ids: nothing
     of it can be trained.
+
+    recorded: whether the answers were made before: those of a test, which nobody trains.
     """
 
-    def __init__(self) -> None:
-        self._said = False
+    def __init__(self, *, recorded: bool) -> None:
+        self._said = recorded
 
     def look(self, rollout: Rollout) -> None:
         """Warn where this is the first such rollout."""

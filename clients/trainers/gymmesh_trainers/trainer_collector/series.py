@@ -43,12 +43,12 @@ class StepSeries:
         tasks: the collector's own tasks.
         start_step: the number of the first step; None: it isn't said.
         opened: the open mesh.
+        missing_tokens: warns of a model without tokens.
 
     Attributes:
         counts: of the collector.
         runs: those under way.
         last_step: the number of the last step; 0: there was none.
-        missing_tokens: warns of a model without tokens.
     """
 
     def __init__(
@@ -59,16 +59,17 @@ class StepSeries:
         tasks: TaskStream | Sequence[TaskLike] | Path | str | None,
         start_step: int | None,
         opened: Callable[[], Awaitable[Policy]],
+        missing_tokens: MissingTokens,
     ) -> None:
         if start_step is not None:
             whole_number("start_step", start_step)
         self.counts: Counter[str] = Counter()
         self.runs = Runs(settings, place, weights)
         self.last_step = (start_step or 1) - 1
-        self.missing_tokens = MissingTokens()
         self._settings = settings
         self._weights = weights
         self._opened = opened
+        self._missing_tokens = missing_tokens
         self._source = None if tasks is None else as_source(tasks)
         self._source_open = False
         self._returned: deque[DrawnTask] = deque()
@@ -126,7 +127,7 @@ class StepSeries:
         group = RolloutGroup(Task(finished.task), step=step_of, carried=step_of != step.number)
         grouped(group, finished.rollouts, self._weights, drop_stale=drop_stale)
         for rollout in (*group.rollouts, *group.unscored):
-            self.missing_tokens.look(rollout)
+            self._missing_tokens.look(rollout)
         rejected = rejected_by(group, step.rules)
         if run.returns and self._source is not None:
             self._source.observe(owed.source, group, rejected)

@@ -31,6 +31,7 @@ class ScriptedBackend(Backend):
 
     endpoint_model = "scripted"
     calls_endpoint = False
+    is_recorded = True
     capabilities = model_pb2.ModelCapabilities(tools=True, images=True)
 
     def __init__(self, answers: Sequence[Answer]) -> None:

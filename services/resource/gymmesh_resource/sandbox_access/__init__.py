@@ -4,7 +4,7 @@ from gymmesh_resource.sandbox_access.calls import SANDBOX_SERVICE
 from gymmesh_resource.sandbox_access.client import SandboxClient
 from gymmesh_resource.sandbox_access.files import SandboxFiles
 from gymmesh_resource.sandbox_access.handle import PortResponse, SandboxHandle
-from gymmesh_resource.sandbox_access.processes import ExecResult, SandboxCommand, SandboxProcess
+from gymmesh_resource.sandbox_access.processes import ExecResult, ProcessHandle, SandboxCommand
 from gymmesh_resource.sandbox_access.services import SandboxServices
 from gymmesh_resource.sandbox_access.session_sandboxes import SessionSandboxes
 from gymmesh_resource.sandbox_access.spec import WORKSPACE, Reach, SandboxSpec
@@ -14,12 +14,12 @@ __all__ = [
     "WORKSPACE",
     "ExecResult",
     "PortResponse",
+    "ProcessHandle",
     "Reach",
     "SandboxClient",
     "SandboxCommand",
     "SandboxFiles",
     "SandboxHandle",
-    "SandboxProcess",
     "SandboxServices",
     "SandboxSpec",
     "SessionSandboxes",

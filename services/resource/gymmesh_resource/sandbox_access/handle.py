@@ -15,8 +15,8 @@ from gymmesh_resource.sandbox_access.processes import (
     MARGIN_S,
     ExecResult,
     OnOutput,
+    ProcessHandle,
     SandboxCommand,
-    SandboxProcess,
     executed,
     process_spec,
 )
@@ -108,7 +108,7 @@ class SandboxHandle:
         env: Mapping[str, str] | None = None,
         user: str = "",
         output_bytes: int = 0,
-    ) -> SandboxProcess:
+    ) -> ProcessHandle:
         """Starts a program that stays: a server, a shell. `timeout_s` 0: as long as the sandbox."""
         spec = process_spec(
             command,
@@ -120,7 +120,7 @@ class SandboxHandle:
         )
         request = sandbox_pb2.StartProcessRequest(request_id=_new_id(), process=spec)
         answer = await self._connection.call(lambda peer: peer.StartProcess, request)
-        return SandboxProcess(self._connection, answer.process_id)
+        return ProcessHandle(self._connection, answer.process_id)
 
     async def call_port(
         self,

@@ -168,12 +168,12 @@ async def executed(
     except asyncio.CancelledError:
         # The service runs it on for a repeat, which will not come.
         if process_id:
-            connection.in_background(SandboxProcess(connection, process_id).kill())
+            connection.in_background(ProcessHandle(connection, process_id).kill())
         raise
     return heard.result(connection)
 
 
-class SandboxProcess:
+class ProcessHandle:
     """A program that was started to talk with. One caller at a time reads its output."""
 
     def __init__(self, connection: SandboxConnection, process_id: str) -> None:

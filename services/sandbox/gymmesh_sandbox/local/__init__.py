@@ -5,7 +5,7 @@ from gymmesh_sandbox.local.first_process import first_process_for
 from gymmesh_sandbox.local.groups import GroupLimits, Groups, ProcessGroup, SandboxGroup
 from gymmesh_sandbox.local.pipes import InputPipe, OutputPipe
 from gymmesh_sandbox.local.seccomp import UnknownProcessor, filter_for
-from gymmesh_sandbox.local.starter import Child, Starter, StartError
+from gymmesh_sandbox.local.starter import Child, SpawnError, Starter
 from gymmesh_sandbox.local.threads import descendants_of, threads_of
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "OutputPipe",
     "ProcessGroup",
     "SandboxGroup",
-    "StartError",
+    "SpawnError",
     "Starter",
     "UnknownProcessor",
     "descendants_of",

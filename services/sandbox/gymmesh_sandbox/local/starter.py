@@ -24,7 +24,7 @@ _READY_S = 20.0
 _CLOSE_S = 10.0
 
 
-class StartError(OSError):
+class SpawnError(OSError):
     """The spawner could not do what it was asked to, or is gone."""
 
 
@@ -82,7 +82,7 @@ class Starter:
         return self._socket is not None
 
     async def open(self) -> None:
-        """Starts the spawner, or another one. Raises StartError, with what it wrote."""
+        """Starts the spawner, or another one. Raises SpawnError, with what it wrote."""
         await self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -96,12 +96,12 @@ class Starter:
                 await self._ready.wait()
         except TimeoutError:
             await self.close()
-            raise StartError("the spawner of sandboxes does not answer") from None
+            raise SpawnError("the spawner of sandboxes does not answer") from None
         if self._socket is None:
             process, self._process = self._process, None
             _, wrote = await asyncio.to_thread(process.communicate)
             lines = wrote.decode("utf-8", "replace").strip().splitlines()
-            raise StartError(lines[-1] if lines else "the spawner of sandboxes ended")
+            raise SpawnError(lines[-1] if lines else "the spawner of sandboxes ended")
 
     async def close(self) -> None:
         """Ends the spawner and all that it started; harmless when called twice."""
@@ -157,14 +157,14 @@ class Starter:
                 message, descriptors = marshal.dumps({"in_file": True}), (file, *descriptors)
             while True:
                 if self._socket is None:
-                    raise StartError("the spawner of sandboxes has ended")
+                    raise SpawnError("the spawner of sandboxes has ended")
                 try:
                     socket.send_fds(self._socket, [message], descriptors)
                     return
                 except BlockingIOError:
                     await self._until_writable(self._socket)
                 except OSError as error:
-                    raise StartError("the spawner of sandboxes has ended") from error
+                    raise SpawnError("the spawner of sandboxes has ended") from error
 
     async def _until_writable(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -203,7 +203,7 @@ class Starter:
             if answer is None or answer.done():
                 self._discard(message, received)
             elif "error" in message:
-                answer.set_exception(StartError(message["error"]))
+                answer.set_exception(SpawnError(message["error"]))
             else:
                 answer.set_result((message, received))
 
@@ -221,7 +221,7 @@ class Starter:
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
         self._socket = None
-        lost = StartError("the spawner of sandboxes has ended")
+        lost = SpawnError("the spawner of sandboxes has ended")
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(lost)

@@ -420,12 +420,18 @@ async def test_actors_have_rewards_of_their_own_in_their_group(tmp_path: Path) -
     assert stored.advantages_of("critic") == group.advantages_of("critic")
 
 
+class Tokenless(ScriptedBackend):
+    """An endpoint that gives texts alone."""
+
+    is_recorded = False
+
+
 @pytest.mark.parametrize("single", [False, True])
 async def test_a_model_without_tokens_is_named_once(
     single: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its rollouts have rewards, and nothing to train."""
-    model = ScriptedBackend(["1"])
+    model = Tokenless(["1"])
     async with TrainerCollector(Sums(), model=model, repeats=2) as collector:
         if single:
             assert len(await collector.many(rows(2))) == 2
@@ -437,6 +443,12 @@ async def test_a_model_without_tokens_is_named_once(
 
 
 async def test_an_evaluation_needs_no_tokens(caplog: pytest.LogCaptureFixture) -> None:
-    async with TrainerCollector(Sums(), model=ScriptedBackend(["1"])) as collector:
+    async with TrainerCollector(Sums(), model=Tokenless(["1"])) as collector:
         assert (await collector.evaluate(rows(2))).mean_reward == 0.5
+    assert not caplog.messages
+
+
+async def test_a_script_for_tests_needs_no_tokens(caplog: pytest.LogCaptureFixture) -> None:
+    async with TrainerCollector(Sums(), model=ScriptedBackend(["1"])) as collector:
+        assert len([group async for group in collector.step(rows(2))]) == 2
     assert not caplog.messages

@@ -26,7 +26,7 @@ from gymmesh_sandbox.backends.bubblewrap.machine import Machine
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage
 from gymmesh_sandbox.backends.bubblewrap.sandbox import BubblewrapBox
 from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, read_settings
-from gymmesh_sandbox.backends.bubblewrap.store import Store
+from gymmesh_sandbox.backends.bubblewrap.store import ImageStore
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
 from gymmesh_sandbox.local import (
@@ -55,7 +55,7 @@ class BubblewrapBackend(SandboxBackend):
         self._settings = read_settings(options)
         self.default_image = self._settings.default_image
         self._machine: Machine | None = None
-        self._store: Store | None = None
+        self._store: ImageStore | None = None
         self._tokens = itertools.count(1)
         self._boxes: set[BubblewrapBox] = set()
         self._restarting = asyncio.Lock()
@@ -102,7 +102,7 @@ class BubblewrapBackend(SandboxBackend):
         )
         try:
             await self._machine.starter.open()
-            self._store = Store(self._settings, self._machine.root_id)
+            self._store = ImageStore(self._settings, self._machine.ids(0))
             await asyncio.to_thread(self._store.sweep)
             await self._probe(self._store)
         except (OSError, MeshError) as error:
@@ -112,7 +112,7 @@ class BubblewrapBackend(SandboxBackend):
                 f"and overlayfs over {self._settings.folder}."
             ) from None
 
-    async def _probe(self, store: Store) -> None:
+    async def _probe(self, store: ImageStore) -> None:
         """Starts a sandbox, so that what is wrong with the machine is known before a request."""
         spec = SandboxSpec(
             sandbox_id="probe",
@@ -175,7 +175,7 @@ class BubblewrapBackend(SandboxBackend):
             self._store.close()
             self._store = None
 
-    def _opened(self) -> tuple[Machine, Store]:
+    def _opened(self) -> tuple[Machine, ImageStore]:
         if self._machine is None or self._store is None:
             raise RuntimeError("the backend is not open")
         return self._machine, self._store

@@ -31,7 +31,7 @@ from gymmesh_sandbox.backends.bubblewrap.process import LocalProcess
 from gymmesh_sandbox.backends.bubblewrap.relay import SandboxRelay, listen_in
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, remove_tree
 from gymmesh_sandbox.backends.bubblewrap.shared_use import SharedUse
-from gymmesh_sandbox.backends.bubblewrap.store import Store
+from gymmesh_sandbox.backends.bubblewrap.store import ImageStore
 from gymmesh_sandbox.backends.bubblewrap.tree import Owner, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
 from gymmesh_sandbox.backends.port_calls import call_over
@@ -44,7 +44,7 @@ from gymmesh_sandbox.local import (
     OutputPipe,
     ProcessGroup,
     SandboxGroup,
-    StartError,
+    SpawnError,
     descendants_of,
 )
 
@@ -56,6 +56,7 @@ _SMALL_FILE = 1 << 20
 _ROOT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10))
 _PF_EXITING = 0x4
 _COPIES = 3
+_RESOLV_CONF = Path("/etc/resolv.conf")
 
 
 class BubblewrapBox(RunningSandbox):
@@ -64,7 +65,7 @@ class BubblewrapBox(RunningSandbox):
     def __init__(
         self,
         machine: Machine,
-        store: Store,
+        store: ImageStore,
         spec: SandboxSpec,
         image: RootImage,
         user: ImageUser,
@@ -103,8 +104,7 @@ class BubblewrapBox(RunningSandbox):
         try:
             await asyncio.to_thread(self._prepare)
             await self._launch()
-            workdir = os.fsencode(self.workdir)
-            await self._machine.in_thread(self._make_folder, workdir)
+            await self._machine.in_thread(self._complete)
         except BaseException:
             await self.end()
             raise
@@ -151,7 +151,7 @@ class BubblewrapBox(RunningSandbox):
                     mounts=overlay_mounts(self._machine, self._spec, self._layers, self._folder),
                     id_map=self._machine.id_map,
                 )
-            except StartError as error:
+            except SpawnError as error:
                 raise self._failed(str(error)) from error
             for end in (ready_end, said_end, status_end):
                 owned.close(end)
@@ -173,20 +173,24 @@ class BubblewrapBox(RunningSandbox):
             pidfd, root = await self._machine.starter.ask(
                 "enter", box=self._token, pid=pid, parent=launcher.pid
             )
-        except StartError as error:
+        except SpawnError as error:
             raise self._failed(str(error)) from error
         self._first = Child(pid, pidfd, launcher.status)
         self._tree.root = root
         launcher.status.add_done_callback(self._on_lost)
         await self._open_relay()
 
-    def _make_folder(self, path: bytes) -> None:
-        owner = Owner(self._user.uid, self._user.gid)
+    def _complete(self) -> None:
+        """Makes the files that are not the image's."""
+        workdir = os.fsencode(self.workdir)
         try:
-            with self._tree.folder(path, owner):
+            with self._tree.folder(workdir, Owner(self._user.uid, self._user.gid)):
                 pass
         except OSError as error:
-            raise self._tree.failed(error, path) from None
+            raise self._tree.failed(error, workdir) from None
+        if self._spec.network.WhichOneof("kind") == "open" and _RESOLV_CONF.is_file():
+            file = files_pb2.FileContent(content=_RESOLV_CONF.read_bytes())
+            self._tree.write(file, os.fsencode(_RESOLV_CONF), Owner(0, 0))
 
     def _failed(self, cause: str) -> MeshError:
         return image_failed(self.image, cause)
@@ -226,7 +230,7 @@ class BubblewrapBox(RunningSandbox):
             except BaseException as error:
                 if group is not None:
                     group.remove()
-                if isinstance(error, StartError):
+                if isinstance(error, SpawnError):
                     raise self.lost() or self._failed(str(error)) from error
                 raise
             outputs = OutputPipe(owned.give(stdout)), OutputPipe(owned.give(stderr))
@@ -423,7 +427,7 @@ class BubblewrapBox(RunningSandbox):
                 family=int(socket.AF_INET),
                 type=int(socket.SOCK_STREAM),
             )
-        except StartError as error:
+        except SpawnError as error:
             raise self.lost() or self._failed(str(error)) from error
         return socket.socket(fileno=made)
 
@@ -502,7 +506,7 @@ class BubblewrapBox(RunningSandbox):
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
             await asyncio.wait([launcher.status])
-            with contextlib.suppress(StartError):
+            with contextlib.suppress(SpawnError):
                 await self._machine.starter.ask("forget", box=self._token)
             launcher.close()
         self._tree.close()

@@ -1,5 +1,6 @@
 """The folder where images, snapshots and what sandboxes write are kept.
 
+    images/                   see `images`
     instances/HASH/lock       held while a service has this instance's id
     instances/HASH/host/      the root of the image `host`
     instances/HASH/boxes/N/   what a sandbox writes
@@ -25,21 +26,24 @@ from pathlib import Path
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.config import ConfigError
 from gymmesh_sandbox.backends.bubblewrap.errors import image_failed, image_not_found
+from gymmesh_sandbox.backends.bubblewrap.images import Images
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, make_host_root, remove_tree
 from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, BubblewrapSettings
+from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
 from gymmesh_sandbox.local import Groups
 
 
-class Store:
+class ImageStore:
     """See above. Its methods block.
 
-    `owner`: this machine's id of the sandboxes' root.
+    `ids`: the sandboxes' user ids on this machine.
     """
 
-    def __init__(self, settings: BubblewrapSettings, owner: int) -> None:
+    def __init__(self, settings: BubblewrapSettings, ids: IdMap) -> None:
         self._folder = Path(settings.folder)
+        self._images = Images(self._folder / "images", settings.images, ids)
         self._binds = tuple(map(Path, settings.binds))
-        self._owner = owner
+        self._owner = ids.first
         self._lock = threading.Lock()
         self._locks: dict[Path, int] = {}  # descriptors, by the folder of the instance
         self._hosts: dict[Path, RootImage] = {}
@@ -133,7 +137,12 @@ class Store:
         """
         self.take_instance(instance_id)
         with self._lock:
-            if name == HOST_IMAGE:
+            known = name == HOST_IMAGE or name in self._snapshots
+        configured = None if known else self._images.get(name)
+        with self._lock:
+            if configured is not None:
+                image = configured
+            elif name == HOST_IMAGE:
                 image = self._host(self.instance_folder(instance_id))
             elif name in self._snapshots:
                 image = self._snapshots[name]
@@ -145,6 +154,8 @@ class Store:
     def images(self) -> Sequence[sandbox_pb2.Image]:
         """What there is without a fetch."""
         found = [sandbox_pb2.Image(name=HOST_IMAGE)]
+        for name, digest in self._images.digests().items():
+            found.append(sandbox_pb2.Image(name=name, digest=digest))
         with self._lock:
             found += [sandbox_pb2.Image(name=name, snapshot=True) for name in self._snapshots]
         return found

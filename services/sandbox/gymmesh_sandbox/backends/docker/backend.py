@@ -23,7 +23,7 @@ from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxBackend, Sandbox
 from gymmesh_sandbox.backends.docker import scripts
 from gymmesh_sandbox.backends.docker.config import DockerOptions
 from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, one_line
-from gymmesh_sandbox.backends.docker.images import INSTANCE, SANDBOX, FoundImage, Images
+from gymmesh_sandbox.backends.docker.images import INSTANCE, SANDBOX, DockerImages, FoundImage
 from gymmesh_sandbox.backends.docker.relay import Relay
 from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
 from gymmesh_sandbox.backends.docker.watch import Watch
@@ -88,7 +88,7 @@ class DockerBackend(SandboxBackend):
             networks=networks,
             process_limits=True,
         )
-        self._images = Images(engine, self._options)
+        self._images = DockerImages(engine, self._options)
         self._watch = Watch(
             engine,
             on_end=self._container_ended,
@@ -223,7 +223,7 @@ class DockerBackend(SandboxBackend):
                 {
                     "Type": "bind",
                     "Source": relay.path,
-                    "Target": spec.network.relay.socket_path,
+                    "SignalTarget": spec.network.relay.socket_path,
                     "ReadOnly": False,
                 }
             ]

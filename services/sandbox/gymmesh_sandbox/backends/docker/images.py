@@ -50,7 +50,7 @@ class FoundImage:
     workdir: str
 
 
-class Images:
+class DockerImages:
     """The images of one daemon, and the snapshots of one instance."""
 
     def __init__(self, engine: DockerEngine, options: DockerOptions) -> None:
