@@ -38,6 +38,13 @@ clean() {
     [[ $daemons != *podman* ]] || "${podman[@]}" rm --all --force --time 0 >/dev/null 2>&1 || true
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
+    # Podman's monitors of processes stay for minutes, and make the folder again when they end.
+    for one in /proc/[0-9]*; do
+        if [ "${one#/proc/}" != "$$" ] &&
+            tr '\0' ' ' 2>/dev/null <"$one/cmdline" | grep -qF "$place/"; then
+            kill -9 "${one#/proc/}" 2>/dev/null || true
+        fi
+    done
     # What was killed half-way may have left mounts.
     awk -v place="$place/" 'index($2, place) == 1 {print $2}' /proc/mounts | sort -r |
         while read -r one; do umount --lazy "$one" || true; done

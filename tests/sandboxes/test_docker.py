@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
+from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends import ProcessEnded
 from gymmesh_sandbox.backends.docker import DockerBackend
@@ -108,15 +108,30 @@ async def test_nothing_of_a_killed_process_is_left(backend: DockerBackend, line:
         assert (await other.wait()).signal == 15
 
 
-async def test_a_fork_storm_is_ended(backend: DockerBackend) -> None:
+@pytest.mark.parametrize(
+    "process",
+    [
+        argv("python3", "-c", "import os\nwhile 1:\n try: os.fork()\n except OSError: pass"),
+        shell("bomb() { bomb | bomb & }; bomb; sleep 60 # os.fork"),
+    ],
+    ids=["forks", "short-lived"],
+)
+async def test_a_fork_storm_is_ended(
+    backend: DockerBackend, process: process_pb2.ProcessSpec
+) -> None:
     async with running(backend) as sandbox:
-        storm = await sandbox.start(
-            argv("python3", "-c", "import os\nwhile 1:\n try: os.fork()\n except OSError: pass")
-        )
+        storm = await sandbox.start(process)
         await asyncio.sleep(0.5)
         await storm.signal(signal.SIGKILL, descendants=True)
         assert (await storm.wait()).signal == 9
         assert not [name for name in await _names(sandbox) if b"os.fork" in name]
+
+
+async def test_words_that_the_kernel_refuses(backend: DockerBackend) -> None:
+    async with running(backend) as sandbox:
+        with pytest.raises(MeshError) as caught:
+            await sandbox.start(argv("true", "x" * 200_000))
+        assert reason(caught) == "FIELD_INVALID"
 
 
 async def test_memory_ends_the_process_and_not_the_sandbox(backend: DockerBackend) -> None:

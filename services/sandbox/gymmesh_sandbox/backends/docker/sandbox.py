@@ -290,7 +290,8 @@ class DockerSandbox(RunningSandbox):
         words = str(error)
         if "unable to find user" in words or "no matching entries in passwd" in words:
             return field_invalid("process.user", f"is '{user}', which the sandbox does not have")
-        if isinstance(error, DockerError) and "resource temporarily unavailable" in words.lower():
+        refused = ("resource temporarily unavailable", "argument list too long")
+        if isinstance(error, DockerError) and any(one in words.lower() for one in refused):
             return field_invalid("process", f"could not be started: {one_line(words)}")
         return container_error(error, self.sandbox_id)
 

@@ -59,12 +59,12 @@ done
 """
 
 #: Defines `halt PID STARTED`: stops a process and those that descend from it, by their parents or
-#: by its session, until none starts another. What started before STARTED does not descend from it.
+#: by its session, in five rounds at most. What started before STARTED does not descend from it.
 STOP_DESCENDANTS: Final = r"""
 halt() {
     target=$1 since=$2 known=" $1 " pass=0
     kill -STOP "$target"
-    while [ "$pass" -lt 50 ]; do
+    while [ "$pass" -lt 5 ]; do
         pass=$((pass + 1)) more=
         for one in /proc/[0-9]*; do
             line=

@@ -65,9 +65,6 @@ class HelperShell:
             except (TimeoutError, ConnectionError, *FAILURES):
                 await self.close()
                 raise sandbox_lost(self._sandbox_id, "its shell does not answer") from None
-            except asyncio.CancelledError:
-                await self.close()
-                raise
 
     async def close(self) -> None:
         """Ends the shell; the next `run` starts another one."""
@@ -80,20 +77,21 @@ class HelperShell:
         async with asyncio.timeout(_SCRIPT_S):
             if self._stream is None:
                 self._stream = await self._open()
-            # In a subshell for nothing but what it defines: no process is started for it.
-            text = b'{ :\n%s\n} </dev/null 2>/dev/null\necho "%s$?"\n' % (script, word)
-            await send(self._stream, text)
+            # What a script before this one still writes, whose caller went away, is skipped.
+            begin, end = word + b"(", word + b")"
+            text = b"echo '%s'; { :\n%s\n} </dev/null 2>/dev/null\necho \"%s$?\"\n"
+            await send(self._stream, text % (begin, script, end))
             said = b""
-            while (end := said.find(word)) < 0 or not said.endswith(b"\n"):
+            while end not in said or not said.endswith(b"\n"):
                 message = await self._stream.read_out()
                 if message is None:
                     raise ConnectionError
                 if message.stream == _STDOUT:
                     said += message.data
-        code = int(said[end + len(word) :])
-        if code:
-            raise ScriptFailed(code, said[:end])
-        return said[:end]
+        output, _, code = said.partition(begin + b"\n")[2].rpartition(end)
+        if int(code):
+            raise ScriptFailed(int(code), output)
+        return output
 
     async def _open(self) -> ExecStream:
         found = await self._container.exec(

@@ -15,7 +15,8 @@ from gymmesh_sandbox.errors import sandbox_lost
 
 #: The variable that marks what a process starts with the id of this process.
 MARK: Final = "GYMMESH_PROCESS"
-_KILL_S: Final = 8.0
+_KILL_S: Final = 9.0
+_CALM_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +69,47 @@ class Signals:
         """Ends the process and its descendants, also those that start new ones meanwhile."""
         try:
             async with asyncio.timeout(_KILL_S):
-                halt = f"{scripts.STOP_DESCENDANTS}halt {target.pid} {target.started}\n:"
-                await self._shell.run(halt.encode())
-                while doomed := await self._doomed(target):
-                    running = [one.pid for one in doomed if one.state not in "Tt"]
-                    # Stopped first: what is ended one by one is replaced as fast.
-                    if running:
-                        await self._send(signal.SIGSTOP, running)
-                        continue
-                    await self._send(signal.SIGKILL, [one.pid for one in doomed])
-                    await asyncio.sleep(0.01)
+                try:
+                    async with asyncio.timeout(_CALM_S):
+                        ended = await self._end_calmly(target)
+                except TimeoutError:
+                    ended = False
+                if not ended:
+                    await self._end_storm(target)
         except TimeoutError:
             raise sandbox_lost(self._sandbox_id, "its processes could not be ended") from None
+
+    async def _end_calmly(self, target: SignalTarget) -> bool:
+        """Ends them one by one; returns whether all were there from the first on.
+
+        Where new ones come, one that is started while a list is made may be on none.
+        """
+        halt = f"{scripts.STOP_DESCENDANTS}halt {target.pid} {target.started}\n:"
+        await self._shell.run(halt.encode())
+        first = {one.pid for one in await self._doomed(target)}
+        alone = True
+        while doomed := await self._doomed(target):
+            alone = alone and first.issuperset(one.pid for one in doomed)
+            running = [one.pid for one in doomed if one.state not in "Tt"]
+            # Stopped first: what is ended one by one is replaced as fast.
+            if running:
+                await self._send(signal.SIGSTOP, running)
+            else:
+                await self._send(signal.SIGKILL, [one.pid for one in doomed])
+                await asyncio.sleep(0.01)
+        return alone
+
+    async def _end_storm(self, target: SignalTarget) -> None:
+        """Stops all of the container at once, as new processes come faster than they are listed."""
+        try:
+            while True:
+                await self._shell.run(b"kill -STOP -1\n:")
+                doomed = await self._doomed(target)
+                if not doomed:
+                    return
+                await self._send(signal.SIGKILL, [one.pid for one in doomed])
+        finally:
+            await asyncio.shield(self._shell.run(b"kill -CONT -1\n:"))
 
     async def _doomed(self, target: SignalTarget) -> list[Seen]:
         found = await self._list()
