@@ -916,7 +916,8 @@ pub struct ServiceLimits {
     /// The most CreateSandbox calls that wait for a place.
     #[prost(uint32, tag = "10")]
     pub max_waiting: u32,
-    /// The most processes that StartProcess and Exec have running in one sandbox.
+    /// The most processes that run in one sandbox, of those that StartProcess, Exec and
+    /// CreateSandbox started. One more is RESOURCE_EXHAUSTED / SANDBOX_LIMIT.
     #[prost(uint32, tag = "11")]
     pub max_processes: u32,
     /// The longest time to start, and that of a request that says nothing.
@@ -1236,7 +1237,8 @@ impl ::prost::Name for CreateSandboxResponse {
         "/gymmesh.sandbox.v1.CreateSandboxResponse".into()
     }
 }
-/// What a lease allows, beside its kind.
+/// What a lease allows, beside its kind. Where a lease is made of another one, what is
+/// not set here stays as it is there.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseScope {
     /// Reading files is all that it allows.
@@ -1776,7 +1778,7 @@ pub struct WaitProcessRequest {
     /// `ServiceLimits.repeat_s` after it.
     #[prost(string, tag = "3")]
     pub process_id: ::prost::alloc::string::String,
-    /// Bytes of standard output that the caller has.
+    /// Bytes of standard output that the caller has. May lie ahead of what was written.
     #[prost(uint64, tag = "4")]
     pub stdout_offset: u64,
     /// Bytes of standard error that the caller has.

@@ -15,7 +15,6 @@ GROUP: Final = "gymmesh.sandboxes"
 _BUILT_IN: Final = {
     "bubblewrap": "gymmesh_sandbox.backends.bubblewrap:BubblewrapBackend",
     "docker": "gymmesh_sandbox.backends.docker:DockerBackend",
-    "opensandbox": "gymmesh_sandbox.backends.opensandbox:OpenSandboxBackend",
 }
 
 

@@ -34,9 +34,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS, _CLONE_NEWCGROUP, _CLONE_NEWUTS = 0x00020000, 0x02000000, 0x04000000
 _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID = 0x08000000, 0x10000000, 0x20000000
 _CLONE_NEWNET = 0x40000000
-_SANDBOX = (
-    _CLONE_NEWUSER | _CLONE_NEWNS | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS
-) | _CLONE_NEWCGROUP
+_SANDBOX = _CLONE_NEWNS | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS | _CLONE_NEWCGROUP
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 0x4000, 0x40000
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 4, 22, 24
 _PR_SET_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
@@ -263,7 +261,9 @@ class Spawner:
         # Until it is the program, nothing in the sandbox may look into it.
         _prctl(_PR_SET_DUMPABLE, 0)
         _join(request["groups"])
+        # The user namespace last: bubblewrap may have made the others in one above it.
         _check(_LIBC.setns(box, _SANDBOX), "setns")
+        _check(_LIBC.setns(box, _CLONE_NEWUSER), "setns")
         os.setsid()
         _keep_descriptors(descriptors)
         os.umask(0o022)

@@ -346,7 +346,9 @@ class ServiceLimits(_message.Message):
     max_waiting: _builtins.int
     """The most CreateSandbox calls that wait for a place."""
     max_processes: _builtins.int
-    """The most processes that StartProcess and Exec have running in one sandbox."""
+    """The most processes that run in one sandbox, of those that StartProcess, Exec and
+    CreateSandbox started. One more is RESOURCE_EXHAUSTED / SANDBOX_LIMIT.
+    """
     start_timeout_s: _builtins.int
     """The longest time to start, and that of a request that says nothing."""
     @_builtins.property
@@ -853,7 +855,9 @@ Global___CreateSandboxResponse: _TypeAlias = CreateSandboxResponse  # noqa: Y015
 
 @_typing.final
 class LeaseScope(_message.Message):
-    """What a lease allows, beside its kind."""
+    """What a lease allows, beside its kind. Where a lease is made of another one, what is
+    not set here stays as it is there.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1602,7 +1606,7 @@ class WaitProcessRequest(_message.Message):
     `ServiceLimits.repeat_s` after it.
     """
     stdout_offset: _builtins.int
-    """Bytes of standard output that the caller has."""
+    """Bytes of standard output that the caller has. May lie ahead of what was written."""
     stderr_offset: _builtins.int
     """Bytes of standard error that the caller has."""
     def __init__(

@@ -573,7 +573,8 @@ type ServiceLimits struct {
 	RepeatS uint32 `protobuf:"varint,9,opt,name=repeat_s,json=repeatS,proto3" json:"repeat_s,omitempty"`
 	// The most CreateSandbox calls that wait for a place.
 	MaxWaiting uint32 `protobuf:"varint,10,opt,name=max_waiting,json=maxWaiting,proto3" json:"max_waiting,omitempty"`
-	// The most processes that StartProcess and Exec have running in one sandbox.
+	// The most processes that run in one sandbox, of those that StartProcess, Exec and
+	// CreateSandbox started. One more is RESOURCE_EXHAUSTED / SANDBOX_LIMIT.
 	MaxProcesses uint32 `protobuf:"varint,11,opt,name=max_processes,json=maxProcesses,proto3" json:"max_processes,omitempty"`
 	// The longest time to start, and that of a request that says nothing.
 	StartTimeoutS uint32 `protobuf:"varint,12,opt,name=start_timeout_s,json=startTimeoutS,proto3" json:"start_timeout_s,omitempty"`
@@ -1545,7 +1546,8 @@ func (x *CreateSandboxResponse) GetProcessId() string {
 	return ""
 }
 
-// What a lease allows, beside its kind.
+// What a lease allows, beside its kind. Where a lease is made of another one, what is
+// not set here stays as it is there.
 type LeaseScope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Reading files is all that it allows.
@@ -3015,7 +3017,7 @@ type WaitProcessRequest struct {
 	// The process. SANDBOX_PROCESS_NOT_FOUND once its end is forgotten:
 	// `ServiceLimits.repeat_s` after it.
 	ProcessId string `protobuf:"bytes,3,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
-	// Bytes of standard output that the caller has.
+	// Bytes of standard output that the caller has. May lie ahead of what was written.
 	StdoutOffset uint64 `protobuf:"varint,4,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
 	// Bytes of standard error that the caller has.
 	StderrOffset  uint64 `protobuf:"varint,5,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`

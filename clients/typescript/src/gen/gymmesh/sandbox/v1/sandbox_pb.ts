@@ -416,7 +416,8 @@ export type ServiceLimits = Message<"gymmesh.sandbox.v1.ServiceLimits"> & {
   maxWaiting: number;
 
   /**
-   * The most processes that StartProcess and Exec have running in one sandbox.
+   * The most processes that run in one sandbox, of those that StartProcess, Exec and
+   * CreateSandbox started. One more is RESOURCE_EXHAUSTED / SANDBOX_LIMIT.
    *
    * @generated from field: uint32 max_processes = 11;
    */
@@ -914,7 +915,8 @@ export const CreateSandboxResponseSchema: GenMessage<CreateSandboxResponse> = /*
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 14);
 
 /**
- * What a lease allows, beside its kind.
+ * What a lease allows, beside its kind. Where a lease is made of another one, what is
+ * not set here stays as it is there.
  *
  * @generated from message gymmesh.sandbox.v1.LeaseScope
  */
@@ -1728,7 +1730,7 @@ export type WaitProcessRequest = Message<"gymmesh.sandbox.v1.WaitProcessRequest"
   processId: string;
 
   /**
-   * Bytes of standard output that the caller has.
+   * Bytes of standard output that the caller has. May lie ahead of what was written.
    *
    * @generated from field: uint64 stdout_offset = 4;
    */
