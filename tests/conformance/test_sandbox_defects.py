@@ -124,7 +124,7 @@ def _short_lease(answer: Any) -> None:
 
 
 def _lasts_longer(answer: Any) -> None:
-    answer.grant.expires_unix_nano *= 2
+    answer.expires_unix_nano *= 2
 
 
 def _through_a_shell(request: Any) -> None:
@@ -214,7 +214,7 @@ def _no_status(error: CallError) -> CallError:
         ("makes_a_sandbox", {"responses": {"CreateSandbox": _short_lease}}),
         ("makes_a_sandbox", {"responses": _with_a_lease([])}),
         ("what_was_asked_for_is_there", {"requests": {"CreateSandbox": _unset("env")}}),
-        ("refuses_a_relay", {"requests": {"CreateSandbox": _unset("network")}}),
+        ("resources_in_force", {"requests": {"CreateSandbox": _unset("resources")}}),
         ("ended_is_not_found", {"requests": {"EndSandbox": _set(sandbox_id=_unique)}}),
         ("ended_is_not_found", {"instead": _lease_invalid}),
         ("only_the_owner_ends_it", {"forgiven": ("EndSandbox",)}),
@@ -222,7 +222,7 @@ def _no_status(error: CallError) -> CallError:
         ("reading_only", {"requests": {"LendSandbox": _unset("scope")}}),
         ("one_folder_only", {"requests": {"LendSandbox": _unset("scope")}}),
         ("one_folder_and_links", {"requests": {"LendSandbox": _unset("scope")}}),
-        ("lent_again", {"responses": {"LendSandbox": _lasts_longer}}),
+        ("lent_again", {"responses": {"RenewLease": _lasts_longer}}),
         ("ends_before_the_sandbox", {"requests": {"LendSandbox": _unset("ttl_s")}}),
         ("revokes", {"requests": {"RevokeLease": _set(lease=b"a lease of nobody")}}),
         # Programs

@@ -16,6 +16,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_conformance import laws
 from gymmesh_conformance.cases import SUITES, load_cases
+from gymmesh_conformance.cases.archives import pack, unpack
 from gymmesh_conformance.cases.matching import Tag, mismatches, render
 from gymmesh_conformance.services import methods, rpc
 from tests.conformance.implementations import MINIMAL, PROFILES
@@ -144,6 +145,17 @@ async def test_the_command_needs_no_service_and_no_client() -> None:
         (Tag("contains", "b"), "abc", True),
         (Tag("holds", "b"), "YWJj", True),
         (Tag("holds", "x"), "YWJj", False),
+        (Tag("lacks", "x"), "YWJj", True),
+        (Tag("lacks", "b"), "YWJj", False),
+        (Tag("lacks_bytes", "Yg=="), "YWJj", False),
+        (Tag("lacks_bytes", "eA=="), "YWJj", True),
+        (Tag("at_most", 3), "3", True),
+        (Tag("at_most", 3), "4", False),
+        (Tag("at_least", 3), None, False),
+        (Tag("near", "5000000"), "5900000", True),
+        (Tag("near", "5000000"), "6100000", False),
+        (Tag("not_before", "5000000"), "3900000", False),
+        (Tag("not_after", "5000000"), "5900000", True),
     ],
 )
 def test_matching(expected: object, actual: object, good: bool) -> None:
@@ -166,6 +178,19 @@ def test_variables_keep_their_type_and_are_found_in_tags() -> None:
         "e": "3!",
         "f": [1],
     }
+
+
+def test_archives_are_packed_and_unpacked() -> None:
+    members = [
+        {"name": "d", "folder": True, "mode": 0o700},
+        {"name": "d/f", "content": "\0\xff", "mode": 0o600},
+        {"name": "d/l", "link": "../x", "mode": 0o644},
+        {"name": "\xff\xfe", "content": "", "mode": 0o644},
+    ]
+    for gzip in (False, True):
+        assert unpack(pack(members, gzip=gzip)) == members
+    with pytest.raises(ValueError, match="not an archive"):
+        unpack(b"something else")
 
 
 async def _command(*arguments: str) -> tuple[int | None, str, str]:
