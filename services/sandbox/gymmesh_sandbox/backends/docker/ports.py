@@ -17,9 +17,9 @@ from yarl import URL
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_sandbox.backends.docker import scripts
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
 from gymmesh_sandbox.backends.docker.shell import end_stdin, exit_code, send
+from gymmesh_sandbox.backends.image_shell import scripts
 from gymmesh_sandbox.errors import option_unsupported
 
 _DEFAULT_S: Final = 60.0
