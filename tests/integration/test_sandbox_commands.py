@@ -75,8 +75,8 @@ async def test_a_sandbox_is_kept_used_listed_and_ended(
     document = json.loads(lease.read_text())
     assert stat.S_IMODE(lease.stat().st_mode) == 0o600
     kept.said(document["sandbox_id"], f"gym-cli sandbox exec {lease}")
-    again = await ended(await start("sandbox", "run", *at, "--keep", lease, "true"))
-    assert again.code == 2
+    again = await ended(await start("sandbox", "run", *at, "--keep", lease, "echo ran"))
+    assert (again.code, again.out) == (2, ""), "nothing runs that could not be kept"
     again.said("can't be written")
     assert len(left(config)) == 1, "what could not be kept is ended"
     used = await ended(await start("sandbox", "exec", lease, "cat", "notes"))
@@ -142,6 +142,7 @@ async def test_ctrl_c_ends_the_sandbox(service: Served, config: Path) -> None:
         (["run", "--network", "open", "--allow", "x", "true"], "--network open"),
         (["run", "--env", "X", "true"], "KEY=VALUE is expected"),
         (["exec", "nothing.json", "true"], "nothing.json can't be read"),
+        (["run", "--bogus", "true"], "No such option"),
         (["ls"], "--address is missing"),
         (["rm", "sb-1"], "give --address"),
     ],

@@ -20,8 +20,8 @@ from gymmesh_cli.options import (
     together,
 )
 
-# The program's own options are not for us.
-_PROGRAM: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+# What follows the program's name is the program's own.
+_PROGRAM: Final = {"allow_interspersed_args": False}
 _COMMAND: Final = click.argument(
     "command", metavar="COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED
 )

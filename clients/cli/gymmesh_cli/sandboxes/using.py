@@ -67,6 +67,8 @@ def run(
         spec.request("")
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    if keep is not None and keep.exists():
+        raise ConfigError(f"{keep} can't be written: File exists")
     copies = [_copy(one) for one in put]
     opening: AbstractAsyncContextManager[SandboxClient] = (
         sandboxes_here(mesh.load(), name)
