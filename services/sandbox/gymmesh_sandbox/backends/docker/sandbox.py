@@ -27,7 +27,7 @@ from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, conta
 from gymmesh_sandbox.backends.docker.files import ContainerFiles
 from gymmesh_sandbox.backends.docker.ports import call_port
 from gymmesh_sandbox.backends.docker.process import DockerProcess, StandardInput
-from gymmesh_sandbox.backends.docker.relay import Relay
+from gymmesh_sandbox.backends.docker.relay import MountedRelay
 from gymmesh_sandbox.backends.docker.shell import HelperShell, ScriptFailed, close_stream, exit_code
 from gymmesh_sandbox.backends.docker.signals import MARK, Signals, SignalTarget
 from gymmesh_sandbox.backends.docker.transfer import transformed
@@ -65,7 +65,7 @@ class DockerSandbox(RunningSandbox):
         image_digest: str,
         user: str,
         workdir: str,
-        relay: Relay | None,
+        relay: MountedRelay | None,
         keep: Callable[[DockerSandbox, str], Awaitable[sandbox_pb2.Image]],
         remove: Callable[[DockerSandbox], Awaitable[None]],
     ) -> None:

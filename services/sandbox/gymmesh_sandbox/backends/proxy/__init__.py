@@ -1,0 +1,5 @@
+"""The HTTP proxy of a sandbox that may reach listed hosts (`Network.hosts`)."""
+
+from gymmesh_sandbox.backends.proxy.proxy import HostsProxy, proxy_environment
+
+__all__ = ["HostsProxy", "proxy_environment"]
