@@ -9,8 +9,7 @@ from typing import Final
 from gymmesh.sandbox.v1 import process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import field_invalid, field_missing
 from gymmesh_runtime.names import check_name
-from gymmesh_sandbox.backends import SandboxSpec
-from gymmesh_sandbox.backends.proxy.hosts import pattern_form
+from gymmesh_sandbox.backends import SandboxSpec, host_pattern
 from gymmesh_sandbox.errors import option_unsupported, path_invalid
 from gymmesh_sandbox.processes import ProcessLimits
 
@@ -226,7 +225,7 @@ def _network_of(asked: sandbox_pb2.Network, offer: Offer) -> sandbox_pb2.Network
             raise field_missing("network.hosts.hosts", f"{_SERVICE}/CreateSandbox")
         for host in asked.hosts.hosts:
             check_name("network.hosts.name", host.name)
-            if not pattern_form(host.name):
+            if not host_pattern(host.name):
                 problem = f"is {host.name!r}; name a host, an address, or all names below by `*.`"
                 raise field_invalid("network.hosts.name", problem)
             if not all(1 <= port <= _LARGEST_PORT for port in host.ports):

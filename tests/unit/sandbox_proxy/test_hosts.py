@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.sandbox.v1 import sandbox_pb2
-from gymmesh_sandbox.backends.proxy.hosts import check_listed, pattern_form, public
+from gymmesh_sandbox.backends.proxy.hosts import check_listed, host_pattern, public
 from gymmesh_sandbox.backends.proxy.targets import RefusedError, Target, host_form, target_of
 
 _HOSTS = (
@@ -85,7 +85,7 @@ def test_not_listed(host: str, port: int) -> None:
     ],
 )
 def test_names_have_one_form(name: str, form: str) -> None:
-    assert pattern_form(name) == form
+    assert host_pattern(name) == form
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111"])

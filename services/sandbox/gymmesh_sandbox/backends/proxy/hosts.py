@@ -15,7 +15,7 @@ _BELOW: Final = "*."
 _TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
 
 
-def pattern_form(name: str) -> str:
+def host_pattern(name: str) -> str:
     """The one form of `AllowedHost.name`; empty: it is neither a host nor `*.` and a name."""
     below = name.startswith(_BELOW)
     host = host_form(name.removeprefix(_BELOW))
@@ -26,7 +26,7 @@ def pattern_form(name: str) -> str:
 
 def check_listed(target: Target, hosts: Sequence[sandbox_pb2.AllowedHost]) -> bool:
     """Whether the target's address may be private. Raises RefusedError unless it is listed."""
-    named = [one for one in hosts if _matches(target.host, pattern_form(one.name))]
+    named = [one for one in hosts if _matches(target.host, host_pattern(one.name))]
     if not named:
         raise RefusedError(403, f"{target.host} is not a host that this sandbox may reach.")
     open_to = [one for one in named if target.port in (one.ports or _USUAL_PORTS)]

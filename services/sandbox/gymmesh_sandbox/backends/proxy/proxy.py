@@ -16,7 +16,7 @@ from typing import Any, Final
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_sandbox.backends.connections import ConnectionServer, carry
 from gymmesh_sandbox.backends.proxy.forwarding import NearConnection, forward
-from gymmesh_sandbox.backends.proxy.hosts import check_listed, pattern_form, public
+from gymmesh_sandbox.backends.proxy.hosts import check_listed, host_pattern, public
 from gymmesh_sandbox.backends.proxy.targets import RefusedError, Target, target_of
 
 _HEAD_S: Final = 30.0
@@ -124,7 +124,7 @@ def proxy_environment(port: int, hosts: Sequence[sandbox_pb2.AllowedHost]) -> di
 
     A program's own servers, at the loopback address, are not the proxy's matter unless listed.
     """
-    listed = {pattern_form(one.name) for one in hosts}
+    listed = {host_pattern(one.name) for one in hosts}
     direct = ",".join(name for name in _LOOPBACK if name not in listed)
     values = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), f"http://127.0.0.1:{port}")
     values["NO_PROXY"] = direct
