@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_runtime.errors import MeshError, Reason
 from gymmesh_sandbox.backends.proxy.hosts import check_listed, host_pattern, public
 from gymmesh_sandbox.backends.proxy.targets import RefusedError, Target, host_form, target_of
+from gymmesh_sandbox.requests import Offer, plan_of
 
 _HOSTS = (
     sandbox_pb2.AllowedHost(name="example.org"),
@@ -86,6 +88,31 @@ def test_not_listed(host: str, port: int) -> None:
 )
 def test_names_have_one_form(name: str, form: str) -> None:
     assert host_pattern(name) == form
+
+
+@pytest.mark.parametrize(
+    ("field", "hosts"),
+    [
+        ("network.hosts.hosts", []),
+        ("network.hosts.name", [sandbox_pb2.AllowedHost(name="*")]),
+        ("network.hosts.name", [sandbox_pb2.AllowedHost(name="http://a.test")]),
+        ("network.hosts.ports", [sandbox_pb2.AllowedHost(name="a.test", ports=[0])]),
+    ],
+)
+def test_lists_that_a_request_cannot_have(field: str, hosts: list[sandbox_pb2.AllowedHost]) -> None:
+    can = sandbox_pb2.Capabilities(networks=[sandbox_pb2.NETWORK_KIND_HOSTS])
+    offer = Offer("bubblewrap", "host", can, sandbox_pb2.ServiceLimits())
+    network = sandbox_pb2.Network(hosts=sandbox_pb2.AllowedHosts(hosts=hosts))
+    request = sandbox_pb2.CreateSandboxRequest(request_id="r", network=network)
+    if not hosts:
+        request.network.hosts.SetInParent()
+    with pytest.raises(MeshError) as caught:
+        plan_of(request, "sb-1", "boxes-0", offer)
+    assert caught.value.reason in (
+        Reason.ERROR_REASON_FIELD_INVALID,
+        Reason.ERROR_REASON_REQUIRED_FIELD_MISSING,
+    )
+    assert caught.value.metadata["field"] == field
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111"])
