@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gymmesh_runtime.config import ConfigError, Secret
+from gymmesh_runtime.config import Secret, read_token_file
+from gymmesh_runtime.kubernetes import check_server
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=3600)]
 _Prefix = Annotated[str, msgspec.Meta(pattern="^[a-z0-9]{1,32}$")]
@@ -129,38 +130,9 @@ def split_host_port(text: str) -> tuple[str, int] | None:
     return host, port
 
 
-def check_server(address: str) -> None:
-    """Raises ValueError for what is no URL of a server with nothing else in it."""
-    try:
-        parts = urlsplit(address)
-        whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        whole = False
-    # The text itself may hold a credential.
-    if not whole or parts.scheme not in ("http", "https") or "@" in parts.netloc or parts.query:
-        raise ValueError("the Kubernetes API server must be https://HOST:PORT")
-
-
 def read_token(config: ConsulConfig, env: Mapping[str, str] = os.environ) -> Secret | None:
     """The ACL token, None where there is none. Raises ConfigError for a file without one."""
     if config.token_file:
         return read_token_file(Path(config.token_file), "Consul token file")
     text = env.get(config.token_env, "").strip() if config.token_env else ""
     return Secret(text) if text else None
-
-
-def read_text(path: Path, what: str) -> str:
-    """A file's text; `what`: what the file is, for the error. Raises ConfigError."""
-    try:
-        return path.expanduser().read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise ConfigError(f"the {what} '{path}' cannot be read: {problem}") from None
-
-
-def read_token_file(path: Path, what: str) -> Secret:
-    """The token that a file holds, fit for a header. Raises ConfigError."""
-    text = read_text(path, what).strip()
-    if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise ConfigError(f"the {what} '{path}' holds no token")
-    return Secret(text)

@@ -22,10 +22,10 @@ from gymmesh_discovery.backends.kubernetes import (
     problem_of,
     registry,
 )
-from gymmesh_discovery.backends.kubernetes.access import Access
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.kubernetes import Access
 from tests.unit.discovery.fake_kubernetes import Answer, FakeKubernetes, answering
 from tests.unit.discovery.kubernetes_slices import MODEL, RECORDED, endpoint, slice_of
 from tests.unit.runtime.probe import until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymmesh_sandbox.backends.docker.descendants import Seen, descendants, read_processes
+from gymmesh_sandbox.backends.image_shell.descendants import Seen, descendants, read_processes
 
 TARGET, OTHER = 10, 20
 

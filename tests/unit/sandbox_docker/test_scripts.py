@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gymmesh.sandbox.v1 import files_pb2
-from gymmesh_sandbox.backends.docker import scripts
-from gymmesh_sandbox.backends.docker.descendants import Seen, read_processes
-from gymmesh_sandbox.backends.docker.files import read_listing
+from gymmesh_sandbox.backends.image_shell import scripts
+from gymmesh_sandbox.backends.image_shell.descendants import Seen, read_processes
+from gymmesh_sandbox.backends.image_shell.files import read_listing
 
 OWNER = f"{os.getuid()}:{os.getgid()}".encode()
 

@@ -4,6 +4,7 @@ The loader knows no service: the composition root hands it the Struct to fill.
 """
 
 from gymmesh_runtime.config.errors import ConfigError, nearest
+from gymmesh_runtime.config.files import read_text, read_token_file
 from gymmesh_runtime.config.load import load_config, merged_document
 from gymmesh_runtime.config.secret import Secret, public_view
 
@@ -14,4 +15,6 @@ __all__ = [
     "merged_document",
     "nearest",
     "public_view",
+    "read_text",
+    "read_token_file",
 ]

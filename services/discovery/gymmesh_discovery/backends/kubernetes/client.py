@@ -15,7 +15,7 @@ import aiohttp
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_discovery.backends.entry import printable
-from gymmesh_discovery.backends.kubernetes.access import Access, find_access
+from gymmesh_discovery.backends.kubernetes.access import find_access
 from gymmesh_discovery.backends.kubernetes.objects import (
     EndpointSlice,
     EndpointSliceList,
@@ -27,6 +27,7 @@ from gymmesh_discovery.backends.kubernetes.objects import (
 from gymmesh_discovery.config import KubernetesConfig
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.kubernetes import Access
 from gymmesh_runtime.text import mask_secrets
 
 _CONNECT_S: Final = 3.0

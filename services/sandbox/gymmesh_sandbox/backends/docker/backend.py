@@ -20,13 +20,13 @@ from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxBackend, SandboxSpec
-from gymmesh_sandbox.backends.docker import scripts
 from gymmesh_sandbox.backends.docker.config import DockerOptions
 from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, one_line
 from gymmesh_sandbox.backends.docker.images import INSTANCE, SANDBOX, DockerImages, FoundImage
 from gymmesh_sandbox.backends.docker.relay import MountedRelay
 from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
 from gymmesh_sandbox.backends.docker.watch import Watch
+from gymmesh_sandbox.backends.image_shell import scripts
 from gymmesh_sandbox.errors import option_unsupported
 
 _LOGGER = logging.getLogger("gymmesh.sandbox.docker")

@@ -15,9 +15,9 @@ from aiodocker.stream import Stream as ExecStream
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox.backends.docker import scripts
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
 from gymmesh_sandbox.backends.docker.shell import end_stdin, exit_code, send
+from gymmesh_sandbox.backends.image_shell import scripts
 from gymmesh_sandbox.backends.port_calls import call_over, port_unreachable
 from gymmesh_sandbox.errors import option_unsupported
 

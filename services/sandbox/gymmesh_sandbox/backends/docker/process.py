@@ -17,7 +17,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
 from gymmesh_sandbox.backends.docker.shell import close_stream, exit_code, send
-from gymmesh_sandbox.backends.docker.signals import Signals, SignalTarget
+from gymmesh_sandbox.backends.image_shell.signals import Signals, SignalTarget
 from gymmesh_sandbox.errors import sandbox_lost
 
 _STDOUT: Final = 1

@@ -22,15 +22,17 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec
-from gymmesh_sandbox.backends.docker import archives, scripts
 from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, container_error, one_line
-from gymmesh_sandbox.backends.docker.files import ContainerFiles
 from gymmesh_sandbox.backends.docker.ports import call_port
 from gymmesh_sandbox.backends.docker.process import DockerProcess, StandardInput
 from gymmesh_sandbox.backends.docker.relay import MountedRelay
-from gymmesh_sandbox.backends.docker.shell import HelperShell, ScriptFailed, close_stream, exit_code
-from gymmesh_sandbox.backends.docker.signals import MARK, Signals, SignalTarget
-from gymmesh_sandbox.backends.docker.transfer import transformed
+from gymmesh_sandbox.backends.docker.shell import ContainerPrograms, close_stream, exit_code
+from gymmesh_sandbox.backends.image_shell import archives, scripts
+from gymmesh_sandbox.backends.image_shell.files import ShellFiles
+from gymmesh_sandbox.backends.image_shell.programs import ScriptFailed
+from gymmesh_sandbox.backends.image_shell.shell import HelperShell
+from gymmesh_sandbox.backends.image_shell.signals import MARK, Signals, SignalTarget
+from gymmesh_sandbox.backends.image_shell.transfer import transformed
 from gymmesh_sandbox.errors import path_invalid
 
 _STDOUT: Final = 1
@@ -83,12 +85,13 @@ class DockerSandbox(RunningSandbox):
         self._remove = remove
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         # One for what needs builtins only and must work when no process can be started.
-        self._control = HelperShell(container, spec.sandbox_id)
-        self._worker = HelperShell(container, spec.sandbox_id)
+        programs = ContainerPrograms(container, spec.sandbox_id)
+        self._control = HelperShell(programs, spec.sandbox_id)
+        self._worker = HelperShell(programs, spec.sandbox_id)
         self._pids: dict[int, None] = {}
         self._signals = Signals(self._control, spec.sandbox_id, lambda: self._pids)
         self._processes: set[DockerProcess] = set()
-        self._files = ContainerFiles(container, spec.sandbox_id, self._worker, workdir)
+        self._files = ShellFiles(programs, spec.sandbox_id, self._worker, workdir)
         self._pipes = _PIPES + secrets.token_hex(8)
 
     async def prepare(self) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gymmesh_sandbox.backends.docker import scripts
-from gymmesh_sandbox.backends.docker.descendants import Seen, descendants, read_processes
-from gymmesh_sandbox.backends.docker.shell import HelperShell
+from gymmesh_sandbox.backends.image_shell import scripts
+from gymmesh_sandbox.backends.image_shell.descendants import Seen, descendants, read_processes
+from gymmesh_sandbox.backends.image_shell.shell import HelperShell
 from gymmesh_sandbox.errors import sandbox_lost
 
 #: The variable that marks what a process starts with the id of this process.

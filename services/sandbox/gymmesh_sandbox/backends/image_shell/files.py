@@ -1,4 +1,4 @@
-"""Files of a container, through small programs of its image."""
+"""Files of a sandbox, through small programs of its image."""
 
 from __future__ import annotations
 
@@ -8,29 +8,21 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Final
 
-from aiodocker.containers import DockerContainer
-
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_sandbox.backends.docker import scripts
-from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
-from gymmesh_sandbox.backends.docker.shell import (
-    HelperShell,
-    ScriptFailed,
-    exit_code,
-    run_command,
-)
+from gymmesh_sandbox.backends.image_shell import scripts
+from gymmesh_sandbox.backends.image_shell.programs import Programs, ScriptFailed
+from gymmesh_sandbox.backends.image_shell.shell import HelperShell
 from gymmesh_sandbox.errors import path_invalid
 
-_STDOUT: Final = 1
 _FOLDER, _LINK, _FILE, _KIND = 0o040000, 0o120000, 0o100000, 0o170000
 _FRACTION: Final = re.compile(rb"\.([0-9]{9})")
 _DEFAULT_MODE: Final = 0o644
 
 
-class ContainerFiles:
-    """The files of one container.
+class ShellFiles:
+    """The files of one sandbox.
 
     Args:
         shell: for what takes no time.
@@ -38,9 +30,9 @@ class ContainerFiles:
     """
 
     def __init__(
-        self, container: DockerContainer, sandbox_id: str, shell: HelperShell, workdir: str
+        self, programs: Programs, sandbox_id: str, shell: HelperShell, workdir: str
     ) -> None:
-        self._container = container
+        self._programs = programs
         self._sandbox_id = sandbox_id
         self._shell = shell
         self._workdir = workdir.encode("utf-8", "surrogateescape")
@@ -104,16 +96,10 @@ class ContainerFiles:
             b"%d" % max_bytes if max_bytes else b"",
         )
         try:
-            found = await self._container.exec(
-                scripts.command(scripts.READ_FILE, arguments), user="0", workdir="/"
-            )
-            async with found.start() as stream:
-                while (message := await stream.read_out()) is not None:
-                    if message.stream == _STDOUT:
-                        yield message.data
-            self._check(path, await exit_code(found), b"")
-        except FAILURES as error:
-            raise container_error(error, self._sandbox_id) from None
+            async for piece in self._programs.output(scripts.command(scripts.READ_FILE, arguments)):
+                yield piece
+        except ScriptFailed as failed:
+            self._check(path, failed.code, failed.output)
 
     async def write(self, file: files_pb2.FileContent, user: str) -> None:
         """Writes a file, or a piece of one."""
@@ -128,11 +114,8 @@ class ContainerFiles:
             b"%d" % file.offset if file.HasField("offset") else b"",
             secrets.token_hex(12).encode(),
         )
-        code, _, said = await run_command(
-            self._container,
-            self._sandbox_id,
-            scripts.command(scripts.WRITE_FILE, arguments),
-            file.content,
+        code, _, said = await self._programs.run(
+            scripts.command(scripts.WRITE_FILE, arguments), file.content
         )
         self._check(file.path, code, said)
 
@@ -165,9 +148,7 @@ class ContainerFiles:
         if itself and name not in (b"", b".", b".."):
             real = posixpath.join(await self.resolve(above), name)
         arguments = (real, word.encode(), deep.encode(), b"x" if itself else b"")
-        code, said, error = await run_command(
-            self._container, self._sandbox_id, scripts.command(scripts.LIST_FILES, arguments)
-        )
+        code, said, error = await self._programs.run(scripts.command(scripts.LIST_FILES, arguments))
         self._check(path, code, error)
         for info in read_listing(said, word.encode()):
             yield info
