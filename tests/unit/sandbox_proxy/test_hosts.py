@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError, Reason
 from gymmesh_sandbox.backends.proxy.hosts import check_listed, host_pattern, public
-from gymmesh_sandbox.backends.proxy.targets import RefusedError, Target, host_form, target_of
+from gymmesh_sandbox.backends.proxy.targets import ProxyTarget, RefusedError, host_form, target_of
 from gymmesh_sandbox.requests import Offer, plan_of
 
 _HOSTS = (
@@ -36,7 +36,7 @@ _HOSTS = (
     ],
 )
 def test_listed(host: str, port: int, private: bool) -> None:
-    assert check_listed(Target(host, port), _HOSTS) is private
+    assert check_listed(ProxyTarget(host, port), _HOSTS) is private
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_listed(host: str, port: int, private: bool) -> None:
 )
 def test_not_listed(host: str, port: int) -> None:
     with pytest.raises(RefusedError) as caught:
-        check_listed(Target(host, port), _HOSTS)
+        check_listed(ProxyTarget(host, port), _HOSTS)
     assert caught.value.status == 403
     assert "\n" not in caught.value.line
 
@@ -155,15 +155,20 @@ _CONNECT, _GET = b"CONNECT", b"GET"
 @pytest.mark.parametrize(
     ("method", "target", "host", "found"),
     [
-        (_CONNECT, b"Example.org.:443", b"whatever:1", Target("example.org", 443)),
-        (_CONNECT, b"[0:0::1]:8443", b"x", Target("::1", 8443)),
-        (_GET, b"http://example.org", b"example.org", Target("example.org", 80, "/")),
-        (_GET, b"HTTP://EXAMPLE.org:80/A?b#c", b"example.ORG.", Target("example.org", 80, "/A?b")),
-        (_GET, b"http://a.test:81?q=1", b"a.test:81", Target("a.test", 81, "/?q=1")),
-        (_GET, b"http://[::1]:81/@:x", b"[::1]:81", Target("::1", 81, "/@:x")),
+        (_CONNECT, b"Example.org.:443", b"whatever:1", ProxyTarget("example.org", 443)),
+        (_CONNECT, b"[0:0::1]:8443", b"x", ProxyTarget("::1", 8443)),
+        (_GET, b"http://example.org", b"example.org", ProxyTarget("example.org", 80, "/")),
+        (
+            _GET,
+            b"HTTP://EXAMPLE.org:80/A?b#c",
+            b"example.ORG.",
+            ProxyTarget("example.org", 80, "/A?b"),
+        ),
+        (_GET, b"http://a.test:81?q=1", b"a.test:81", ProxyTarget("a.test", 81, "/?q=1")),
+        (_GET, b"http://[::1]:81/@:x", b"[::1]:81", ProxyTarget("::1", 81, "/@:x")),
     ],
 )
-def test_targets(method: bytes, target: bytes, host: bytes, found: Target) -> None:
+def test_targets(method: bytes, target: bytes, host: bytes, found: ProxyTarget) -> None:
     assert target_of(method, target, [(b"host", host)]) == found
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import h11
 
-from gymmesh_sandbox.backends.proxy.targets import RefusedError, Target
+from gymmesh_sandbox.backends.proxy.targets import ProxyTarget, RefusedError
 
 _PIECE_BYTES: Final = 1 << 16
 _HEAD_BYTES: Final = 32 << 10
@@ -88,7 +88,7 @@ class NearConnection:
 async def forward(
     near: NearConnection,
     request: h11.Request,
-    target: Target,
+    target: ProxyTarget,
     far: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     idle_s: float,
 ) -> None:

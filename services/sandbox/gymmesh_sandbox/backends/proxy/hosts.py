@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gymmesh.sandbox.v1 import sandbox_pb2
-from gymmesh_sandbox.backends.proxy.targets import RefusedError, Target, host_form
+from gymmesh_sandbox.backends.proxy.targets import ProxyTarget, RefusedError, host_form
 
 _USUAL_PORTS: Final = (80, 443)
 _BELOW: Final = "*."
@@ -24,7 +24,7 @@ def host_pattern(name: str) -> str:
     return f"{_BELOW}{host}" if below and host else host
 
 
-def check_listed(target: Target, hosts: Sequence[sandbox_pb2.AllowedHost]) -> bool:
+def check_listed(target: ProxyTarget, hosts: Sequence[sandbox_pb2.AllowedHost]) -> bool:
     """Whether the target's address may be private. Raises RefusedError unless it is listed."""
     named = [one for one in hosts if _matches(target.host, host_pattern(one.name))]
     if not named:

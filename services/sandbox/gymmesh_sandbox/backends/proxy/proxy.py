@@ -17,7 +17,7 @@ from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_sandbox.backends.connections import ConnectionServer, carry
 from gymmesh_sandbox.backends.proxy.forwarding import NearConnection, forward
 from gymmesh_sandbox.backends.proxy.hosts import check_listed, host_pattern, public
-from gymmesh_sandbox.backends.proxy.targets import RefusedError, Target, target_of
+from gymmesh_sandbox.backends.proxy.targets import ProxyTarget, RefusedError, target_of
 
 _HEAD_S: Final = 30.0
 _RESOLVE_S: Final = 10.0
@@ -83,7 +83,7 @@ class HostsProxy:
             far[1].transport.abort()
             raise
 
-    async def _connected(self, target: Target) -> _Streams:
+    async def _connected(self, target: ProxyTarget) -> _Streams:
         private = check_listed(target, self._hosts)
         found = await self._resolved(target)
         permitted = [one for one in found if private or public(one[1][0])]
@@ -96,7 +96,9 @@ class HostsProxy:
                     return await _connect(family, address)
         raise RefusedError(502, f"{target.host} does not answer at port {target.port}.")
 
-    async def _resolved(self, target: Target) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
+    async def _resolved(
+        self, target: ProxyTarget
+    ) -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
         def resolve() -> list[tuple[socket.AddressFamily, tuple[Any, ...]]]:
             found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
             return [(family, address) for family, _, _, _, address in found]

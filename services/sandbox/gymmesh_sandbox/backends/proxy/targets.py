@@ -31,7 +31,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProxyTarget:
     """Where a request is to go.
 
     Attributes:
@@ -65,7 +65,7 @@ def host_form(text: str) -> str:
     return name if named else ""
 
 
-def target_of(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Target:
+def target_of(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> ProxyTarget:
     """Where a request is to go. `headers`: their names in lower case. Raises RefusedError."""
     try:
         text = target.decode("ascii")
@@ -76,13 +76,13 @@ def target_of(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes
         raise RefusedError(400, "The request has several Host headers.")
     if method == b"CONNECT":
         host, port = _authority(text, None)
-        return Target(host, port)
+        return ProxyTarget(host, port)
     url = _URL.fullmatch(text)
     if url is None or url[1].lower() != "http":
         raise RefusedError(400, "A request to the proxy is CONNECT, or names a URL of http.")
     host, port = _authority(url[2], _HTTP_PORT)
     path = url[3].partition("#")[0]
-    found = Target(host, port, path if path.startswith("/") else f"/{path}")
+    found = ProxyTarget(host, port, path if path.startswith("/") else f"/{path}")
     if hosts and _authority(hosts[0].decode("latin-1").strip(), _HTTP_PORT) != (host, port):
         raise RefusedError(400, "The header Host names another host than the request's URL.")
     framings = {name for name, _ in headers} & {b"content-length", b"transfer-encoding"}
