@@ -6,7 +6,9 @@ over mutual TLS, by an identity with a token; `mux`: the runtime's peer for anot
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import contextlib
 import secrets
 import shutil
 import tempfile
@@ -246,8 +248,28 @@ async def open_sandboxes(path: str) -> AsyncIterator[Target]:
         )
         # An id of its own: a service ends what another one of its id has left.
         service = SandboxService(config, "boxes", f"ours-{secrets.token_hex(4)}")
-        async with _directory() as directory, _way(service, path, directory) as way:
-            yield SandboxTarget(way, load_profile(PROFILES / "sandbox.yaml"))
+        async with (
+            _directory() as directory,
+            _way(service, path, directory) as way,
+            _web_server() as web_server,
+        ):
+            profile = load_profile(PROFILES / "sandbox.yaml")
+            yield SandboxTarget(way, {**profile, "web_server": web_server})
+
+
+@asynccontextmanager
+async def _web_server() -> AsyncIterator[str]:
+    """An HTTP server of this machine that sandboxes may be let reach; HOST:PORT."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhere")
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 _CONFIG: Final = EnvironmentConfig()

@@ -115,6 +115,11 @@ def _process(**fields: Any) -> _Change:
     return lambda request: _set(**fields)(request.process)
 
 
+def _own_machine(request: Any) -> None:
+    """Lets a sandbox reach the loopback address of the service's machine."""
+    request.network.hosts.hosts.add(name="127.0.0.1", private=True)
+
+
 def _one_lease(answer: Any) -> None:
     answer.grant.lease = answer.own_lease
 
@@ -225,6 +230,10 @@ def _no_status(error: CallError) -> CallError:
         ("lent_again", {"responses": {"RenewLease": _lasts_longer}}),
         ("ends_before_the_sandbox", {"requests": {"LendSandbox": _unset("ttl_s")}}),
         ("revokes", {"requests": {"RevokeLease": _set(lease=b"a lease of nobody")}}),
+        # Networks
+        ("listed_hosts_are_reached", {"requests": {"CreateSandbox": _unset("network")}}),
+        ("other_hosts_are_not", {"requests": {"CreateSandbox": _own_machine}}),
+        ("private_addresses_need_leave", {"requests": {"CreateSandbox": _own_machine}}),
         # Programs
         ("runs_once", {"requests": {"Exec": _set(request_id=_unique)}}),
         ("runs_once_side_by_side", {"requests": {"Exec": _set(request_id=_unique)}}),

@@ -9,7 +9,7 @@ from typing import Final
 from gymmesh.sandbox.v1 import process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import field_invalid, field_missing
 from gymmesh_runtime.names import check_name
-from gymmesh_sandbox.backends import SandboxSpec
+from gymmesh_sandbox.backends import SandboxSpec, host_pattern
 from gymmesh_sandbox.errors import option_unsupported, path_invalid
 from gymmesh_sandbox.processes import ProcessLimits
 
@@ -221,8 +221,13 @@ def _network_of(asked: sandbox_pb2.Network, offer: Offer) -> sandbox_pb2.Network
     if kind == "relay" and not asked.relay.socket_path.startswith("/"):
         raise field_invalid("network.relay.socket_path", "must be an absolute path")
     if kind == "hosts":
+        if not asked.hosts.hosts:
+            raise field_missing("network.hosts.hosts", f"{_SERVICE}/CreateSandbox")
         for host in asked.hosts.hosts:
             check_name("network.hosts.name", host.name)
+            if not host_pattern(host.name):
+                problem = f"is {host.name!r}; name a host, an address, or all names below by `*.`"
+                raise field_invalid("network.hosts.name", problem)
             if not all(1 <= port <= _LARGEST_PORT for port in host.ports):
                 raise field_invalid("network.hosts.ports", f"are 1 to {_LARGEST_PORT}")
     return found

@@ -120,6 +120,61 @@ async def test_a_relay_without_a_service_ends_connections(opened: BubblewrapBack
         assert wrote == b"\n" or b"Broken" in said or b"reset" in said
 
 
+_FETCH = b"""
+import sys, urllib.request
+try:
+    with urllib.request.urlopen(sys.argv[1], timeout=60) as answer:
+        print(answer.read().decode())
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+"""
+
+
+@asynccontextmanager
+async def web() -> AsyncGenerator[int]:
+    """An HTTP server of this machine; its port."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhere")
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_listed_hosts_are_reached_through_a_proxy(opened: BubblewrapBackend) -> None:
+    assert sandbox_pb2.NETWORK_KIND_HOSTS in opened.capabilities.networks
+
+    async def fetch(sandbox: RunningSandbox, url: str, **env: str) -> bytes:
+        argv = process_pb2.Argv(words=(b"python3", b"-c", _FETCH, url.encode()))
+        process = await sandbox.start(process_pb2.ProcessSpec(argv=argv, env=env))
+        _, wrote, said = await collected(process)
+        return wrote + said
+
+    async with web() as port, web() as other:
+        listed = sandbox_pb2.AllowedHost(name="127.0.0.1", ports=[port], private=True)
+        network = sandbox_pb2.Network(hosts=sandbox_pb2.AllowedHosts(hosts=[listed]))
+        async with box(opened, network=network) as sandbox:
+            for name in ("s0", "s1"):
+                assert await fetch(sandbox, f"http://127.0.0.1:{port}/") == b"here\n"
+                await sandbox.snapshot(name)  # the sandbox is made anew, its proxy as well
+            async with box(opened, name="b-2", root="s1", network=network) as fork:
+                assert await fetch(fork, f"http://127.0.0.1:{port}/") == b"here\n"
+            refused = await fetch(sandbox, f"http://127.0.0.1:{other}/")
+            assert refused.startswith(b"403 ")
+            assert (await fetch(sandbox, "http://name.test/")).startswith(b"403 ")
+            # Without the proxy there is nothing but the sandbox's own loopback address.
+            assert b"refused" in await fetch(sandbox, f"http://127.0.0.1:{port}/", http_proxy="")
+            _, _, said = await shell(sandbox, "cat < /dev/null > /dev/tcp/192.0.2.1/80")
+            assert said
+            async with serving(sandbox):
+                answered = await fetch(sandbox, "http://localhost:8080/")
+                assert b"refused" not in answered
+                assert not answered.startswith(b"403")
+
+
 async def test_an_open_network_is_the_machines(opened: BubblewrapBackend) -> None:
     code = b"import socket,sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); "
     code += b"s.sendall(b'ping'); s.shutdown(1); print(s.makefile().read())"

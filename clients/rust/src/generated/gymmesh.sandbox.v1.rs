@@ -1058,6 +1058,8 @@ impl ::prost::Name for Relay {
 }
 /// Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
 /// `HTTPS_PROXY` (and both in lower case) name in the environment of every process.
+/// `NO_PROXY` (and in lower case) has the loopback names that are not listed. The proxy
+/// carries CONNECT, and requests for URLs of http. It answers 403 to what is not allowed.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AllowedHosts {
     /// The hosts.

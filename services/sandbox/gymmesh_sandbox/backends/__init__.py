@@ -10,6 +10,7 @@ from gymmesh_sandbox.backends.base import (
     Stream,
 )
 from gymmesh_sandbox.backends.find import find_backend
+from gymmesh_sandbox.backends.proxy import host_pattern
 
 __all__ = [
     "OUT_OF_MEMORY",
@@ -20,4 +21,5 @@ __all__ = [
     "SandboxSpec",
     "Stream",
     "find_backend",
+    "host_pattern",
 ]

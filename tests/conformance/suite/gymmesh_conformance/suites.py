@@ -160,7 +160,8 @@ class SandboxTarget:
 
     `image`: what sandboxes are made from (default: the service's own), `create`: more of
     CreateSandboxRequest for all of them, `python`: a Python 3 in it, `other_user`: a user of the
-    image that is not its default, `hostile`: run the hostile cases, too.
+    image that is not its default, `web_server`: HOST:PORT of an HTTP server that the service's
+    machine reaches and that answers `GET /` with 200, `hostile`: run the hostile cases, too.
     """
 
     suite = "sandbox"
@@ -194,6 +195,8 @@ class SandboxTarget:
             "bounded_output": 0 < most < 1 << 40,
             "host_secret": {"path": str(self._secret), "text": _SECRET.decode()},
             "http_server": (_PROGRAMS / "http_server.py").read_text(encoding="utf-8"),
+            "ask_proxy": (_PROGRAMS / "ask_proxy.py").read_text(encoding="utf-8"),
+            "web": _host_and_port(str(self._profile.get("web_server", ""))),
             "long_name": "long-name-" * 12,
             "long_word": "x" * 200_000,
             "host_port": _port(self._path),
@@ -206,6 +209,16 @@ class SandboxTarget:
 def _port(path: Path) -> str:
     """The port of the service at this machine; empty where it is not called by one."""
     return path.address.rpartition(":")[2] if isinstance(path, AddressPath) else ""
+
+
+def _host_and_port(address: str) -> Mapping[str, Any]:
+    """The parts of HOST:PORT; empty where it is neither."""
+    host, _, port = address.rpartition(":")
+    if not address:
+        return {}
+    if not host or not port.isdecimal():
+        raise TargetError(f"web_server of the profile is {address!r}; write HOST:PORT")
+    return {"host": host, "port": int(port)}
 
 
 @cache

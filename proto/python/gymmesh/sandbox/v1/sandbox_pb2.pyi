@@ -546,6 +546,8 @@ Global___Relay: _TypeAlias = Relay  # noqa: Y015
 class AllowedHosts(_message.Message):
     """Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
     `HTTPS_PROXY` (and both in lower case) name in the environment of every process.
+    `NO_PROXY` (and in lower case) has the loopback names that are not listed. The proxy
+    carries CONNECT, and requests for URLs of http. It answers 403 to what is not allowed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

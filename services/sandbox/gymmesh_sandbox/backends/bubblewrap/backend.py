@@ -42,6 +42,7 @@ _LOGGER = logging.getLogger("gymmesh.sandbox")
 _NETWORKS = (
     sandbox_pb2.NETWORK_KIND_NONE,
     sandbox_pb2.NETWORK_KIND_RELAY,
+    sandbox_pb2.NETWORK_KIND_HOSTS,
     sandbox_pb2.NETWORK_KIND_OPEN,
 )
 

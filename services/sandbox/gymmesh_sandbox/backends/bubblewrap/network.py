@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
+from typing import Final
 
 import aiohttp
 
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_sandbox.backends.base import SandboxSpec
+from gymmesh_sandbox.backends.bubblewrap.listening import listen_in
 from gymmesh_sandbox.backends.bubblewrap.machine import Machine
-from gymmesh_sandbox.backends.bubblewrap.relay import SandboxRelay, listen_in
 from gymmesh_sandbox.backends.bubblewrap.tree import SandboxTree
 from gymmesh_sandbox.backends.port_calls import call_over
+from gymmesh_sandbox.backends.proxy import HostsProxy, proxy_environment
+from gymmesh_sandbox.backends.relay import Relay
+
+_BACKLOG: Final = 64
 
 
 class BoxNetwork:
@@ -22,7 +28,10 @@ class BoxNetwork:
         self._machine = machine
         self._spec = spec
         self._token = -1
-        self._relay = SandboxRelay(spec.relay) if spec.relay else None
+        self._relay = Relay(spec.relay) if spec.relay else None
+        self._hosts = tuple(spec.network.hosts.hosts)
+        self._proxy = HostsProxy(self._hosts) if self._hosts else None
+        self._proxy_port = 0
 
     async def open(self, token: int, tree: SandboxTree, workdir: str) -> None:
         """Serves a sandbox that has started, or has started again."""
@@ -33,10 +42,28 @@ class BoxNetwork:
             )
             await self._relay.open(await self._machine.in_thread(listen_in, tree, path))
 
+        if self._proxy is not None:
+            listening = await self._socket()
+            try:
+                listening.bind(("127.0.0.1", 0))
+                listening.listen(_BACKLOG)
+                await self._proxy.open(listening)
+            except BaseException:
+                listening.close()
+                raise
+            self._proxy_port = listening.getsockname()[1]
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The variables of processes that are about the network."""
+        return proxy_environment(self._proxy_port, self._hosts) if self._proxy else {}
+
     async def close(self) -> None:
         """Ends all connections; harmless when called twice."""
         if self._relay is not None:
             await self._relay.close()
+        if self._proxy is not None:
+            await self._proxy.close()
 
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int

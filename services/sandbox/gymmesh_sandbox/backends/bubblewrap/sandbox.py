@@ -167,7 +167,10 @@ class BubblewrapBox(BoxFiles):
         self._first = Child(pid, pidfd, launcher.status)
         self._tree.root = root
         launcher.status.add_done_callback(self._on_lost)
-        await self._network.open(self._token, self._tree, self.workdir)
+        try:
+            await self._network.open(self._token, self._tree, self.workdir)
+        except SpawnError as error:
+            raise self._failed(str(error)) from error
 
     def _complete(self) -> None:
         """Makes the files that are not the image's."""
@@ -242,7 +245,8 @@ class BubblewrapBox(BoxFiles):
     def _environment(
         self, process: process_pb2.ProcessSpec, user: ImageUser
     ) -> Mapping[bytes, bytes]:
-        variables = {"HOME": user.home, **self._root_image.env, **self._spec.env, **process.env}
+        variables = {"HOME": user.home, **self._root_image.env, **self._network.env}
+        variables |= {**self._spec.env, **process.env}
         return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
 
     # ---- snapshots

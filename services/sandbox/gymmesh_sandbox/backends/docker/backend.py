@@ -23,7 +23,7 @@ from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxBackend, Sandbox
 from gymmesh_sandbox.backends.docker.config import DockerOptions
 from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, one_line
 from gymmesh_sandbox.backends.docker.images import INSTANCE, SANDBOX, DockerImages, FoundImage
-from gymmesh_sandbox.backends.docker.relay import Relay
+from gymmesh_sandbox.backends.docker.relay import MountedRelay
 from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
 from gymmesh_sandbox.backends.docker.watch import Watch
 from gymmesh_sandbox.backends.image_shell import scripts
@@ -115,7 +115,7 @@ class DockerBackend(SandboxBackend):
         self._watch.start(spec.instance_id)
         container: DockerContainer | None = None
         sandbox: DockerSandbox | None = None
-        relay = Relay(spec.relay) if spec.relay is not None else None
+        relay = MountedRelay(spec.relay) if spec.relay is not None else None
         try:
             image = await self._images.find(spec.root, spec.image_digest)
             if relay is not None:
@@ -179,7 +179,7 @@ class DockerBackend(SandboxBackend):
             raise option_unsupported(f"network.{kind}", self.name)
 
     async def _new_container(
-        self, spec: SandboxSpec, image: FoundImage, relay: Relay | None
+        self, spec: SandboxSpec, image: FoundImage, relay: MountedRelay | None
     ) -> DockerContainer:
         making = asyncio.ensure_future(
             self._opened().docker.containers.create(
@@ -196,7 +196,7 @@ class DockerBackend(SandboxBackend):
             raise
 
     def _configuration(
-        self, spec: SandboxSpec, image: FoundImage, relay: Relay | None
+        self, spec: SandboxSpec, image: FoundImage, relay: MountedRelay | None
     ) -> dict[str, Any]:
         resources = spec.resources
         is_open = spec.network.WhichOneof("kind") == "open"
@@ -223,7 +223,7 @@ class DockerBackend(SandboxBackend):
                 {
                     "Type": "bind",
                     "Source": relay.path,
-                    "SignalTarget": spec.network.relay.socket_path,
+                    "Target": spec.network.relay.socket_path,
                     "ReadOnly": False,
                 }
             ]
@@ -270,7 +270,7 @@ class DockerBackend(SandboxBackend):
         self,
         container: DockerContainer | None,
         sandbox: DockerSandbox | None,
-        relay: Relay | None,
+        relay: MountedRelay | None,
     ) -> None:
         if sandbox is not None:
             await sandbox.end()

@@ -11,15 +11,14 @@ from typing import Final
 import aiohttp
 from aiodocker.containers import DockerContainer
 from aiodocker.stream import Stream as ExecStream
-from multidict import CIMultiDict
-from yarl import URL
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
-from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
 from gymmesh_sandbox.backends.docker.shell import end_stdin, exit_code, send
 from gymmesh_sandbox.backends.image_shell import scripts
+from gymmesh_sandbox.backends.port_calls import call_over, port_unreachable
 from gymmesh_sandbox.errors import option_unsupported
 
 _DEFAULT_S: Final = 60.0
@@ -66,7 +65,7 @@ class _Bridge:
     def _meaning(self, code: int) -> MeshError | None:
         if code == scripts.NO_CLIENT:
             return option_unsupported("CallPort of an image without python3, bash and nc", "docker")
-        return unreachable(self._port) if code == scripts.UNREACHABLE else None
+        return port_unreachable(self._port) if code == scripts.UNREACHABLE else None
 
 
 async def call_port(
@@ -83,14 +82,17 @@ async def call_port(
         server = await asyncio.start_unix_server(bridge.connect, path)
         try:
             async with asyncio.timeout(seconds):
-                return await _call(path, request, max_bytes)
+                connector = aiohttp.UnixConnector(path, force_close=True)
+                return await call_over(connector, request, max_bytes)
         except TimeoutError:
             raise MeshError(
                 errors_pb2.ERROR_REASON_DEADLINE_PASSED,
                 f"The server at port {request.port} did not answer within {seconds:g} s.",
             ) from None
-        except aiohttp.ClientError as error:
-            raise (bridge.error or unreachable(request.port)) from error
+        except MeshError as error:
+            if error.reason != errors_pb2.ERROR_REASON_SANDBOX_PORT_UNREACHABLE:
+                raise
+            raise (bridge.error or error) from error.__cause__
         finally:
             server.close()
             with contextlib.suppress(TimeoutError):
@@ -98,62 +100,8 @@ async def call_port(
                     await server.wait_closed()
 
 
-async def _call(
-    path: str, request: sandbox_pb2.CallPortRequest, max_bytes: int
-) -> sandbox_pb2.CallPortResponse:
-    try:
-        headers = CIMultiDict(
-            (one.name, one.value.decode("utf-8", "surrogateescape")) for one in request.headers
-        )
-        url = URL(f"http://127.0.0.1:{request.port}{request.path or '/'}", encoded=True)
-    except ValueError as error:
-        raise field_invalid("path", f"cannot be sent: {error}") from None
-    async with (
-        aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(path, force_close=True),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Content-Type", "Accept", "Accept-Encoding"),
-        ) as session,
-        session.request(
-            request.method or "GET",
-            url,
-            headers=headers,
-            data=request.body or None,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(total=None),
-        ) as response,
-    ):
-        body = bytearray()
-        async for piece in response.content.iter_chunked(_PIECE_BYTES):
-            body += piece
-            if len(body) > max_bytes:
-                raise MeshError(
-                    errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE,
-                    f"The answer is larger than {max_bytes} bytes.",
-                    metadata={"limit_bytes": str(max_bytes)},
-                )
-        return sandbox_pb2.CallPortResponse(
-            status=response.status,
-            headers=[
-                sandbox_pb2.HttpHeader(name=name.decode("latin-1"), value=value)
-                for name, value in response.raw_headers
-            ],
-            body=bytes(body),
-        )
-
-
 async def _send(reader: asyncio.StreamReader, stream: ExecStream) -> None:
     with contextlib.suppress(ConnectionError):
         while piece := await reader.read(_PIECE_BYTES):
             await send(stream, piece)
         end_stdin(stream)
-
-
-def unreachable(port: int) -> MeshError:
-    """SANDBOX_PORT_UNREACHABLE."""
-    return MeshError(
-        errors_pb2.ERROR_REASON_SANDBOX_PORT_UNREACHABLE,
-        f"Nothing answers at port {port} of the sandbox.",
-        metadata={"port": str(port)},
-    )

@@ -1060,6 +1060,8 @@ func (x *Relay) GetAddressKey() string {
 
 // Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
 // `HTTPS_PROXY` (and both in lower case) name in the environment of every process.
+// `NO_PROXY` (and in lower case) has the loopback names that are not listed. The proxy
+// carries CONNECT, and requests for URLs of http. It answers 403 to what is not allowed.
 type AllowedHosts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The hosts.

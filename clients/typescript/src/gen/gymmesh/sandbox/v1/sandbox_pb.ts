@@ -625,6 +625,8 @@ export const RelaySchema: GenMessage<Relay> = /*@__PURE__*/
 /**
  * Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
  * `HTTPS_PROXY` (and both in lower case) name in the environment of every process.
+ * `NO_PROXY` (and in lower case) has the loopback names that are not listed. The proxy
+ * carries CONNECT, and requests for URLs of http. It answers 403 to what is not allowed.
  *
  * @generated from message gymmesh.sandbox.v1.AllowedHosts
  */

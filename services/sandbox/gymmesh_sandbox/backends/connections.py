@@ -1,0 +1,98 @@
+"""Connections that a sandbox makes to this process, and how they are carried further."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+_PIECE_BYTES: Final = 1 << 16
+
+
+class ConnectionServer:
+    """Serves the connections of a listening socket until it is closed.
+
+    Args:
+        serve: serves one connection, which is closed behind it. OSError, TimeoutError and
+            ValueError end the connection.
+    """
+
+    def __init__(
+        self, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+    ) -> None:
+        self._serve = serve
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._connections)
+
+    async def open(self, listening: socket.socket) -> None:
+        """Starts to serve; what was served before is closed."""
+        await self.close()
+        local = listening.family == socket.AF_UNIX
+        start = asyncio.start_unix_server if local else asyncio.start_server
+        self._server = await start(self._connected, sock=listening)
+
+    async def close(self) -> None:
+        """Ends all connections; harmless when called twice."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in tuple(self._connections):
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, TimeoutError, ValueError):
+            pass  # the sandbox finds its connection closed
+        finally:
+            writer.close()
+
+
+async def carry(
+    near: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    far: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    idle_s: float | None = None,
+) -> None:
+    """Carries bytes both ways until both sides have ended, one is gone, or nothing comes.
+
+    Args:
+        near, far: the two connections; neither is closed.
+        idle_s: the longest time in which neither side sends; then TimeoutError. None: no limit.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(idle_s) as idle:
+
+        def moved() -> None:
+            if idle_s is not None:
+                idle.reschedule(loop.time() + idle_s)
+
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_copy(near[0], far[1], moved))
+                both.create_task(_copy(far[0], near[1], moved))
+        except* OSError:
+            pass  # one side is gone
+
+
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, moved: Callable[[], None]
+) -> None:
+    """Carries one direction to its end, and ends it on the other side."""
+    while piece := await reader.read(_PIECE_BYTES):
+        moved()
+        writer.write(piece)
+        await writer.drain()
+    with contextlib.suppress(OSError):
+        writer.write_eof()
