@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -25,6 +24,7 @@ _POLL_S: Final = 0.1
 _PIECE: Final = 1 << 16
 _STATUS: Final = 3
 _CLOSE: Final = 255
+_BETWEEN: Final = 'cd /mnt; exec 9>&2 2>/dev/null; setsid "$@" 2>&9 9>&-; exit $?'
 _SESSION: Final = web.AppKey("session", aiohttp.ClientSession)
 Pod = dict[str, Any]
 
@@ -85,7 +85,7 @@ class Node:
             await self.tell(name, self.says[image])
         elif uid not in self._first:
             await self._start(pod)
-            state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+            state: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
             await self.tell(name, {"phase": "Running", "containerStatuses": [container(state)]})
         elif (code := self._first[uid].returncode) is not None:
             state = {"terminated": {"exitCode": code % 256, "reason": "Error"}}
@@ -135,13 +135,14 @@ class Node:
         socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",), max_msg_size=0)
         await socket.prepare(request)
         process = await asyncio.create_subprocess_exec(
-            "nsenter", "-t", str(first), "-p", "-m", "-S", str(uid), "-G", str(gid), "setsid",
-            "/bin/sh", "-c", 'cd /mnt && exec "$@"', "sh",
+            "nsenter", "-t", str(first), "-p", "-m", "-S", str(uid), "-G", str(gid),
+            # A shell between them: nsenter stops with its own child.
+            "/bin/sh", "-c", _BETWEEN, "sh",
             *request.query.getall("command"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={"PATH": os.environ["PATH"], "IMAGE": "yes"},
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "IMAGE": "yes"},
             start_new_session=True,
         )  # fmt: skip
         assert process.stdin is not None
