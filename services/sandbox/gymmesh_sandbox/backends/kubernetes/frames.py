@@ -29,7 +29,7 @@ class _Details(msgspec.Struct, frozen=True):
     causes: list[_Cause] | None = None
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _ExecStatus(msgspec.Struct, frozen=True):
     status: str = ""
     message: str = ""
     reason: str = ""
@@ -59,7 +59,7 @@ def split_frame(message: bytes) -> tuple[int, bytes]:
 def exit_code_of(status: bytes) -> int:
     """The exit code in the message of the channel ERROR. Raises ExecRefused."""
     try:
-        said = msgspec.json.decode(status, type=_Status)
+        said = msgspec.json.decode(status, type=_ExecStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ExecRefused("the node says what is not a status") from None
     if said.status == "Success":
