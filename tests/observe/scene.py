@@ -234,7 +234,13 @@ def _configuration(folder: Path, urls: list[str], kubernetes: str, http_sd: str)
         "agents": {
             "tool_loop": {"max_steps": 3},
             "narrow": {"max_steps": 3, "collect": {"capacity": 1}},
-            "exact": {"max_steps": 3, "capture_tokens": True, "models": {"policy": "exact"}},
+            "exact": {
+                "max_steps": 3,
+                "capture_tokens": True,
+                "models": {"policy": "exact"},
+                # The template drops the reasoning of earlier calls: forks, which a panel shows.
+                "append_only": False,
+            },
         },
         "defaults": {"environment": "shop"},
         "mesh": {"drain_s": 2},

@@ -66,6 +66,7 @@ async def test_http_sd_leads_to_every_service(stage: Stage) -> None:
         ("resource", "llm_judge"),
         ("resource", "math"),
         ("resource", "shop"),
+        ("sandbox", "boxes"),
     ]
 
 

@@ -15,6 +15,12 @@ from gymmesh_sandbox.errors import sandbox_limit
 _LOOK_S: Final = 1.0
 
 
+class PlacesTaken:
+    """Whether a call has its places, or still waits for them."""
+
+    taken = False
+
+
 class Places:
     """The places of one service.
 

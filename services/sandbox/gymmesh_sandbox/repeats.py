@@ -39,10 +39,23 @@ class _KeptAnswer(Generic[T]):
         self.error = error
 
 
+class _RunningCall(Generic[T]):
+    """A call that runs, and how many wait for it."""
+
+    __slots__ = ("callers", "digest", "may_end", "task")
+
+    def __init__(self, digest: int, task: asyncio.Task[T], may_end: Callable[[], bool]) -> None:
+        self.digest = digest
+        self.task = task
+        self.may_end = may_end
+        self.callers = 0
+
+
 class CallRepeats(Generic[T]):
     """The calls of one method, by request id.
 
-    Each runs in a task of its own: a caller that goes away does not end it.
+    Each runs in a task of its own: a caller that goes away does not end it, unless it has done
+    nothing so far.
 
     Args:
         where: the full name of the method, for what nobody foresaw.
@@ -56,16 +69,24 @@ class CallRepeats(Generic[T]):
         self._where = where
         self._keeps_errors = keeps_errors
         self._kept = kept
-        self._running: dict[str, tuple[int, asyncio.Task[T]]] = {}
+        self._running: dict[str, _RunningCall[T]] = {}
         self._answered: dict[str, _KeptAnswer[T]] = {}
         self._forgotten: set[bytes] = set()
 
-    async def run(self, key: str, digest: int, act: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def run(
+        self,
+        key: str,
+        digest: int,
+        act: Callable[[], Coroutine[Any, Any, T]],
+        may_end: Callable[[], bool] = lambda: False,
+    ) -> T:
         """The answer to a request; calls `act` unless this is a repeat.
 
         Args:
             key: its request id, or that with what else tells ids apart.
             digest: of what a repeat has in common with the first, see `digest_of`.
+            act: makes the answer.
+            may_end: whether `act` has done nothing so far, and ends with its last caller.
 
         Raises REQUEST_ID_REUSED, SESSION_STATE for an answer that is no longer kept, and what
         `act` raises.
@@ -83,18 +104,26 @@ class CallRepeats(Generic[T]):
                 metadata={"state": "answered"},
             )
         if (running := self._running.get(key)) is not None:
-            _compare(key, digest, running[0])
-            task = running[1]
+            _compare(key, digest, running.digest)
         else:
-            task = asyncio.get_running_loop().create_task(act())
-            self._running[key] = digest, task
-            task.add_done_callback(partial(self._ended, key, digest))
-        # Unlike `await task`, this leaves the task running where its caller goes away.
-        await asyncio.wait((task,))
+            running = _RunningCall(digest, asyncio.get_running_loop().create_task(act()), may_end)
+            self._running[key] = running
+            running.task.add_done_callback(partial(self._ended, key, running))
+        running.callers += 1
         try:
-            return task.result()
+            # Unlike `await task`, this leaves the task running where its caller goes away.
+            await asyncio.wait((running.task,))
+        except asyncio.CancelledError:
+            if running.callers == 1 and running.may_end():
+                self._running.pop(key, None)  # a repeat runs anew
+                running.task.cancel()
+            raise
         finally:
-            del task  # its error's traceback holds this frame
+            running.callers -= 1
+        try:
+            return running.task.result()
+        finally:
+            del running  # its error's traceback holds this frame
 
     def forget(self, key: str, *, wholly: bool = False) -> None:
         """No longer keeps an answer. `wholly`: nor the id, with which a call may come again."""
@@ -104,10 +133,12 @@ class CallRepeats(Generic[T]):
     @property
     def running(self) -> Iterable[asyncio.Task[T]]:
         """The calls that run."""
-        return [task for _, task in self._running.values()]
+        return [call.task for call in self._running.values()]
 
-    def _ended(self, key: str, digest: int, task: asyncio.Task[T]) -> None:
-        del self._running[key]
+    def _ended(self, key: str, call: _RunningCall[T], task: asyncio.Task[T]) -> None:
+        if self._running.get(key) is call:
+            del self._running[key]
+        digest = call.digest
         if task.cancelled():
             return
         error = task.exception()  # retrieved, as no caller may be left to do it

@@ -33,7 +33,7 @@ from gymmesh_sandbox.errors import (
 )
 from gymmesh_sandbox.leases import Scope
 from gymmesh_sandbox.live import LiveSandbox
-from gymmesh_sandbox.places import Places
+from gymmesh_sandbox.places import Places, PlacesTaken
 from gymmesh_sandbox.repeats import CallRepeats, digest_of
 from gymmesh_sandbox.requests import Offer, SandboxPlan, plan_of
 from gymmesh_sandbox.timers import Timers
@@ -132,13 +132,16 @@ class Sandboxes:
     ) -> sandbox_pb2.CreateSandboxResponse:
         """Makes a sandbox, unless the request is a repeat."""
         key = owned(context.identity, request.request_id)
+        places = PlacesTaken()
 
         async def act() -> sandbox_pb2.CreateSandboxResponse:
             plan = plan_of(request, self._new_id(), self._mark, self.offer)
-            (live,) = await self._start_all([plan], key, context)
+            (live,) = await self._start_all([plan], key, context, places)
             return self._answer(live)
 
-        return await self._creates.run(key, digest_of(request, without=""), act)
+        # The places that callers who are gone waited for are for others.
+        digest = digest_of(request, without="")
+        return await self._creates.run(key, digest, act, may_end=lambda: not places.taken)
 
     async def fork(
         self,
@@ -154,7 +157,7 @@ class Sandboxes:
         plans = [
             source.plan.of_snapshot(self._new_id(), snapshot, request.ttl_s) for _ in range(count)
         ]
-        made = await self._start_all(plans, "", context)
+        made = await self._start_all(plans, "", context, PlacesTaken())
         return sandbox_pb2.ForkSandboxResponse(sandboxes=[self._answer(live) for live in made])
 
     def end(self, live: LiveSandbox, cause: str, error: MeshError | None = None) -> None:
@@ -213,13 +216,18 @@ class Sandboxes:
         return f"sb-{secrets.token_hex(_ID_BYTES)}"
 
     async def _start_all(
-        self, plans: Sequence[SandboxPlan], owner: str, context: CallContext
+        self,
+        plans: Sequence[SandboxPlan],
+        owner: str,
+        context: CallContext,
+        places: PlacesTaken,
     ) -> Sequence[LiveSandbox]:
         """Starts sandboxes side by side: all, or none."""
         try:
             if self._closed:
                 raise draining(self.name)
             await self.places.take(len(plans), self._wait_s(context))
+            places.taken = True
             return await self._start_in_places(plans, owner)
         except MeshError as error:
             self._created.labels(self.name, error.reason_name).inc(len(plans))

@@ -44,8 +44,8 @@ CONTRACT = contract()
 
 
 def test_all_services_were_read() -> None:
-    assert len(CONTRACT) == 8
-    assert sum(len(methods) for methods in CONTRACT.values()) == 29
+    assert len(CONTRACT) == 9
+    assert sum(len(methods) for methods in CONTRACT.values()) == 53
 
 
 @pytest.mark.parametrize("service", sorted(CONTRACT))

@@ -158,6 +158,17 @@ async def test_a_place_is_waited_for_and_the_queue_is_bounded(tmp_path: Path) ->
         assert (await (await waiting).exec("true")).exit.exit_code == 0
 
 
+async def test_a_caller_that_goes_away_waits_for_no_place(tmp_path: Path) -> None:
+    async with serve_sandboxes(tmp_path, places=1, max_waiting=2) as served:
+        first = await served.create()
+        waiting = [asyncio.create_task(served.create()) for _ in range(2)]
+        await until(lambda: served.waiting == 2)
+        waiting[0].cancel()
+        await until(lambda: served.waiting == 1)
+        await first.end()
+        assert (await (await waiting[1]).exec("true")).exit.exit_code == 0
+
+
 async def test_a_call_waits_no_longer_than_its_deadline(tmp_path: Path) -> None:
     async with serve_sandboxes(tmp_path, places=1) as served:
         box = await served.create()

@@ -51,7 +51,7 @@ class SandboxSpec:
     workdir: str = ""
     files: Mapping[str, str | bytes] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    ttl_s: int = 300
+    ttl_s: int = 90
     start_timeout_s: int = 0
     service: str = "sandbox"
     lent: bool = False

@@ -64,7 +64,8 @@ CreateSandbox's ids count for as long as the sandbox is there.
 Deadlines. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec and CallPort are not
 cut off when their caller goes away or the caller's deadline passes: they run on
 within their own limit, and a repeat finds them. The late caller got
-DEADLINE_EXCEEDED.
+DEADLINE_EXCEEDED. A CreateSandbox that waits for a place has begun nothing, and ends
+with its caller.
 """
 
 from collections import abc as _abc

@@ -9,32 +9,27 @@ import os
 import re
 import resource
 import signal
-import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-import aiohttp
 
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, Reason
-from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, RunningSandbox, SandboxSpec
-from gymmesh_sandbox.backends.bubblewrap.archives import pack, unpack
-from gymmesh_sandbox.backends.bubblewrap.errors import image_failed, option_unsupported
+from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxSpec
+from gymmesh_sandbox.backends.bubblewrap.errors import image_failed
+from gymmesh_sandbox.backends.bubblewrap.files import BoxFiles
 from gymmesh_sandbox.backends.bubblewrap.launch import (
     bubblewrap_command,
     overlay_mounts,
     upper_folder,
 )
 from gymmesh_sandbox.backends.bubblewrap.machine import Machine
+from gymmesh_sandbox.backends.bubblewrap.network import BoxNetwork
 from gymmesh_sandbox.backends.bubblewrap.process import LocalProcess
-from gymmesh_sandbox.backends.bubblewrap.relay import SandboxRelay, listen_in
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, remove_tree
-from gymmesh_sandbox.backends.bubblewrap.shared_use import SharedUse
 from gymmesh_sandbox.backends.bubblewrap.store import ImageStore
-from gymmesh_sandbox.backends.bubblewrap.tree import Owner, SandboxTree
-from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
-from gymmesh_sandbox.backends.port_calls import call_over
+from gymmesh_sandbox.backends.bubblewrap.tree import Owner
+from gymmesh_sandbox.backends.bubblewrap.users import ImageUser
 from gymmesh_sandbox.local import (
     Child,
     Descriptors,
@@ -50,7 +45,6 @@ from gymmesh_sandbox.local import (
 
 _SHELL = b"/bin/sh"
 _OPEN_FILES = 65_536
-_SMALL_FILE = 1 << 20
 # What root may do in a sandbox, by the numbers of linux/capability.h: chown, dac_override, fowner,
 # fsetid, kill, setgid, setuid, setpcap, net_bind_service, in its own user namespace.
 _ROOT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10))
@@ -59,8 +53,8 @@ _COPIES = 3
 _RESOLV_CONF = Path("/etc/resolv.conf")
 
 
-class BubblewrapBox(RunningSandbox):
-    """See RunningSandbox. Made by `start_box`."""
+class BubblewrapBox(BoxFiles):
+    """See RunningSandbox. Made by `BubblewrapBackend.create`; `open` starts it."""
 
     def __init__(
         self,
@@ -71,27 +65,22 @@ class BubblewrapBox(RunningSandbox):
         user: ImageUser,
         folder: Path,
     ) -> None:
-        self._machine = machine
+        super().__init__(machine, user, spec.workdir or image.workdir)
         self._store = store
         self._spec = spec
         self._root_image = image
-        self._user = user
         self._folder = folder
         self._layers = image.layers
         self.image = image.name
         self.image_digest = image.digest
-        self.user = user.name
-        self.workdir = spec.workdir or image.workdir
         self._token = -1
         self._group: SandboxGroup | None = None
         self._launcher: Child | None = None
         self._first: Child | None = None
-        self._tree = SandboxTree(-1, machine.ids(user.uid), owns=machine.privileged)
         self._numbers = itertools.count(1)
         self._processes: set[LocalProcess] = set()
         self._on_end: Callable[[BubblewrapBox], None] = lambda _: None
-        self._use = SharedUse()
-        self._relay = SandboxRelay(spec.relay) if spec.relay else None
+        self._network = BoxNetwork(machine, spec)
         self._restarting = False
         self._ending: asyncio.Task[None] | None = None
         self._cause: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -178,7 +167,7 @@ class BubblewrapBox(RunningSandbox):
         self._first = Child(pid, pidfd, launcher.status)
         self._tree.root = root
         launcher.status.add_done_callback(self._on_lost)
-        await self._open_relay()
+        await self._network.open(self._token, self._tree, self.workdir)
 
     def _complete(self) -> None:
         """Makes the files that are not the image's."""
@@ -250,88 +239,11 @@ class BubblewrapBox(RunningSandbox):
         except OSError as error:
             raise self.lost() or self._failed(f"no control group: {error}") from error
 
-    def _find_user(self, wanted: str) -> ImageUser:
-        passwd = self._tree.read_small(b"/etc/passwd", _SMALL_FILE)
-        group = self._tree.read_small(b"/etc/group", _SMALL_FILE)
-        user = find_user(wanted, passwd, group)
-        if not self._machine.privileged and user.uid != self._user.uid:
-            raise option_unsupported("user")
-        return user
-
     def _environment(
         self, process: process_pb2.ProcessSpec, user: ImageUser
     ) -> Mapping[bytes, bytes]:
         variables = {"HOME": user.home, **self._root_image.env, **self._spec.env, **process.env}
         return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
-
-    # ---- files
-
-    async def resolve(self, path: bytes) -> bytes:
-        async with self._use.shared():
-            return await self._machine.in_thread(self._tree.resolve, self._absolute(path))
-
-    async def read_file(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
-        async with self._use.shared():
-            pieces = self._tree.read(self._absolute(path), offset, max_bytes)
-            async for piece in self._machine.iterated(pieces):
-                yield piece
-
-    async def file_info(self, path: bytes) -> files_pb2.FileInfo:
-        async with self._use.shared():
-            return await self._machine.in_thread(self._tree.info, self._absolute(path))
-
-    async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        async with self._use.shared():
-            await self._machine.in_thread(self._write, file, user)
-
-    def _write(self, file: files_pb2.FileContent, user: str) -> None:
-        self._tree.write(file, self._absolute(file.path), self._owner(user))
-
-    def _owner(self, user: str) -> Owner:
-        found = self._find_user(user) if user else self._user
-        return Owner(found.uid, found.gid)
-
-    async def list_files(
-        self, path: bytes, *, recursive: bool
-    ) -> AsyncIterator[files_pb2.FileInfo]:
-        async with self._use.shared():
-            files = self._tree.list(self._absolute(path), recursive=recursive)
-            async for batch in self._machine.batches(files):
-                for file in batch:
-                    yield file
-
-    async def read_archive(
-        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
-    ) -> AsyncIterator[bytes]:
-        async with self._use.shared():
-            pieces = pack(self._tree, self._absolute(path), format)
-            async for piece in self._machine.iterated(pieces):
-                yield piece
-
-    async def write_archive(
-        self,
-        path: bytes,
-        archive: str,
-        format: files_pb2.ArchiveFormat.ValueType,
-        user: str,
-        max_bytes: int,
-    ) -> None:
-        async with self._use.shared():
-            await self._machine.in_thread(self._unpack, path, archive, format, user, max_bytes)
-
-    def _unpack(
-        self,
-        path: bytes,
-        archive: str,
-        format: files_pb2.ArchiveFormat.ValueType,
-        user: str,
-        max_bytes: int,
-    ) -> None:
-        owner = self._owner(user)
-        unpack(self._tree, self._absolute(path), archive, format, owner, max_bytes)
-
-    def _absolute(self, path: bytes) -> bytes:
-        return path if path.startswith(b"/") else os.fsencode(self.workdir) + b"/" + path
 
     # ---- snapshots
 
@@ -407,36 +319,15 @@ class BubblewrapBox(RunningSandbox):
         self._layers = (layer, *self._layers)
         self._make_upper()
 
-    # ---- its network
-
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int
     ) -> sandbox_pb2.CallPortResponse:
         async with self._use.shared():
-            connection = await self._socket_inside()
-        with connection:  # the connection made of it has a descriptor of its own
-            return await call_over(_connector(connection), request, max_bytes)
-
-    async def _socket_inside(self) -> socket.socket:
-        """A socket of the sandbox's network."""
-        self._check_running()
-        try:
-            (made,) = await self._machine.starter.ask(
-                "socket",
-                box=self._token,
-                family=int(socket.AF_INET),
-                type=int(socket.SOCK_STREAM),
-            )
-        except SpawnError as error:
-            raise self.lost() or self._failed(str(error)) from error
-        return socket.socket(fileno=made)
-
-    async def _open_relay(self) -> None:
-        """Listens for connections to a service of the mesh, where they are asked for."""
-        if self._relay is not None:
-            path = os.fsencode(self._spec.network.relay.socket_path)
-            listening = await self._machine.in_thread(listen_in, self._tree, self._absolute(path))
-            await self._relay.open(listening)
+            self._check_running()
+            try:
+                return await self._network.call_port(request, max_bytes)
+            except SpawnError as error:
+                raise self.lost() or self._failed(str(error)) from error
 
     # ---- its end
 
@@ -500,8 +391,7 @@ class BubblewrapBox(RunningSandbox):
 
     async def _stop(self) -> None:
         """Ends the namespaces, with all that runs in them."""
-        if self._relay is not None:
-            await self._relay.close()
+        await self._network.close()
         self.kill()
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
@@ -518,11 +408,6 @@ class BubblewrapBox(RunningSandbox):
             self._group.remove()
         remove_tree(self._folder)
         self._store.release(self._layers)
-
-
-def _connector(connection: socket.socket) -> aiohttp.BaseConnector:
-    """A connector that connects by this socket."""
-    return aiohttp.TCPConnector(socket_factory=lambda _: connection.dup(), force_close=True)
 
 
 def _words(process: process_pb2.ProcessSpec) -> list[bytes]:
