@@ -39,7 +39,7 @@ class _KeptAnswer(Generic[T]):
         self.error = error
 
 
-class _RunningCall(Generic[T]):
+class _RepeatedCall(Generic[T]):
     """A call that runs, and how many wait for it."""
 
     __slots__ = ("callers", "digest", "may_end", "task")
@@ -69,7 +69,7 @@ class CallRepeats(Generic[T]):
         self._where = where
         self._keeps_errors = keeps_errors
         self._kept = kept
-        self._running: dict[str, _RunningCall[T]] = {}
+        self._running: dict[str, _RepeatedCall[T]] = {}
         self._answered: dict[str, _KeptAnswer[T]] = {}
         self._forgotten: set[bytes] = set()
 
@@ -106,7 +106,7 @@ class CallRepeats(Generic[T]):
         if (running := self._running.get(key)) is not None:
             _compare(key, digest, running.digest)
         else:
-            running = _RunningCall(digest, asyncio.get_running_loop().create_task(act()), may_end)
+            running = _RepeatedCall(digest, asyncio.get_running_loop().create_task(act()), may_end)
             self._running[key] = running
             running.task.add_done_callback(partial(self._ended, key, running))
         running.callers += 1
@@ -135,7 +135,7 @@ class CallRepeats(Generic[T]):
         """The calls that run."""
         return [call.task for call in self._running.values()]
 
-    def _ended(self, key: str, call: _RunningCall[T], task: asyncio.Task[T]) -> None:
+    def _ended(self, key: str, call: _RepeatedCall[T], task: asyncio.Task[T]) -> None:
         if self._running.get(key) is call:
             del self._running[key]
         digest = call.digest

@@ -30,7 +30,7 @@ _NONE: Final = Secret("")
 _T = TypeVar("_T")
 
 
-class ServerOptions(Protocol):
+class ApiServerOptions(Protocol):
     """What a configuration says of the API server; empty: not said.
 
     Attributes:
@@ -99,7 +99,7 @@ class Access:
 
 
 def find_api_server(
-    config: ServerOptions,
+    config: ApiServerOptions,
     section: str,
     env: Mapping[str, str] = os.environ,
     pod: Path | None = None,
@@ -208,7 +208,7 @@ class _Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
     current_context: str = ""
 
 
-def _usual(config: ServerOptions, env: Mapping[str, str]) -> Path:
+def _usual(config: ApiServerOptions, env: Mapping[str, str]) -> Path:
     named = config.kubeconfig or env.get("KUBECONFIG", "").split(os.pathsep)[0] or _USUAL
     return Path(named).expanduser()
 

@@ -15,6 +15,7 @@ GROUP: Final = "gymmesh.sandboxes"
 _BUILT_IN: Final = {
     "bubblewrap": "gymmesh_sandbox.backends.bubblewrap:BubblewrapBackend",
     "docker": "gymmesh_sandbox.backends.docker:DockerBackend",
+    "kubernetes": "gymmesh_sandbox.backends.kubernetes:KubernetesBackend",
 }
 
 

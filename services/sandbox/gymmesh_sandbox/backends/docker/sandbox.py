@@ -41,11 +41,6 @@ _PIPES: Final = "/dev/shm/.gymmesh-"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BLOCK: Final = 512
 _KIB: Final = 1024
-_TAR: Final = {
-    files_pb2.ARCHIVE_FORMAT_UNSPECIFIED: "",
-    files_pb2.ARCHIVE_FORMAT_TAR: "",
-    files_pb2.ARCHIVE_FORMAT_TAR_GZIP: "gz",
-}
 
 
 class DockerSandbox(RunningSandbox):
@@ -190,7 +185,7 @@ class DockerSandbox(RunningSandbox):
         def work(source: IO[bytes], written: IO[bytes]) -> None:
             with (
                 archives.open_archive(source, "r|") as sent,
-                archives.open_archive(written, f"w|{_TAR[format]}") as target,
+                archives.open_archive(written, f"w|{archives.COMPRESSION[format]}") as target,
             ):
                 archives.relative(sent, target, top)
 
@@ -206,9 +201,11 @@ class DockerSandbox(RunningSandbox):
         max_bytes: int,
     ) -> None:
         user = user or self.user
-        mode = f"r|{_TAR[format]}"
+        mode = f"r|{archives.COMPRESSION[format]}"
         try:
-            folders = await asyncio.to_thread(_folders, archive, mode, path, max_bytes)
+            folders = await asyncio.to_thread(
+                archives.folders_of_file, archive, mode, path, max_bytes
+            )
         except (TarError, EOFError, zlib.error, OSError):
             raise path_invalid(path, "got what is not an archive of this format") from None
         real = await self._files.resolve(path)
@@ -218,7 +215,9 @@ class DockerSandbox(RunningSandbox):
         await self._files.make_folder(real, user)
         uid, _, gid = (await self._files.owner(user)).partition(":")
         with tempfile.TemporaryFile() as spool:
-            await asyncio.to_thread(_owned, archive, mode, spool, int(uid), int(gid or 0))
+            await asyncio.to_thread(
+                archives.owned_file, archive, mode, spool, int(uid), int(gid or 0)
+            )
             try:
                 async with self._engine.request(
                     "PUT",
@@ -341,18 +340,3 @@ class DockerSandbox(RunningSandbox):
                     yield piece
         except FAILURES as error:
             raise container_error(error, self.sandbox_id) from None
-
-
-def _folders(path: str, mode: str, folder: bytes, max_bytes: int) -> list[bytes]:
-    with open(path, "rb") as file, archives.open_archive(file, mode) as archive:
-        return archives.folders_of(archive, folder, max_bytes)
-
-
-def _owned(path: str, mode: str, spool: IO[bytes], uid: int, gid: int) -> None:
-    with (
-        open(path, "rb") as file,
-        archives.open_archive(file, mode) as source,
-        archives.open_archive(spool, "w") as target,
-    ):
-        archives.owned(source, target, uid, gid)
-    spool.seek(0)

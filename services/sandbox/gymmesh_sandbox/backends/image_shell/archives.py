@@ -8,11 +8,18 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO, Final
 
+from gymmesh.sandbox.v1 import files_pb2
 from gymmesh_runtime.errors import field_invalid
 from gymmesh_sandbox.errors import path_invalid
 
 _ENCODING: Final = "utf-8"
 _ERRORS: Final = "surrogateescape"
+#: How tarfile calls the compression of a format.
+COMPRESSION: Final = {
+    files_pb2.ARCHIVE_FORMAT_UNSPECIFIED: "",
+    files_pb2.ARCHIVE_FORMAT_TAR: "",
+    files_pb2.ARCHIVE_FORMAT_TAR_GZIP: "gz",
+}
 
 
 def open_archive(file: IO[bytes], mode: str) -> tarfile.TarFile:
@@ -80,6 +87,23 @@ def owned(source: tarfile.TarFile, target: tarfile.TarFile, uid: int, gid: int) 
         changed.pax_headers = {}
         content = source.extractfile(member) if member.isreg() else None
         target.addfile(changed, content)
+
+
+def folders_of_file(path: str, mode: str, folder: bytes, max_bytes: int) -> list[bytes]:
+    """`folders_of` an archive on this machine."""
+    with open(path, "rb") as file, open_archive(file, mode) as archive:
+        return folders_of(archive, folder, max_bytes)
+
+
+def owned_file(path: str, mode: str, spool: IO[bytes], uid: int, gid: int) -> None:
+    """`owned` of an archive on this machine, to a file that is to be read from its start."""
+    with (
+        open(path, "rb") as file,
+        open_archive(file, mode) as source,
+        open_archive(spool, "w") as target,
+    ):
+        owned(source, target, uid, gid)
+    spool.seek(0)
 
 
 def relative(source: tarfile.TarFile, target: tarfile.TarFile, top: str) -> None:

@@ -1,4 +1,4 @@
-"""The shell scripts that run inside a container, for any POSIX shell.
+"""The shell scripts that run inside a sandbox, for any POSIX shell.
 
 An image needs `/bin/sh` and the usual small programs (stat, find, mkdir, mv …), those of GNU or of
 BusyBox. What ends processes uses builtins of the shell only: it has to work when the container may
@@ -21,21 +21,28 @@ else
 fi
 """
 
-#: Becomes the program of $7 and its arguments. Writes its process id first, as nothing else
-#: reports it, once it has opened its standard input. $1: what to read standard input from; $2: the
-#: folder; $3 to $6: its limits, 0 for none: seconds of a processor, blocks of 512 bytes in a file,
-#: KiB of address space, open files.
-START: Final = r"""
-exec <"$1"
+#: Becomes the program of $6 and its arguments. Writes its process id first, as nothing else
+#: reports it. $1: the folder; $2 to $5: its limits, 0 for none: seconds of a processor, blocks of
+#: 512 bytes in a file, KiB of address space, open files.
+BECOME: Final = r"""
 echo $$
-cd "$2" || exit 126
-[ "$3" = 0 ] || ulimit -t "$3" || exit 126
-[ "$4" = 0 ] || ulimit -f "$4" || exit 126
-[ "$5" = 0 ] || ulimit -v "$5" || exit 126
-[ "$6" = 0 ] || ulimit -n "$6" 2>/dev/null
-shift 6
+cd "$1" || exit 126
+[ "$2" = 0 ] || ulimit -t "$2" || exit 126
+[ "$3" = 0 ] || ulimit -f "$3" || exit 126
+[ "$4" = 0 ] || ulimit -v "$4" || exit 126
+[ "$5" = 0 ] || ulimit -n "$5" 2>/dev/null
+shift 5
 exec "$@"
 """
+
+#: The same, once it has opened its standard input: $1, and the others behind it.
+START: Final = (
+    r"""
+exec <"$1"
+shift
+"""
+    + BECOME
+)
 
 #: Makes the pipe $1 and holds it open, so that neither side waits for the other to open it.
 #: Writes the number of the process that holds it.

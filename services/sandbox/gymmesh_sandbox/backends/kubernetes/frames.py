@@ -1,0 +1,120 @@
+"""The messages of an exec over a WebSocket, `v5.channel.k8s.io`: a channel's number, then bytes.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+PROTOCOL: Final = "v5.channel.k8s.io"
+STDIN: Final = 0
+STDOUT: Final = 1
+STDERR: Final = 2
+#: How the program ended, once: a Status object.
+ERROR: Final = 3
+#: What closes the channel whose number follows.
+_CLOSE: Final = 255
+_PIECE_BYTES: Final = 1 << 16
+
+
+class _Cause(msgspec.Struct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct, frozen=True):
+    causes: list[_Cause] | None = None
+
+
+class _ExecStatus(msgspec.Struct, frozen=True):
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    details: _Details | None = None
+
+
+class ExecRefused(Exception):
+    """The program was not started, or its end is not known."""
+
+
+def stdin_frames(data: bytes) -> Iterator[bytes]:
+    """The messages that carry bytes to standard input."""
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield bytes((STDIN,)) + data[start : start + _PIECE_BYTES]
+
+
+def end_of_stdin() -> bytes:
+    """The message that closes standard input."""
+    return bytes((_CLOSE, STDIN))
+
+
+def split_frame(message: bytes) -> tuple[int, bytes]:
+    """The channel of a message and its bytes; an empty message is one of no channel, -1."""
+    return (message[0], message[1:]) if message else (-1, b"")
+
+
+def exit_code_of(status: bytes) -> int:
+    """The exit code in the message of the channel ERROR. Raises ExecRefused."""
+    try:
+        said = msgspec.json.decode(status, type=_ExecStatus)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ExecRefused("the node says what is not a status") from None
+    if said.status == "Success":
+        return 0
+    causes = (said.details.causes if said.details else None) or []
+    if said.reason == "NonZeroExitCode":
+        for cause in causes:
+            if cause.reason == "ExitCode" and cause.message.isascii() and cause.message.isdigit():
+                return int(cause.message)
+    raise ExecRefused(said.message or said.reason or "the node gives no reason")
+
+
+class EndMark:
+    """Finds the line of the end in what a process writes to standard error.
+
+    The line is `WORD CODE BEFORE AFTER`, without a line end before it; WORD is one that nobody
+    guesses.
+
+    Attributes:
+        numbers: the line's numbers, once it was found.
+    """
+
+    def __init__(self, word: bytes) -> None:
+        self._word = word
+        self._held = b""
+        self.numbers: tuple[int, int, int] | None = None
+
+    def take(self, data: bytes) -> bytes:
+        """What of it, and of what was held back before, is the process's own."""
+        if self.numbers is not None:
+            return data
+        text = self._held + data
+        at = text.find(self._word)
+        if at < 0:
+            kept = self._beginning_at_end_of(text)
+            self._held = text[len(text) - kept :]
+            return text[: len(text) - kept]
+        line, end, rest = text[at + len(self._word) :].partition(b"\n")
+        if not end:
+            self._held = text[at:]
+            return text[:at]
+        self._held = b""
+        words = [int(one) if one.isdigit() else 0 for one in line.split()][:3]
+        code, before, after = (*words, 0, 0, 0)[:3]
+        self.numbers = code, before, after
+        return text[:at] + rest
+
+    def rest(self) -> bytes:
+        """What was held back, once no more comes."""
+        held, self._held = self._held, b""
+        return b"" if held.startswith(self._word) else held
+
+    def _beginning_at_end_of(self, text: bytes) -> int:
+        """How many bytes at the end of a text may be the beginning of the word."""
+        for length in range(min(len(self._word) - 1, len(text)), 0, -1):
+            if self._word.startswith(text[len(text) - length :]):
+                return length
+        return 0

@@ -1,0 +1,167 @@
+"""What the state of a pod means for its sandbox. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox.backends.base import OUT_OF_MEMORY
+from gymmesh_sandbox.errors import image_failed, sandbox_limit
+
+_MAX_SHOWN: Final = 200
+# The node says these for good; others of its reasons pass, or come again as one of these.
+_PULL_FAILED: Final = frozenset(("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"))
+_START_FAILED: Final = frozenset(
+    ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff")
+)
+_NOT_THERE: Final = (
+    "not found",
+    "manifest unknown",
+    "does not exist",
+    "not present with pull policy of never",
+)
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Terminated(msgspec.Struct, frozen=True, rename="camel"):
+    """How a container ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(msgspec.Struct, frozen=True):
+    """One of these, or none."""
+
+    waiting: Waiting | None = None
+    running: dict[str, object] | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A container as the node says it is."""
+
+    image_id: str = msgspec.field(default="", name="imageID")
+    state: ContainerState = ContainerState()
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One fact about a pod."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the node and the scheduler say of a pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+
+
+class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    """Who a pod is."""
+
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A pod, as far as it is looked at."""
+
+    metadata: PodMetadata = PodMetadata()
+    status: PodStatus = PodStatus()
+
+    @property
+    def container(self) -> ContainerStatus:
+        """Its one container."""
+        return (self.status.container_statuses or [ContainerStatus()])[0]
+
+
+def runs(pod: Pod) -> bool:
+    """Whether its container runs."""
+    return pod.status.phase == "Running" and pod.container.state.running is not None
+
+
+def digest_of(pod: Pod) -> str:
+    """The digest of the image that it runs; empty: the node does not say."""
+    _, at, digest = pod.container.image_id.rpartition("@")
+    return digest if at else ""
+
+
+def start_problem(pod: Pod, image: str, *, refuse_unschedulable: bool) -> MeshError | None:
+    """Why a pod that was made will not run; None: it runs, or may yet."""
+    waiting = pod.container.state.waiting
+    if waiting is not None:
+        said = _shown(waiting.message or waiting.reason)
+        missing = any(one in waiting.message.lower() for one in _NOT_THERE)
+        if missing and (waiting.reason == "ErrImagePull" or waiting.reason in _PULL_FAILED):
+            return _image_not_found(image, said)
+        if waiting.reason in _PULL_FAILED or waiting.reason in _START_FAILED:
+            return image_failed(image, f"{waiting.reason}: {said}")
+    if refuse_unschedulable:
+        for one in pod.status.conditions or ():
+            if (one.type, one.status, one.reason) == ("PodScheduled", "False", "Unschedulable"):
+                return sandbox_limit(
+                    f"No node of the cluster has room for the sandbox: {_shown(one.message)}.", 0
+                )
+    cause = lost_cause(pod)
+    return None if cause is None else image_failed(image, cause)
+
+
+def lost_cause(pod: Pod) -> str | None:
+    """Why a sandbox ended, from its pod; None: it has not."""
+    status, ended = pod.status, pod.container.state.terminated
+    if ended is not None and ended.reason == "OOMKilled":
+        return OUT_OF_MEMORY
+    if status.reason == "DeadlineExceeded" or status.phase == "Succeeded":
+        return "its life is over"
+    if status.reason == "Evicted":
+        return f"its pod was evicted: {_shown(status.message or 'the node says no more')}"
+    if ended is not None:
+        words = _shown(ended.message or ended.reason)
+        return f"its container ended with the exit code {ended.exit_code}: {words}"
+    if status.phase == "Failed":
+        return f"its pod failed: {_shown(status.message or status.reason)}"
+    if pod.metadata.deletion_timestamp:
+        return "its pod is being deleted"
+    if status.phase == "Unknown" or status.reason == "NodeLost":
+        return "its node is lost"
+    return None
+
+
+def deleted_at_start(image: str) -> MeshError:
+    """Somebody deleted the pod before it ran."""
+    return image_failed(image, "its pod was deleted before it ran")
+
+
+def _image_not_found(image: str, said: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
+        f"The node finds no image {image!r}: {said}.",
+        metadata={"image": image},
+    )
+
+
+def _shown(text: str) -> str:
+    """The start of what a node says, on one line, without a full stop."""
+    words = " ".join(text.split()).rstrip(".")
+    shown = "".join(one if one.isprintable() else "?" for one in words)
+    return shown if len(shown) <= _MAX_SHOWN else shown[: _MAX_SHOWN - 1] + "…"
