@@ -90,7 +90,10 @@ def by_trl(policy: Policy) -> int:
         generation_kwargs=None, max_completion_length=4096, use_vllm=False,
     )  # fmt: skip
     trainer = SimpleNamespace(
-        args=args, state=SimpleNamespace(global_step=0), processing_class=policy.tokenizer
+        args=args,
+        state=SimpleNamespace(global_step=0),
+        processing_class=policy.tokenizer,
+        accelerator=SimpleNamespace(process_index=0),
     )
     with TrlRollouts(PLACE, [TASK], engine=engine) as rollouts:
         found = rollouts([rollouts.rows[0]["prompt"]], trainer)

@@ -155,7 +155,7 @@ async def test_nemo_gym_collects_through_our_agent(tmp_path: Path, gym: None) ->
     assert sorted(row["_ng_rollout_index"] for row in failed) == [0, 1]
     for row in failed:
         assert row["_ng_failure_class"] == "MODEL/INTERNAL_FAULT"
-        assert "failed with RuntimeError" in row["error"]
+        assert "raised RuntimeError" in row["error"]
         assert "reward" not in row
     [metrics] = json.loads((tmp_path / "out_aggregate_metrics.json").read_text())
     assert metrics["agent_ref"] == {"name": "gymmesh_agent"}
