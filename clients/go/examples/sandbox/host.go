@@ -214,7 +214,7 @@ func startLocked(command *exec.Cmd) error {
 	return <-result
 }
 
-// hand gives four files to a new helper in the sandbox: its standard streams, and what it is told by.
+// hand gives four files to a new helper in the sandbox: its standard streams, and the pipe of its orders.
 func (b *box) hand(files ...*os.File) error {
 	numbers := make([]int, 0, len(files))
 	for _, one := range files {

@@ -27,7 +27,7 @@ _NEW_NAMESPACES = (
 _SOCKET_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 _IOCTLS = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX type into a terminal
 
-# StateClasses and numbers: x86_64 (asm/unistd_64.h), aarch64 (asm-generic/unistd.h).
+# Names and numbers: x86_64 (asm/unistd_64.h), aarch64 (asm-generic/unistd.h).
 _DENIED: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),

@@ -150,7 +150,7 @@ class RunningSandbox(ABC):
         """Writes a file, or a piece of one, as FileContent says.
 
         Args:
-            user: whose it is to be; empty: whoever its processes are.
+            user: who owns it then; empty: the user of the sandbox's processes.
         """
 
     @abstractmethod

@@ -222,7 +222,7 @@ class Spawner:
         self._send({"token": request["token"]})
 
     def _make_socket(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """A socket in a sandbox's network, whoever uses it."""
+        """Makes a socket in a sandbox's network, for the service."""
         box = self._box(request)
         helper = os.fork()
         if not helper:

@@ -191,7 +191,7 @@ class _ArchiveReader:
 
 
 class _Checker:
-    """Refuses members that lie outside of the folder, and what is no file, folder or link."""
+    """Refuses members outside of the folder, and all but files, folders and links."""
 
     def __init__(self, path: bytes, folder: int, max_bytes: int) -> None:
         self._path = path

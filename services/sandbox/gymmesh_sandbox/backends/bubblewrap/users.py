@@ -59,5 +59,5 @@ def _lines(content: bytes, least: int) -> Iterator[list[str]]:
 
 
 def _number(text: str) -> int:
-    """A user or group id; -1 for what is none that a sandbox can have."""
+    """A user or group id; -1 where a sandbox cannot have it."""
     return int(text) if text.isascii() and text.isdecimal() and int(text[:10]) < 65_535 else -1
