@@ -1,4 +1,4 @@
-"""StateClasses the method of an environment that blocks the event loop, while it does.
+"""Names the method of an environment that blocks the event loop, while it does.
 
     watch(environment, name)   called by the service when it opens; returns what ends it
 
