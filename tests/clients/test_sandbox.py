@@ -26,7 +26,7 @@ _GO: Final = "go sandbox"
 #: What it does not offer, so that cases are skipped: it must stay this.
 _LACKS: Final = {
     *("memory", "pids", "disk", "users", "ports", "snapshots", "forks", "thread_usage"),
-    *("process_limits", "python"),
+    *("process_limits", "python", "hosts"),
 }
 _ENVIRONMENT: Final = '''
 from gymmesh_resource import Environment, SandboxSpec, tool
