@@ -1,0 +1,90 @@
+"""The sandboxes of one session, by role."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from gymmesh.sandbox.v1 import grant_pb2
+from gymmesh_resource.errors import DefinitionError, SandboxGone
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access import WORKSPACE, SandboxHandle, SandboxServices, SandboxSpec
+
+
+class SessionSandboxes:
+    """A session's sandboxes: those that its environment declares, and further ones.
+
+    failure: why one of them can't be used any more, or what asking for a gone one raised; a
+        verifier may have caught it, and gives no verdict then.
+    gone: the environment's name, where the session stands for one whose sandboxes are gone.
+    """
+
+    def __init__(
+        self,
+        services: SandboxServices,
+        specs: Mapping[str, SandboxSpec],
+        rollout_id: str = "",
+        attempt: int = 0,
+    ) -> None:
+        self._services = services
+        self._specs = dict(specs)
+        self._rollout_id, self._attempt = rollout_id, attempt
+        self._handles: dict[str, SandboxHandle] = {}
+        self.failure: Exception | None = None
+        self.gone = ""
+
+    def __getitem__(self, role: str) -> SandboxHandle:
+        """The sandbox of a role; made when it is first used.
+
+        Raises DefinitionError for a role that was not declared, and SandboxGone.
+        """
+        if self.gone:
+            self.failure = SandboxGone(self.gone)
+            raise self.failure
+        handle = self._handles.get(role)
+        if handle is not None:
+            return handle
+        spec = self._specs.get(role)
+        if spec is None:
+            what = "sandbox" if role == WORKSPACE else f"sandboxes[{role!r}]"
+            raise DefinitionError(
+                f"The environment has no {what}; declare sandbox = SandboxSpec(…) or "
+                f"sandboxes = {{{role!r}: SandboxSpec(…)}} in its class."
+            )
+        return self.add(role, spec)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._specs, **self._handles})
+
+    def add(self, role: str, spec: SandboxSpec) -> SandboxHandle:
+        """A further sandbox, made when it is first used. It ends with the session.
+
+        Raises DefinitionError for a role that is taken, or a spec that can't be asked for.
+        """
+        if role in self._handles:
+            raise DefinitionError(f"The session has a sandbox {role!r} already.")
+        try:
+            handle = self._services.client(spec.service).sandbox(
+                spec,
+                rollout_id=self._rollout_id,
+                attempt=self._attempt,
+                failed=self._note,
+            )
+        except ValueError as error:
+            raise DefinitionError(f"The sandbox {role!r} can't be asked for: {error}.") from None
+        self._handles[role] = handle
+        return handle
+
+    async def grants(self) -> list[grant_pb2.SandboxGrant]:
+        """Opens the sandboxes that the agent may work in; what lets it. Raises MeshError."""
+        lent = [role for role, spec in self._specs.items() if spec.lent]
+        return await asyncio.gather(*(self[role].grant(role) for role in lent))
+
+    async def end(self) -> None:
+        """Ends all of them. Bounded; raises nothing."""
+        handles, self._handles = list(self._handles.values()), {}
+        await asyncio.gather(*(handle.end() for handle in handles))
+
+    def _note(self, error: MeshError) -> None:
+        if self.failure is None:
+            self.failure = error

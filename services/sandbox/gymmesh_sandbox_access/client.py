@@ -1,0 +1,247 @@
+"""A client of one sandbox service: makes sandboxes, attaches to lent ones, and ends its own.
+
+async with SandboxClient(directory, "boxes") as boxes:
+    sandbox = await boxes.create(SandboxSpec(image="python:3.12"))
+    print((await sandbox.exec("python -c 'print(6 * 7)'")).text)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Final
+
+from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
+from gymmesh_runtime.call_timer import caller_waits_s
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_sandbox_access.calls import SANDBOX_SERVICE, InstanceCalls
+from gymmesh_sandbox_access.connection import OpenedSandbox, SandboxConnection, lost
+from gymmesh_sandbox_access.handle import SandboxHandle
+from gymmesh_sandbox_access.spec import SandboxSpec
+
+_Failed = Callable[[MeshError], None]
+_Reason = errors_pb2.ErrorReason
+# Another instance may do what this one did not: nothing was made here.
+_ELSEWHERE: Final = frozenset(
+    (
+        _Reason.ERROR_REASON_SANDBOX_LIMIT,
+        _Reason.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
+        _Reason.ERROR_REASON_DRAINING,
+        _Reason.ERROR_REASON_PEER_UNAVAILABLE,
+        _Reason.ERROR_REASON_MUX_BROKEN,
+    )
+)
+_PICK_S: Final = 10.0
+_CALL_S: Final = 30.0
+# Seconds to start where the spec does not say, and those to wait for a place before.
+_START_S: Final = 600.0
+_PLACE_S: Final = 600.0
+# Seconds before the caller gives up, so that it still gets the error that says why.
+_MARGIN_S: Final = 1.0
+# Of a lease whose end is not known: seconds.
+_SHORT_S: Final = 30.0
+
+
+class SandboxClient:
+    """Sandboxes of the service `name`. All that it made end with it.
+
+    Made in a running event loop.
+    """
+
+    def __init__(self, directory: PeerDirectory, name: str = "sandbox") -> None:
+        self._directory = directory
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._connections: set[SandboxConnection] = set()
+
+    async def __aenter__(self) -> SandboxClient:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the sandboxes that were made here, and stops renewing others. Bounded."""
+        await asyncio.gather(*(one.end() for one in list(self._connections)))
+
+    def sandbox(
+        self,
+        spec: SandboxSpec,
+        *,
+        rollout_id: str = "",
+        attempt: int = 0,
+        failed: _Failed | None = None,
+    ) -> SandboxHandle:
+        """A sandbox that is made when it is first used. Raises ValueError for a wrong spec.
+
+        failed: called with each error after which nothing can be done in it.
+        """
+        request = spec.request(uuid.uuid4().hex)
+        request.rollout_id, request.attempt = rollout_id, attempt
+
+        async def open() -> OpenedSandbox:
+            return await self._create(request)
+
+        return self._handle(open, failed)
+
+    async def create(self, spec: SandboxSpec, *, rollout_id: str = "") -> SandboxHandle:
+        """A sandbox that is there. Raises MeshError as CreateSandbox does."""
+        handle = self.sandbox(spec, rollout_id=rollout_id)
+        await handle.open()
+        return handle
+
+    def attach(
+        self, grant: grant_pb2.SandboxGrant, *, own: bool = False, failed: _Failed | None = None
+    ) -> SandboxHandle:
+        """A sandbox that was lent. own: the lease is the own one, so that it may be ended."""
+        instance = discovery_pb2.Instance(
+            id=grant.sandbox.instance_id,
+            service=SANDBOX_SERVICE,
+            name=grant.sandbox.service or self._name,
+        )
+
+        async def open() -> OpenedSandbox:
+            return await self._attach(grant, instance, own=own)
+
+        return self._handle(open, failed)
+
+    async def about(self) -> sandbox_pb2.GetServiceResponse:
+        """What an instance of the service can do, and how much is free."""
+        instance = await self._pick(_PICK_S)
+        answer: sandbox_pb2.GetServiceResponse = await InstanceCalls(
+            self._directory, instance
+        ).call(lambda peer: peer.GetService, sandbox_pb2.GetServiceRequest(), _CALL_S)
+        return answer
+
+    async def list(self) -> list[sandbox_pb2.SandboxInfo]:
+        """The sandboxes of all instances."""
+        await self._pick(_PICK_S)
+        found: list[sandbox_pb2.SandboxInfo] = []
+        for instance in self._instances():
+            calls = InstanceCalls(self._directory, instance)
+            request = sandbox_pb2.ListSandboxesRequest()
+            while True:
+                page = await calls.call(lambda peer: peer.ListSandboxes, request, _CALL_S)
+                found += page.sandboxes
+                request.page_token = page.next_page_token
+                if not request.page_token:
+                    break
+        return found
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Ends a sandbox without its lease, at whatever instance it is; for operators."""
+        await self._pick(_PICK_S)
+        request = sandbox_pb2.RemoveSandboxRequest(sandbox_id=sandbox_id)
+        for instance in self._instances():
+            calls = InstanceCalls(self._directory, instance)
+            await calls.call(lambda peer: peer.RemoveSandbox, request, _CALL_S)
+
+    def _handle(
+        self, open: Callable[[], Awaitable[OpenedSandbox]], failed: _Failed | None
+    ) -> SandboxHandle:
+        ended = self._connections.discard
+        connection = SandboxConnection(open, self._loop, ended=ended, failed=failed)
+        self._connections.add(connection)
+
+        def forked(parent: OpenedSandbox, made: sandbox_pb2.CreateSandboxResponse) -> SandboxHandle:
+            async def open() -> OpenedSandbox:
+                return _opened(parent.calls, made, parent.ttl_s)
+
+            return self._handle(open, failed)
+
+        return SandboxHandle(connection, forked)
+
+    async def _create(self, request: sandbox_pb2.CreateSandboxRequest) -> OpenedSandbox:
+        """Makes it at an instance that can. Raises MeshError."""
+        start_s = (request.start_timeout_s or _START_S) + _PLACE_S
+        end = time.monotonic() + min(start_s, max(caller_waits_s() - _MARGIN_S, _MARGIN_S))
+        tried: list[str] = []
+        try:
+            instance = await self._pick(min(end - time.monotonic(), _PICK_S))
+            while True:
+                calls = InstanceCalls(self._directory, instance)
+                try:
+                    made = await calls.call(
+                        lambda peer: peer.CreateSandbox, request, end - time.monotonic()
+                    )
+                    return _opened(calls, made, request.ttl_s)
+                except MeshError as error:
+                    tried.append(instance.id)
+                    others = [one for one in self._instances() if one.id not in tried]
+                    if error.reason not in _ELSEWHERE or not others:
+                        raise
+                    instance = others[0]
+        except MeshError as error:
+            if error.reason == _Reason.ERROR_REASON_DEADLINE_PASSED:
+                raise MeshError(
+                    _Reason.ERROR_REASON_SANDBOX_START_TIMEOUT,
+                    f"the sandbox service {self._name!r} had no sandbox ready in time",
+                    metadata={"timeout_s": f"{start_s:g}"},
+                ) from None
+            raise lost(error, "") from None
+
+    async def _attach(
+        self, grant: grant_pb2.SandboxGrant, instance: discovery_pb2.Instance, *, own: bool
+    ) -> OpenedSandbox:
+        found = next((one for one in self._instances() if one.id == instance.id), instance)
+        calls = InstanceCalls(self._directory, found)
+        request = sandbox_pb2.AttachSandboxRequest(
+            sandbox_id=grant.sandbox.sandbox_id, lease=grant.lease
+        )
+        try:
+            answer: sandbox_pb2.AttachSandboxResponse = await calls.call(
+                lambda peer: peer.AttachSandbox, request, _CALL_S
+            )
+        except MeshError as error:
+            raise lost(error, grant.sandbox.sandbox_id) from None
+        return OpenedSandbox(
+            calls,
+            answer.sandbox.sandbox,
+            grant.lease,
+            own or answer.own,
+            _lasts(answer.expires_unix_nano),
+            resources=answer.sandbox.resources,
+            user=answer.sandbox.user,
+            workdir=grant.workdir or answer.sandbox.workdir,
+        )
+
+    async def _pick(self, timeout_s: float) -> discovery_pb2.Instance:
+        return await self._directory.pick(SANDBOX_SERVICE, self._name, timeout=timeout_s)
+
+    def _instances(self) -> Sequence[discovery_pb2.Instance]:
+        return self._directory.serving(SANDBOX_SERVICE, self._name)
+
+
+def _opened(
+    calls: InstanceCalls, made: sandbox_pb2.CreateSandboxResponse, ttl_s: float
+) -> OpenedSandbox:
+    return OpenedSandbox(
+        calls,
+        made.grant.sandbox,
+        made.own_lease,
+        True,
+        ttl_s or _lasts(made.grant.expires_unix_nano),
+        made.grant,
+        made.resources,
+        made.user,
+        made.grant.workdir,
+    )
+
+
+def _lasts(expires_unix_nano: int) -> float:
+    """Seconds that a lease lasts, by this machine's clock, which may be another than the service's:
+    never long, so that it is renewed in time all the same.
+    """
+    left_s = expires_unix_nano / 1e9 - time.time()
+    return min(max(left_s, 1.0), _SHORT_S)

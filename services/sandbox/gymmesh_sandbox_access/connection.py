@@ -1,0 +1,273 @@
+"""One sandbox at its instance: opened at the first use, its lease renewed until it ends.
+
+Invariants: a lease is in requests alone, never in an error, a log line or a repr. What the caller
+can't mend (the sandbox or its service is gone) is SANDBOX_LOST, and noted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
+from gymmesh_runtime.call_timer import limit_paused
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.timers import cancel_and_wait
+from gymmesh_sandbox_access.calls import InstanceCalls
+
+_Reason = errors_pb2.ErrorReason
+#: What each says of the sandbox, in a word.
+_LOST: Final = {
+    _Reason.ERROR_REASON_SANDBOX_NOT_FOUND: "ended",
+    _Reason.ERROR_REASON_PEER_UNAVAILABLE: "unreachable",
+    _Reason.ERROR_REASON_MUX_BROKEN: "unreachable",
+    _Reason.ERROR_REASON_SERVICE_NOT_FOUND: "unreachable",
+    _Reason.ERROR_REASON_DEADLINE_PASSED: "unresponsive",
+}
+_SAID: Final = {
+    "ended": "is gone",
+    "unreachable": "can't be reached",
+    "unresponsive": "gave no answer in time",
+}
+#: With these nothing more can be done in the sandbox, or it never opened.
+_FINAL: Final = frozenset(
+    (
+        _Reason.ERROR_REASON_SANDBOX_LOST,
+        _Reason.ERROR_REASON_SANDBOX_OUT_OF_MEMORY,
+        _Reason.ERROR_REASON_SANDBOX_LEASE_EXPIRED,
+        _Reason.ERROR_REASON_SANDBOX_LEASE_INVALID,
+        _Reason.ERROR_REASON_SANDBOX_LIMIT,
+        _Reason.ERROR_REASON_SANDBOX_START_TIMEOUT,
+        _Reason.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
+        _Reason.ERROR_REASON_SANDBOX_IMAGE_FAILED,
+    )
+)
+# With these a lease can't be renewed any more.
+_LEASE_OVER: Final = frozenset(
+    (
+        _Reason.ERROR_REASON_SANDBOX_NOT_FOUND,
+        _Reason.ERROR_REASON_SANDBOX_LEASE_EXPIRED,
+        _Reason.ERROR_REASON_SANDBOX_LEASE_INVALID,
+    )
+)
+_CALL_S: Final = 60.0
+_END_S: Final = 10.0
+
+_LOGGER = logging.getLogger("gymmesh.sandbox")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSandbox:
+    """An open sandbox.
+
+    lease: the one that this side uses. own: whether it is the own lease. operate: what can be
+    handed on; None: nothing but by LendSandbox. ttl_s: seconds that each lease lasts.
+    """
+
+    calls: InstanceCalls
+    ref: grant_pb2.SandboxRef
+    lease: bytes = field(repr=False)
+    own: bool
+    ttl_s: float
+    operate: grant_pb2.SandboxGrant | None = field(default=None, repr=False)
+    resources: sandbox_pb2.Resources = field(default_factory=sandbox_pb2.Resources)
+    user: str = ""
+    workdir: str = ""
+
+
+def lost(error: MeshError, sandbox_id: str) -> MeshError:
+    """The error as one of the sandbox: SANDBOX_LOST where it, or its service, is gone."""
+    cause = _LOST.get(error.reason)
+    if cause is None:
+        return error
+    return MeshError(
+        _Reason.ERROR_REASON_SANDBOX_LOST,
+        f"the sandbox {sandbox_id or 'service'} {_SAID[cause]}: {error.message}",
+        metadata={"sandbox_id": sandbox_id, "cause": cause},
+    )
+
+
+class SandboxConnection:
+    """A sandbox for its users in this process.
+
+    open: makes or attaches it, once. loop: where its coroutines run. ended: called once it ends.
+    failed: called with each error after which nothing can be done in it any more.
+    """
+
+    def __init__(
+        self,
+        open: Callable[[], Awaitable[OpenedSandbox]],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        ended: Callable[[SandboxConnection], None],
+        failed: Callable[[MeshError], None] | None = None,
+    ) -> None:
+        self.loop = loop
+        self._when_ended = ended
+        self._open = open
+        self._failed = failed
+        self._opening: asyncio.Task[OpenedSandbox] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._ended = False
+
+    @property
+    def opened(self) -> OpenedSandbox | None:
+        """The sandbox once it is open."""
+        task = self._opening
+        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
+
+    async def ready(self) -> OpenedSandbox:
+        """The open sandbox; opens it at the first call. A caller that is cancelled stops nothing.
+
+        Raises MeshError as CreateSandbox does; SANDBOX_NOT_FOUND once it was ended here.
+        """
+        if self._ended:
+            raise self._was_ended()
+        if self._opening is None:
+            self._opening = self.loop.create_task(self._begin())
+        try:
+            # What a call waits here does not count against its limit; opening has its own.
+            with limit_paused():
+                return await asyncio.shield(self._opening)
+        except MeshError as error:
+            raise self._noted(error) from None
+        except asyncio.CancelledError:
+            if self._ended and self._opening.cancelled():
+                raise self._was_ended() from None
+            raise
+
+    async def call(
+        self, rpc: Callable[[Any], Any], request: Any, timeout_s: float = _CALL_S
+    ) -> Any:
+        """An RPC of the sandbox; its id and lease are filled in. Raises MeshError."""
+        opened = await self.ready()
+        request.sandbox_id, request.lease = opened.ref.sandbox_id, opened.lease
+        try:
+            return await opened.calls.call(rpc, request, timeout_s)
+        except MeshError as error:
+            raise self._noted(error) from None
+
+    async def stream(
+        self,
+        rpc: Callable[[Any], Any],
+        request: Callable[[], Any],
+        timeout_s: float = _CALL_S,
+        *,
+        may_expire: bool = False,
+    ) -> AsyncGenerator[Any]:
+        """As `call`, of a stream; see `InstanceCalls.stream`.
+
+        may_expire: end it when its time is up, which is otherwise SANDBOX_LOST.
+        """
+        opened = await self.ready()
+
+        def asked() -> Any:
+            made = request()
+            made.sandbox_id, made.lease = opened.ref.sandbox_id, opened.lease
+            return made
+
+        try:
+            async with aclosing(opened.calls.stream(rpc, asked, timeout_s)) as answers:
+                async for answer in answers:
+                    yield answer
+        except MeshError as error:
+            if may_expire and error.reason == _Reason.ERROR_REASON_DEADLINE_PASSED:
+                return
+            raise self._noted(error) from None
+
+    def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs a call that nobody waits for; its MeshError is dropped."""
+
+        async def run() -> None:
+            with suppress(MeshError):
+                await work
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def broken(self, what: str) -> MeshError:
+        """SANDBOX_LOST for an answer that ended too early, noted."""
+        error = MeshError(
+            _Reason.ERROR_REASON_SANDBOX_LOST,
+            f"the sandbox {self._id()} is gone: {what}",
+            metadata={"sandbox_id": self._id(), "cause": what},
+        )
+        return self._noted(error)
+
+    async def end(self, *, let_go: bool = False) -> None:
+        """Ends the sandbox where this side owns it, else stops renewing its lease. Bounded; raises
+        nothing of the service's: what it could not end ends with its lease.
+
+        let_go: leave it running, for another holder of its lease.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        self._when_ended(self)
+        opening = self._opening
+        if opening is not None:
+            # One that is being made is waited for: else it would be left until its lease is over.
+            await asyncio.wait((opening,), timeout=_END_S)
+            await cancel_and_wait(opening)
+        await cancel_and_wait(self._renewing, *self._background)
+        opened = self.opened
+        if opened is None or not opened.own or let_go:
+            return
+        request = sandbox_pb2.EndSandboxRequest(
+            sandbox_id=opened.ref.sandbox_id, lease=opened.lease
+        )
+        try:
+            await opened.calls.call(lambda peer: peer.EndSandbox, request, _END_S)
+        except MeshError as error:
+            _LOGGER.warning(
+                "sandbox %s was not ended, and ends with its lease: %s", request.sandbox_id, error
+            )
+
+    async def _begin(self) -> OpenedSandbox:
+        opened = await self._open()
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(opened))
+        return opened
+
+    async def _renew(self, opened: OpenedSandbox) -> None:
+        """Renews the leases at a third of their time. An instance that is away is asked again."""
+        leases = [opened.lease]
+        if opened.own and opened.operate is not None:
+            leases.append(opened.operate.lease)
+        pause_s = opened.ttl_s / 3
+        while True:
+            await asyncio.sleep(pause_s)
+            for lease in leases:
+                request = sandbox_pb2.RenewLeaseRequest(
+                    sandbox_id=opened.ref.sandbox_id, lease=lease
+                )
+                try:
+                    await opened.calls.call(lambda peer: peer.RenewLease, request, pause_s)
+                except MeshError as error:
+                    if error.reason in _LEASE_OVER:
+                        self._noted(error)
+                        return
+
+    def _noted(self, error: MeshError) -> MeshError:
+        found = lost(error, self._id())
+        if found.reason in _FINAL and self._failed is not None and not self._ended:
+            self._failed(found)
+        return found
+
+    def _was_ended(self) -> MeshError:
+        return MeshError(
+            _Reason.ERROR_REASON_SANDBOX_NOT_FOUND,
+            "the sandbox was ended here; open another one",
+            metadata={"sandbox_id": self._id()},
+        )
+
+    def _id(self) -> str:
+        return opened.ref.sandbox_id if (opened := self.opened) is not None else ""

@@ -1,0 +1,240 @@
+"""A sandbox as its users see it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
+from gymmesh_sandbox_access.connection import OpenedSandbox, SandboxConnection
+from gymmesh_sandbox_access.files import SandboxFiles
+from gymmesh_sandbox_access.processes import (
+    MARGIN_S,
+    ExecResult,
+    OnOutput,
+    ProcessHandle,
+    SandboxCommand,
+    executed,
+    process_spec,
+)
+from gymmesh_sandbox_access.spec import content_bytes
+
+T = TypeVar("T")
+_START_S: Final = 660.0
+_SNAPSHOT_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class PortResponse:
+    """The answer of an HTTP server in a sandbox."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class SandboxHandle:
+    """A sandbox: programs, files, ports, snapshots, and its end. It opens at the first use.
+
+    Methods raise MeshError with a reason of the contract (`SANDBOX_…`). SANDBOX_LOST: it, or its
+    service, is gone; a rollout that lets it pass fails at the boundary SANDBOX.
+
+    files: its files.
+    """
+
+    def __init__(
+        self,
+        connection: SandboxConnection,
+        forked: Callable[[OpenedSandbox, sandbox_pb2.CreateSandboxResponse], SandboxHandle],
+    ) -> None:
+        self._connection = connection
+        self._forked = forked
+        self.files = SandboxFiles(connection)
+
+    def __repr__(self) -> str:
+        opened = self._connection.opened
+        return f"<SandboxHandle {opened.ref.sandbox_id if opened is not None else 'not open'}>"
+
+    async def open(self) -> grant_pb2.SandboxRef:
+        """Opens it where that was not done, and says what it is: safe to store, without access."""
+        return (await self._connection.ready()).ref
+
+    async def about(self) -> sandbox_pb2.AttachSandboxResponse:
+        """What the service says of it and of the lease used here."""
+        answer: sandbox_pb2.AttachSandboxResponse = await self._connection.call(
+            lambda peer: peer.AttachSandbox, sandbox_pb2.AttachSandboxRequest()
+        )
+        return answer
+
+    async def exec(
+        self,
+        command: SandboxCommand,
+        *,
+        stdin: str | bytes = b"",
+        timeout_s: float = 60.0,
+        cwd: str = "",
+        env: Mapping[str, str] | None = None,
+        user: str = "",
+        output_bytes: int = 0,
+        on_output: OnOutput | None = None,
+    ) -> ExecResult:
+        """Runs a program to its end: a line for `/bin/sh`, or a list of the program and arguments.
+
+        timeout_s: it is killed then, with all that descends from it. output_bytes: of each stream,
+        that are kept; 0: as many as the service keeps. on_output: takes its output as it comes.
+        """
+        spec = process_spec(
+            command,
+            timeout_s=timeout_s,
+            cwd=cwd,
+            env=env,
+            user=user,
+            output_bytes=output_bytes,
+        )
+        request = sandbox_pb2.ExecRequest(
+            request_id=_new_id(), process=spec, stdin=content_bytes(stdin)
+        )
+        return await executed(self._connection, request, on_output)
+
+    async def start(
+        self,
+        command: SandboxCommand,
+        *,
+        timeout_s: float = 0.0,
+        cwd: str = "",
+        env: Mapping[str, str] | None = None,
+        user: str = "",
+        output_bytes: int = 0,
+    ) -> ProcessHandle:
+        """Starts a program that stays: a server, a shell. `timeout_s` 0: as long as the sandbox."""
+        spec = process_spec(
+            command,
+            timeout_s=timeout_s,
+            cwd=cwd,
+            env=env,
+            user=user,
+            output_bytes=output_bytes,
+        )
+        request = sandbox_pb2.StartProcessRequest(request_id=_new_id(), process=spec)
+        answer = await self._connection.call(lambda peer: peer.StartProcess, request)
+        return ProcessHandle(self._connection, answer.process_id)
+
+    async def call_port(
+        self,
+        port: int,
+        path: str = "/",
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: str | bytes = b"",
+        timeout_s: float = 60.0,
+    ) -> PortResponse:
+        """Calls an HTTP server that listens in it. Raises SANDBOX_PORT_UNREACHABLE."""
+        request = sandbox_pb2.CallPortRequest(
+            request_id=_new_id(),
+            port=port,
+            method=method,
+            path=path,
+            headers=[
+                sandbox_pb2.HttpHeader(name=name, value=value.encode())
+                for name, value in (headers or {}).items()
+            ],
+            body=content_bytes(body),
+            timeout_ms=max(round(timeout_s * 1000), 1),
+        )
+        answer: sandbox_pb2.CallPortResponse = await self._connection.call(
+            lambda peer: peer.CallPort, request, timeout_s + MARGIN_S
+        )
+        found = ((one.name, one.value.decode("latin-1")) for one in answer.headers)
+        return PortResponse(answer.status, tuple(found), answer.body)
+
+    async def snapshot(self, name: str = "", *, ttl_s: int = 0) -> sandbox_pb2.Image:
+        """Keeps its file system as an image, from which others start (`SandboxSpec.image`)."""
+        request = sandbox_pb2.SnapshotSandboxRequest(request_id=_new_id(), name=name, ttl_s=ttl_s)
+        answer = await self._connection.call(
+            lambda peer: peer.SnapshotSandbox, request, _SNAPSHOT_S
+        )
+        image: sandbox_pb2.Image = answer.image
+        return image
+
+    async def fork(self, count: int = 1) -> list[SandboxHandle]:
+        """New sandboxes whose files start as this one's are now; the caller ends them."""
+        opened = await self._connection.ready()
+        request = sandbox_pb2.ForkSandboxRequest(request_id=_new_id(), count=count)
+        answer = await self._connection.call(lambda peer: peer.ForkSandbox, request, _START_S)
+        return [self._forked(opened, made) for made in answer.sandboxes]
+
+    async def grant(self, role: str) -> grant_pb2.SandboxGrant:
+        """What lets another service work in it for as long as its lease is renewed here.
+
+        Hand it on in requests and answers alone: it holds a secret.
+        """
+        opened = await self._connection.ready()
+        if opened.operate is None:
+            return await self.lend(role)
+        grant = grant_pb2.SandboxGrant()
+        grant.CopyFrom(opened.operate)
+        grant.role = role
+        grant.workdir = grant.workdir or opened.workdir
+        return grant
+
+    async def lend(
+        self,
+        role: str,
+        *,
+        read_only: bool = False,
+        folder: str = "",
+        user: str = "",
+        ttl_s: int = 0,
+    ) -> grant_pb2.SandboxGrant:
+        """A further lease, narrowed: its holder renews it. See LendSandbox in the contract."""
+        request = sandbox_pb2.LendSandboxRequest(
+            request_id=_new_id(),
+            scope=sandbox_pb2.LeaseScope(read_only=read_only, folder=folder, user=user),
+            ttl_s=ttl_s,
+            role=role,
+        )
+        answer = await self._connection.call(lambda peer: peer.LendSandbox, request)
+        grant: grant_pb2.SandboxGrant = answer.grant
+        return grant
+
+    async def revoke(self, grant: grant_pb2.SandboxGrant) -> None:
+        """Ends a lease that was lent, and those made of it."""
+        opened = await self._connection.ready()
+        request = sandbox_pb2.RevokeLeaseRequest(
+            sandbox_id=opened.ref.sandbox_id, lease=grant.lease
+        )
+        await opened.calls.call(lambda peer: peer.RevokeLease, request, MARGIN_S)
+
+    async def end(self) -> None:
+        """Ends it, or leaves it where this side doesn't own it. Raises no MeshError."""
+        await self._connection.end()
+
+    async def renewed_lease(self) -> bytes:
+        """Renews the lease that is used here, and returns it: a secret, for another holder."""
+        opened = await self._connection.ready()
+        await self._connection.call(lambda peer: peer.RenewLease, sandbox_pb2.RenewLeaseRequest())
+        return opened.lease
+
+    async def leave(self) -> None:
+        """Leaves it running, for another holder of its lease, which is no longer renewed here."""
+        await self._connection.end(let_go=True)
+
+    def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine of this sandbox gives, for a plain method, which runs in a thread:
+        `sandbox.from_thread(sandbox.exec("ls"))`.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            # The coroutine has its own bound.
+            return asyncio.run_coroutine_threadsafe(work, self._connection.loop).result()
+        work.close()
+        raise RuntimeError("from_thread would block the event loop; in async methods await")
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
