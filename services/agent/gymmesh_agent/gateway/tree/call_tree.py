@@ -68,7 +68,7 @@ class CallTree:
         self._calls[call.ticket] = call
         self._by_context.setdefault(read.context, []).append(call)
         self._repeats.add(request, call)
-        if call.parent is not None and not call.side_call:
+        if call.parent is not None:
             call.parent.continued += 1
         return placed
 
@@ -100,5 +100,5 @@ class CallTree:
         self._repeats.remove(call)
         if call.added:
             self._state.actors.remove(call)
-        if call.parent is not None and not call.side_call:
+        if call.parent is not None:
             call.parent.continued -= 1

@@ -26,8 +26,8 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         compaction: whether it asks for a summary that is to replace the conversation.
         added: whether it counts among its actor's calls.
         window: how often the program had replaced its history; None where it does not say.
-        parent: the call that it hangs on.
-        continued: how many calls continue it, side calls not counted.
+        parent: the call whose conversation it begins with; None for side calls.
+        continued: how many calls have this one as their parent.
         call_id: the recorded call's id; empty until it is answered.
         output: the answer's items as recorded.
         form: the answer in normal form; None until it is answered.

@@ -95,9 +95,9 @@ def answer_form(items: Iterable[pb.Item]) -> AnswerForm:
             calls.append(_opaque_call(item.opaque))
     text = "".join(texts)
     digest = blake2b(text.strip().encode(), digest_size=DIGEST_BYTES)
-    for call in calls:
-        digest.update(_MARK + b"c" + call.name.encode() + _MARK)
-        digest.update(call.arguments)
+    for one in calls:
+        digest.update(_MARK + b"c" + one.name.encode() + _MARK)
+        digest.update(one.arguments)
     return AnswerForm(text, tuple(calls), digest.digest())
 
 

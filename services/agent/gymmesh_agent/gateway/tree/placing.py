@@ -92,6 +92,7 @@ class Placing:
     def _after(self, parent: CapturedCall) -> NewCall:
         """A request that begins with a recorded conversation."""
         call = self._call
+        call.parent = parent
         call.actor = self._actor_after(parent)
         call.trained = parent.trained
         fork = self._departure(parent)
@@ -220,7 +221,6 @@ class Placing:
         detached: bool = False,
     ) -> NewCall:
         call, read = self._call, self._read
-        call.parent = parent
         # The parent's conversation holds its leading system text.
         detached = detached or parent is None or parent.lead != call.lead
         return NewCall(

@@ -7,7 +7,7 @@ is where the conversation leaves the recorded ones, and how.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -150,7 +150,7 @@ def read_conversation(request: GatewayRequest, known: KnownCalls) -> ReadConvers
             place = _read_answers(found, prefix, place, known)
             continue
         if place > begin:
-            found.left_out += known.answered(prefix)
+            found.left_out += _beside_none(known.answered(prefix))
         _note_output_id(found, items[place], known)
         prefix.add_item(items[place])
         place += 1
@@ -169,17 +169,21 @@ def _read_answers(
         matched = run.recorded_answer(there) if there else None
         if matched is None:
             named = run.take_foreign(prefix, known)
-            for item in found.items[start : run.place]:
-                _note_call_id(found, item, known)
             form = answer_form(found.items[start : run.place])
-            found.foreign.append(Foreign(start, run.place, form, named, tuple(there)))
+            if named is not None and named.wrote(form, named=True):
+                _note_ids(found, form, named)
+            else:
+                for item in found.items[start : run.place]:
+                    _note_call_id(found, item, known)
+            instead = tuple(_beside_none(there))
+            found.foreign.append(Foreign(start, run.place, form, named, instead))
             continue
         form, run.place, calls = matched
         own = calls[0].form
         assert own is not None
         prefix.add_answer(own, form.calls)
-        ids = calls[0].recorded_ids() if len(calls) == 1 else []
-        found.ids.update(zip((call.wire_id for call in form.calls), ids, strict=False))
+        if len(calls) == 1:
+            _note_ids(found, form, calls[0])
         found.recorded.append(Recorded(start, run.place, tuple(calls)))
         found.boundary, found.foreign, found.left_out = run.place, [], []
     return run.end
@@ -245,10 +249,21 @@ class _Run(msgspec.Struct):
         return named
 
 
+def _beside_none(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
+    """Those that are not beside a conversation: nobody expects such a call's answer in a history."""
+    return [call for call in calls if not call.side_call]
+
+
 def _closest(calls: list[CapturedCall], form: AnswerForm) -> list[CapturedCall]:
     """Of equal answers those with the very same text, where there are any."""
     exact = [call for call in calls if call.form is not None and call.form.text == form.text]
     return exact or calls
+
+
+def _note_ids(found: ReadConversation, form: AnswerForm, call: CapturedCall) -> None:
+    """Note the recorded ids of an answer's tool calls."""
+    wire_ids = (one.wire_id for one in form.calls)
+    found.ids.update(zip(wire_ids, call.recorded_ids(), strict=True))
 
 
 def _note_call_id(found: ReadConversation, item: pb.Item, known: KnownCalls) -> None:
