@@ -80,10 +80,9 @@ class CallTree:
             output: the answer's items as recorded; not to be changed any more.
         """
         call = self._calls[ticket]
-        call.answer(call_id, output)
+        form = call.answer(call_id, output)
         self._by_id[call_id] = call
-        if call.compaction:
-            self._state.compactions.add(call)
+        self._state.compactions.add(call, form)
         for item in call.output:
             if item.WhichOneof("kind") == "function_call":
                 texts = text_of_arguments(item.function_call.arguments)

@@ -4,7 +4,7 @@ Equal in normal form are:
     - arguments whose JSON values are equal after a round trip through JavaScript: keys in any
       order, 1 and 1.0, integers beyond 2^53 at the precision of a double; no arguments and `{}`
     - texts in one block, several blocks or several messages in a row of one role
-    - an answer with its reasoning and without; with white space at its text's ends and without
+    - an answer with its reasoning and without, and with other white space in its text
     - ids and status of any kind: a tool's output is known by the place of its call in the answer
 
 Everything else is a difference: roles, texts, images, names, the order of items.
@@ -56,11 +56,13 @@ class AnswerForm(msgspec.Struct, frozen=True):
 
     Attributes:
         text: the texts, joined, as they came.
+        bare: the same without white space.
         calls: the tool calls in order.
         key: 16 bytes, equal for equal answers.
     """
 
     text: str
+    bare: str
     calls: tuple[CallForm, ...]
     key: bytes
 
@@ -94,11 +96,12 @@ def answer_form(items: Iterable[pb.Item]) -> AnswerForm:
         elif kind == "opaque" and item.opaque.type.endswith("_call"):
             calls.append(_opaque_call(item.opaque))
     text = "".join(texts)
-    digest = blake2b(text.strip().encode(), digest_size=DIGEST_BYTES)
+    bare = "".join(text.split())
+    digest = blake2b(bare.encode(), digest_size=DIGEST_BYTES)
     for one in calls:
         digest.update(_MARK + b"c" + one.name.encode() + _MARK)
         digest.update(one.arguments)
-    return AnswerForm(text, tuple(calls), digest.digest())
+    return AnswerForm(text, bare, tuple(calls), digest.digest())
 
 
 def canonical_arguments(raw: bytes) -> bytes:

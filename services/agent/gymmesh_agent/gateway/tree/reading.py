@@ -95,8 +95,10 @@ class ReadConversation(msgspec.Struct, kw_only=True):
         context: a digest of the whole conversation without its preamble.
         recorded: the recorded answers along the way.
         boundary: how many items the longest recorded conversation has that it begins with.
-        foreign: what stands behind the boundary in the place of answers.
-        left_out: calls behind the boundary whose context it holds, but not their answer.
+        known: how many items the longest recorded context has that it begins with: at least the
+            boundary. Behind it nothing is as it was asked before.
+        foreign: what stands behind `known` in the place of answers.
+        left_out: the calls whose context that is, where no answer follows it.
         ids: from a tool call's id in the request to the recorded one.
     """
 
@@ -106,6 +108,7 @@ class ReadConversation(msgspec.Struct, kw_only=True):
     context: bytes = b""
     recorded: list[Recorded] = []
     boundary: int = 0
+    known: int = 0
     foreign: list[Foreign] = []
     left_out: list[CapturedCall] = []
     ids: dict[str, str] = {}
@@ -150,7 +153,9 @@ def read_conversation(request: GatewayRequest, known: KnownCalls) -> ReadConvers
             place = _read_answers(found, prefix, place, known)
             continue
         if place > begin:
-            found.left_out += _beside_none(known.answered(prefix))
+            passed = _beside_none(known.answered(prefix))
+            if passed:
+                found.known, found.foreign, found.left_out = place, [], passed
         _note_output_id(found, items[place], known)
         prefix.add_item(items[place])
         place += 1
@@ -164,7 +169,7 @@ def _read_answers(
     """Read the answers that begin at `place`; the place after them."""
     run = _Run.at(found.items, place, known)
     while run.place < run.end:
-        there = known.answered(prefix)
+        there = [call for call in known.answered(prefix) if _may_continue(call, found)]
         start = run.place
         matched = run.recorded_answer(there) if there else None
         if matched is None:
@@ -176,6 +181,8 @@ def _read_answers(
                 for item in found.items[start : run.place]:
                     _note_call_id(found, item, known)
             instead = tuple(_beside_none(there))
+            if instead:
+                found.known, found.foreign, found.left_out = start, [], []
             found.foreign.append(Foreign(start, run.place, form, named, instead))
             continue
         form, run.place, calls = matched
@@ -185,7 +192,8 @@ def _read_answers(
         if len(calls) == 1:
             _note_ids(found, form, calls[0])
         found.recorded.append(Recorded(start, run.place, tuple(calls)))
-        found.boundary, found.foreign, found.left_out = run.place, [], []
+        found.boundary = found.known = run.place
+        found.foreign, found.left_out = [], []
     return run.end
 
 
@@ -222,6 +230,8 @@ class _Run(msgspec.Struct):
             named = self.names[self.place - self.begin : end - self.begin]
             names = {call.ticket for call in named if call is not None}
             form = answer_form(self.items[self.place : end])
+            if end < self.end and not form.bare and not form.calls:
+                break  # the reasoning of what follows, which is no answer of its own
             calls = [
                 call
                 for call in there
@@ -236,17 +246,22 @@ class _Run(msgspec.Struct):
         or until where a recorded call was asked. Returns the call that their ids name.
         """
         named: CapturedCall | None = None
-        begin = self.place
+        start = prefix.digest()
         while self.place < self.end:
             name = self.names[self.place - self.begin]
             if name is not None and named is not None and name is not named:
                 break
-            if self.place > begin and known.answered(prefix):
+            if prefix.digest() != start and known.answered(prefix):
                 break
             named = named or name
             prefix.add_item(self.items[self.place])
             self.place += 1
         return named
+
+
+def _may_continue(call: CapturedCall, found: ReadConversation) -> bool:
+    """Whether a conversation may hold a call's answer: that of a side call stays beside others."""
+    return not call.side_call or (call.lead, call.offer) == (found.lead, found.offer)
 
 
 def _beside_none(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
