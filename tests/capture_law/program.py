@@ -250,7 +250,8 @@ class Session:
             return
         place = self._rng.choice(places)
         old = conversation.segments[place]
-        wire, true = [], []
+        wire: list[pb.Item] = []
+        true: list[pb.Item] = []
         for sent, recorded in zip(old.wire, old.true, strict=True):
             if sent.HasField("message"):
                 item = message("user", self._unique())
@@ -711,7 +712,7 @@ class Session:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-_LINKS = {CONTINUATION: "continuation", FORK: "fork", SIDE: "side", UNKNOWN: "unknown"}
+_LINKS: dict[int, str] = {CONTINUATION: "continuation", FORK: "fork", SIDE: "side", UNKNOWN: "unknown"}
 
 
 def _said(expected: Expected) -> str:

@@ -38,8 +38,9 @@ class Compactions:
 
         The summary stands in a user's message, or as an answer out of its place, behind all that
         was asked before: a recorded conversation may hold an earlier summary. Recorded answers out
-        of their place are older than it: a later one shows that the compacted history was changed. A program that
-        counts its windows says itself that it replaced the history.
+        of their place are older than the summary. A later one shows that the history behind the
+        summary was changed. A program that counts its windows says itself that it replaced the
+        history.
 
         Args:
             new_window: whether the call is the first of its window.

@@ -265,7 +265,7 @@ def _may_continue(call: CapturedCall, found: ReadConversation) -> bool:
 
 
 def _beside_none(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
-    """Those that are not beside a conversation: nobody expects such a call's answer in a history."""
+    """Those that are not beside a conversation, whose answers belong into no history."""
     return [call for call in calls if not call.side_call]
 
 
