@@ -712,7 +712,12 @@ class Session:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-_LINKS: dict[int, str] = {CONTINUATION: "continuation", FORK: "fork", SIDE: "side", UNKNOWN: "unknown"}
+_LINKS: dict[int, str] = {
+    CONTINUATION: "continuation",
+    FORK: "fork",
+    SIDE: "side",
+    UNKNOWN: "unknown",
+}
 
 
 def _said(expected: Expected) -> str:

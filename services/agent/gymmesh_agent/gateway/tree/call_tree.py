@@ -22,7 +22,7 @@ from gymmesh_agent.gateway.tree.compactions import Compactions
 from gymmesh_agent.gateway.tree.normal_form import text_of_arguments
 from gymmesh_agent.gateway.tree.placement import NewCall, RepeatedCall
 from gymmesh_agent.gateway.tree.placing import Placing, TreeState
-from gymmesh_agent.gateway.tree.reading import KnownCalls, read_conversation
+from gymmesh_agent.gateway.tree.reading import ConversationReader, KnownCalls
 from gymmesh_agent.gateway.tree.repeats import Repeats
 from gymmesh_agent.gateway.tree.side_calls import habits_of
 
@@ -44,7 +44,7 @@ class CallTree:
         self._calls: dict[int, CapturedCall] = {}
         self._by_context: dict[bytes, list[CapturedCall]] = {}
         self._by_id: dict[str, CapturedCall] = {}
-        self._known = KnownCalls(self._by_context, self._by_id, tag)
+        self._reader = ConversationReader(KnownCalls(self._by_context, self._by_id, tag))
         self._repeats = Repeats()
         self._state = TreeState(self._by_context, Actors(), Compactions(), set())
 
@@ -53,7 +53,7 @@ class CallTree:
         earlier = self._repeats.earlier(request)
         if earlier is not None:
             return RepeatedCall(earlier.ticket)
-        read = read_conversation(request, self._known)
+        read = self._reader.read(request)
         hints = request.hints
         call = CapturedCall(
             ticket=next(self._tickets),

@@ -151,6 +151,12 @@ class PrefixHash:
         self._last = b""  # what the last text belongs to, so that the next of that role joins it
         self._calls: dict[str, int] = {}  # the place of each call of the last answer, by wire id
 
+    def copy(self) -> PrefixHash:
+        """Another one that has the same so far."""
+        copied = PrefixHash()
+        copied._hash, copied._last, copied._calls = self._hash.copy(), self._last, {**self._calls}
+        return copied
+
     def digest(self) -> bytes:
         """Of everything so far."""
         return self._hash.copy().digest()
