@@ -15,6 +15,8 @@ from gymmesh_agent.gateway.tree import CallTree
 from gymmesh_agent.loop import ContextExceeded
 from gymmesh_agent.plan import AttemptId
 
+IS_FACE = True  # see tools/import_faces.py
+
 #: The key of `Instance.meta` with the gateway's address, for the relays of sandboxes.
 ADDRESS_KEY: Final = "gateway"
 
