@@ -17,11 +17,16 @@ from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
 from gymmesh_mesh.compose import make_service, open_here, own_sandbox_spec, specs_of
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_mesh.meshes import SCHEMES, read_target, watched
-from gymmesh_resource import SandboxClient, SandboxSpec
-from gymmesh_resource.sandbox_access import SANDBOX_SERVICE, ExecResult, SandboxHandle
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import Credentials, SecurityConfig
+from gymmesh_sandbox_access import (
+    SANDBOX_SERVICE,
+    ExecResult,
+    SandboxClient,
+    SandboxHandle,
+    SandboxSpec,
+)
 
 __all__ = [
     "ExecResult",

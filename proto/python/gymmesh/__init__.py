@@ -53,9 +53,6 @@ if TYPE_CHECKING:
         Pending,
         ResourceService,
         Rollout,
-        SandboxClient,
-        SandboxHandle,
-        SandboxSpec,
         Session,
         Skipped,
         Task,
@@ -72,6 +69,7 @@ if TYPE_CHECKING:
     from gymmesh_runtime.config import ConfigError, load_config
     from gymmesh_runtime.errors import MeshError
     from gymmesh_runtime.security import SecurityConfig, TlsConfig
+    from gymmesh_sandbox_access import SandboxClient, SandboxHandle, SandboxSpec
     from gymmesh_trainers import (
         Generation,
         Mix,
@@ -215,9 +213,6 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "Pending",
             "ResourceService",
             "Rollout",
-            "SandboxClient",
-            "SandboxHandle",
-            "SandboxSpec",
             "Session",
             "Skipped",
             "Task",
@@ -234,6 +229,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
         "gymmesh_runtime.config": ("ConfigError", "load_config"),
         "gymmesh_runtime.errors": ("MeshError",),
         "gymmesh_runtime.security": ("SecurityConfig", "TlsConfig"),
+        "gymmesh_sandbox_access": ("SandboxClient", "SandboxHandle", "SandboxSpec"),
         "gymmesh_trainers": (
             "Generation",
             "Mix",

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from gymmesh_resource.rollout import Rollout as Rollout
     from gymmesh_resource.rollout import ToolCall as ToolCall
     from gymmesh_resource.rollout import Transcript as Transcript
-    from gymmesh_resource.sandbox_access import ExecResult as ExecResult
-    from gymmesh_resource.sandbox_access import SandboxClient as SandboxClient
-    from gymmesh_resource.sandbox_access import SandboxHandle as SandboxHandle
-    from gymmesh_resource.sandbox_access import SandboxSpec as SandboxSpec
     from gymmesh_resource.service import ResourceService as ResourceService
     from gymmesh_resource.session import Session as Session
     from gymmesh_resource.task import Task as Task
@@ -35,21 +31,26 @@ if TYPE_CHECKING:
     from gymmesh_resource.verdicts import Pending as Pending
     from gymmesh_resource.verdicts import Skipped as Skipped
     from gymmesh_resource.verdicts import Verdict as Verdict
+    from gymmesh_sandbox_access import ExecResult as ExecResult
+    from gymmesh_sandbox_access import SandboxClient as SandboxClient
+    from gymmesh_sandbox_access import SandboxHandle as SandboxHandle
+    from gymmesh_sandbox_access import SandboxSpec as SandboxSpec
 
 _NAMES = {
-    "config": ("EnvironmentConfig",),
-    "environment": ("Environment", "Turn"),
-    "errors": ("DefinitionError", "TaskInvalid", "ToolError"),
-    "expected": ("Expected",),
-    "model_access": ("ModelAnswer",),
-    "rewards.marking": ("reward",),
-    "rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
-    "sandbox_access": ("ExecResult", "SandboxClient", "SandboxHandle", "SandboxSpec"),
-    "service": ("ResourceService",),
-    "session": ("Session",),
-    "task": ("Task",),
-    "tools": ("tool",),
-    "verdicts": ("Component", "Outcome", "Pending", "Skipped", "Verdict"),
+    ".config": ("EnvironmentConfig",),
+    ".environment": ("Environment", "Turn"),
+    ".errors": ("DefinitionError", "TaskInvalid", "ToolError"),
+    ".expected": ("Expected",),
+    ".model_access": ("ModelAnswer",),
+    ".rewards.marking": ("reward",),
+    ".rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
+    ".service": ("ResourceService",),
+    ".session": ("Session",),
+    ".task": ("Task",),
+    ".tools": ("tool",),
+    ".verdicts": ("Component", "Outcome", "Pending", "Skipped", "Verdict"),
+    # The client of sandboxes, which agents use as well.
+    "gymmesh_sandbox_access": ("ExecResult", "SandboxClient", "SandboxHandle", "SandboxSpec"),
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -60,4 +61,4 @@ def __getattr__(name: str) -> Any:
     # Late, because worker processes import modules of this package and need no gRPC for that.
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(_HOME[name], __name__), name)

@@ -39,9 +39,9 @@ from gymmesh_resource.verdicts import Outcome, Pending
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
-    from gymmesh_resource.sandbox_access import SandboxSpec
     from gymmesh_resource.session import Session
     from gymmesh_resource.workers import ProcessPool
+    from gymmesh_sandbox_access import SandboxSpec
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -211,7 +211,7 @@ class Environment(Generic[S]):
 
     def declared_sandboxes(self) -> Mapping[str, SandboxSpec]:
         """The sandboxes that the class declares, by role; `sandbox` has the role `workspace`."""
-        from gymmesh_resource.sandbox_access import WORKSPACE
+        from gymmesh_sandbox_access import WORKSPACE
 
         own = {} if self.sandbox is None else {WORKSPACE: self.sandbox}
         return {**own, **self.sandboxes}

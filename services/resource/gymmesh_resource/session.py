@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from gymmesh_resource.model_access import ModelAccess, Models
-from gymmesh_resource.sandbox_access import WORKSPACE, SandboxHandle, SessionSandboxes
+from gymmesh_resource.session_sandboxes import SessionSandboxes
 from gymmesh_resource.task import Task
+from gymmesh_sandbox_access import WORKSPACE, SandboxHandle
 
 S = TypeVar("S")
 

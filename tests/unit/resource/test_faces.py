@@ -17,10 +17,10 @@ ROOMS = (
     "gymmesh_resource.model_access",
     "gymmesh_resource.registry",
     "gymmesh_resource.sandbox",
-    "gymmesh_resource.sandbox_access",
     "gymmesh_resource.serving",
     "gymmesh_resource.tools",
     "gymmesh_resource.workers",
+    "gymmesh_sandbox_access",
 )
 
 

@@ -12,8 +12,9 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.errors import TookTooLong
 from gymmesh_resource.serving import Method
-from gymmesh_resource.workers import Slots, Threads, limit_paused
+from gymmesh_resource.workers import Slots, Threads
 from gymmesh_resource.workers import slots as slots_module
+from gymmesh_runtime.call_timer import limit_paused
 from gymmesh_runtime.errors import MeshError
 
 LIMIT_S = 2.0

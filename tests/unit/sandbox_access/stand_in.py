@@ -18,10 +18,10 @@ from typing import Any
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2, grant_pb2, process_pb2, sandbox_pb2
-from gymmesh_resource.sandbox_access import SANDBOX_SERVICE, SandboxClient
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, to_status
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_sandbox_access import SANDBOX_SERVICE, SandboxClient
 
 _Reason = errors_pb2.ErrorReason
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gymmesh.sandbox.v1 import sandbox_pb2
-from gymmesh_resource.sandbox_access import SandboxSpec
-from gymmesh_resource.sandbox_access.files import packed
 from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access import SandboxSpec
+from gymmesh_sandbox_access.files import packed
 from tests.unit.sandbox_access.stand_in import StandIn, client_of, error
 
 BOX = SandboxSpec(image="small")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gymmesh_resource.sandbox_access import SandboxClient, SandboxSpec
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -16,6 +15,7 @@ from gymmesh_runtime.serve import instance_of
 from gymmesh_runtime.wire.server import MeshServer
 from gymmesh_sandbox.config import SandboxConfig
 from gymmesh_sandbox.service import SandboxService
+from gymmesh_sandbox_access import SandboxClient, SandboxSpec
 from tests.support.directory_sandboxes import DirectoryBackend
 
 SERVER = """

@@ -16,7 +16,6 @@ from gymmesh_resource.errors import WrongResult
 from gymmesh_resource.model_access import Models
 from gymmesh_resource.registry import example_tasks, named_object, source_digest
 from gymmesh_resource.rewards import Rewards
-from gymmesh_resource.sandbox_access import SandboxServices, SessionSandboxes
 from gymmesh_resource.serving import metrics
 from gymmesh_resource.serving.environment_method import Method
 from gymmesh_resource.serving.faults import callers_fault, environment_fault
@@ -26,6 +25,7 @@ from gymmesh_resource.serving.final_state import (
 )
 from gymmesh_resource.serving.sessions import SessionStore
 from gymmesh_resource.session import JudgedSession, Session
+from gymmesh_resource.session_sandboxes import SessionSandboxes
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import Toolset
 from gymmesh_resource.workers import Threads
@@ -33,6 +33,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
 from gymmesh_runtime.text import shown_place, shown_traceback
 from gymmesh_runtime.text.authors_code import as_exception
+from gymmesh_sandbox_access import SandboxServices
 
 #: Seconds that an environment may take to free one session.
 CLOSE_S: Final = 5.0
@@ -48,7 +49,7 @@ _LOGGER = logging.getLogger("gymmesh.resource")
 class ServedEnvironment:
     """An environment with its tools and models, its sessions and the threads it runs in.
 
-    Raises DefinitionError.
+    Raises DefinitionError, ConfigError.
     """
 
     def __init__(
@@ -72,7 +73,10 @@ class ServedEnvironment:
             declared=environment.models,
             mapped=config.models,
         )
-        self.sandboxes = SandboxServices(name, environment.declared_sandboxes(), config.sandboxes)
+        declared = environment.declared_sandboxes().values()
+        self.sandboxes = SandboxServices(
+            "environment", name, {spec.service for spec in declared}, config.sandboxes
+        )
         self.rewards = Rewards(environment, config.rewards, named_object)
         self.threads = Threads(config.threads)
         self.source_digest = source_digest(type(environment))
@@ -92,7 +96,7 @@ class ServedEnvironment:
         )
         if self.changes_state and not self.verify_needs_session:
             refuse_unneeded_session(environment)
-        if any(spec.lent for spec in self.sandboxes.declared.values()):
+        if any(spec.lent for spec in declared):
             refuse_new_sandboxes(environment, self.verify_needs_session)
         keep = environment.keep_state if config.keep_state is None else config.keep_state
         self.keeps_state = has_state and (self.verify_needs_session if keep is None else keep)

@@ -1,7 +1,6 @@
 """Where blocking code runs: threads, worker processes, and the queues for them."""
 
 from gymmesh_resource.workers.answer_work import AnswerTooMuch, work_on_answer
-from gymmesh_resource.workers.call_timer import CallTimer, caller_waits_s, limit_paused
 from gymmesh_resource.workers.metrics import SANDBOX_WAIT_SECONDS
 from gymmesh_resource.workers.process_pool import (
     PoolClosed,
@@ -19,7 +18,6 @@ from gymmesh_resource.workers.threads import Threads, ThreadsBusy
 __all__ = [
     "SANDBOX_WAIT_SECONDS",
     "AnswerTooMuch",
-    "CallTimer",
     "PoolClosed",
     "PoolError",
     "PoolSaturated",
@@ -31,7 +29,5 @@ __all__ = [
     "WorkerFunctionError",
     "WorkerStartFailed",
     "WorkerTimeout",
-    "caller_waits_s",
-    "limit_paused",
     "work_on_answer",
 ]

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 from gymmesh_resource.workers import metrics
-from gymmesh_resource.workers.call_timer import limit_paused
 from gymmesh_resource.workers.process_worker import HEADER
+from gymmesh_runtime.call_timer import limit_paused
 from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.timers import cancel_and_wait
 

@@ -36,7 +36,8 @@ from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
-from gymmesh_resource.workers import Slots, caller_waits_s, limit_paused
+from gymmesh_resource.workers import Slots
+from gymmesh_runtime.call_timer import caller_waits_s, limit_paused
 
 _MIB = 1024 * 1024
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]

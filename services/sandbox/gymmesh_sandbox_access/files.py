@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh.sandbox.v1 import files_pb2
-from gymmesh_resource.sandbox_access.connection import SandboxConnection
-from gymmesh_resource.sandbox_access.spec import content_bytes, path_bytes
 from gymmesh_runtime.errors import from_status
+from gymmesh_sandbox_access.connection import SandboxConnection
+from gymmesh_sandbox_access.spec import content_bytes, path_bytes
 
 # Bytes of one request: a longer file travels in pieces, and several files together up to here.
 _PIECE: Final = 4 << 20

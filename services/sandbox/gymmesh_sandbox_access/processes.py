@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Final, Literal, TypeAlias
 
 from gymmesh.sandbox.v1 import process_pb2, sandbox_pb2
-from gymmesh_resource.sandbox_access.connection import SandboxConnection
-from gymmesh_resource.sandbox_access.spec import content_bytes
+from gymmesh_sandbox_access.connection import SandboxConnection
+from gymmesh_sandbox_access.spec import content_bytes
 
 SandboxCommand: TypeAlias = "str | Sequence[str | bytes] | process_pb2.ProcessSpec"
 """What to run: a line for `/bin/sh`, a program with its arguments, or the contract's own message,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
-from gymmesh_resource.sandbox_access.connection import OpenedSandbox, SandboxConnection
-from gymmesh_resource.sandbox_access.files import SandboxFiles
-from gymmesh_resource.sandbox_access.processes import (
+from gymmesh_sandbox_access.connection import OpenedSandbox, SandboxConnection
+from gymmesh_sandbox_access.files import SandboxFiles
+from gymmesh_sandbox_access.processes import (
     MARGIN_S,
     ExecResult,
     OnOutput,
@@ -20,7 +20,7 @@ from gymmesh_resource.sandbox_access.processes import (
     executed,
     process_spec,
 )
-from gymmesh_resource.sandbox_access.spec import content_bytes
+from gymmesh_sandbox_access.spec import content_bytes
 
 T = TypeVar("T")
 _START_S: Final = 660.0

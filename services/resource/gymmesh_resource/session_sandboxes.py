@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_resource.errors import DefinitionError, SandboxGone
-from gymmesh_resource.sandbox_access.handle import SandboxHandle
-from gymmesh_resource.sandbox_access.services import SandboxServices
-from gymmesh_resource.sandbox_access.spec import WORKSPACE, SandboxSpec
 from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access import WORKSPACE, SandboxHandle, SandboxServices, SandboxSpec
 
 
 class SessionSandboxes:
@@ -66,7 +64,7 @@ class SessionSandboxes:
         if role in self._handles:
             raise DefinitionError(f"The session has a sandbox {role!r} already.")
         try:
-            handle = self._services.client(spec).sandbox(
+            handle = self._services.client(spec.service).sandbox(
                 spec,
                 rollout_id=self._rollout_id,
                 attempt=self._attempt,

@@ -1,0 +1,26 @@
+"""The client of sandbox services, for environments, agents and people: what is asked for, and what
+can be done in a sandbox. It speaks the contract, and knows nothing of the service behind it.
+"""
+
+from gymmesh_sandbox_access.calls import SANDBOX_SERVICE
+from gymmesh_sandbox_access.client import SandboxClient
+from gymmesh_sandbox_access.files import SandboxFiles
+from gymmesh_sandbox_access.handle import PortResponse, SandboxHandle
+from gymmesh_sandbox_access.processes import ExecResult, ProcessHandle, SandboxCommand
+from gymmesh_sandbox_access.services import SandboxServices
+from gymmesh_sandbox_access.spec import WORKSPACE, Reach, SandboxSpec
+
+__all__ = [
+    "SANDBOX_SERVICE",
+    "WORKSPACE",
+    "ExecResult",
+    "PortResponse",
+    "ProcessHandle",
+    "Reach",
+    "SandboxClient",
+    "SandboxCommand",
+    "SandboxFiles",
+    "SandboxHandle",
+    "SandboxServices",
+    "SandboxSpec",
+]

@@ -1,0 +1,94 @@
+"""The sandbox services of one environment or agent, by its own names for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from typing import Final, Literal
+
+from gymmesh_runtime.config import ConfigError, nearest
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_sandbox_access.calls import SANDBOX_SERVICE
+from gymmesh_sandbox_access.client import SandboxClient
+
+_START_S: Final = 60.0  # for the services to appear, when the mesh starts
+_CLOSE_S: Final = 15.0
+
+
+class SandboxServices:
+    """The clients that all sessions of an environment, or all attempts of an agent, share.
+
+    user, name: whose they are, for messages. used: its own names for sandbox services. mapped:
+    the names of services in the mesh by its own.
+    Raises ConfigError for a mapping of a name that it does not use.
+    """
+
+    def __init__(
+        self,
+        user: Literal["environment", "agent"],
+        name: str,
+        used: Collection[str],
+        mapped: Mapping[str, str],
+    ) -> None:
+        self._user, self._name = user, name
+        self._used = frozenset(used)
+        self._mapped = mapped
+        self._clients: dict[str, SandboxClient] = {}
+        if (stray := next((own for own in mapped if own not in self._used), None)) is not None:
+            raise ConfigError(
+                f"the {user} uses no sandbox service {stray!r}; {nearest(stray, self._used)}",
+                path=f"{user}s.{name}",
+            )
+
+    def __bool__(self) -> bool:
+        """Whether sandboxes are used."""
+        return bool(self._used)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the services in the mesh, sorted."""
+        return sorted({self._mapped.get(name, name) for name in self._used})
+
+    @property
+    def mapped(self) -> list[str]:
+        """Those of `names` that the configuration chose; the others may be made for it alone."""
+        return sorted(set(self._mapped.values()))
+
+    async def open(self, directory: PeerDirectory) -> None:
+        """Takes the directory, and waits up to a minute for the services. Raises ConfigError."""
+        for name in self._used:
+            service = self._mapped.get(name, name)
+            self._clients[name] = SandboxClient(directory, service)
+            try:
+                await directory.pick(SANDBOX_SERVICE, service, timeout=_START_S)
+            except MeshError as error:
+                raise ConfigError(
+                    f"the {self._user} uses a sandbox service {name!r}, and {error.message}; add "
+                    f"one of that name under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
+                    path=f"{self._user}s.{self._name}",
+                ) from None
+
+    async def close(self) -> None:
+        """Ends every sandbox that is left. Bounded."""
+        clients = list(self._clients.values())
+        self._clients.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*(client.close() for client in clients))
+
+    def client(self, name: str) -> SandboxClient:
+        """The client of a service, by the user's own name for it.
+
+        Raises ValueError for one that it does not declare.
+        """
+        client = self._clients.get(name)
+        if client is not None:
+            return client
+        if name in self._used:
+            raise RuntimeError(f"the {self._user} is not open: its sandbox services are not known")
+        raise ValueError(
+            f"the {self._user} {self._name!r} does not declare the sandbox service {name!r}; "
+            f"{nearest(name, self._used)}"
+        )
