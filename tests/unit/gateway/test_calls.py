@@ -20,7 +20,12 @@ from tests.unit.agent.streams import model_calls
 from tests.unit.gateway.programs import chat, client, posting, run, serving
 
 TOOL: Any = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
-FLAT_TOOL: Any = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
+FLAT_TOOL: Any = {
+    "type": "function",
+    "name": "add",
+    "parameters": {"type": "object"},
+    "strict": False,
+}
 Stops = rollout_pb2.StopReason
 
 
