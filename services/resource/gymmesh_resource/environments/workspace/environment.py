@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -83,8 +83,8 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         self,
         *,
         folder: str | None = None,
-        network: Reach = "none",
-        checks_network: Reach = "none",
+        network: Literal["none", "open"] | list[str] = "none",
+        checks_network: Literal["none", "open"] | list[str] = "none",
         shell_timeout_s: Seconds = 8.0,
         workspace_mb: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 256,
     ) -> None:
