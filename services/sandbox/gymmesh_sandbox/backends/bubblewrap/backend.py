@@ -100,6 +100,7 @@ class BubblewrapBackend(SandboxBackend):
             ports=True,
             thread_usage=True,
             process_limits=True,
+            relay_ports=True,
         )
         try:
             await self._machine.starter.open()
