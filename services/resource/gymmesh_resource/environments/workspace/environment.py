@@ -83,7 +83,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         self,
         *,
         folder: str | None = None,
-        network: Literal["none", "open"] | list[str] = "none",
+        network: Literal["agent", "none", "open"] | list[str] = "agent",
         checks_network: Literal["none", "open"] | list[str] = "none",
         shell_timeout_s: Seconds = 8.0,
         workspace_mb: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 256,
@@ -91,8 +91,9 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         """Options.
 
         folder: where the folders and archives are that rows name.
-        network: what the agent's sandbox reaches, as SandboxSpec has it. checks_network: the same
-            of a sandbox for checks alone (`verify_in: fresh` or `snapshot`).
+        network: what the agent's sandbox reaches, as SandboxSpec has it; `agent`: the model
+            endpoint of the agent that runs the rollout. checks_network: the same of a sandbox for
+            checks alone (`verify_in: fresh` or `snapshot`).
         shell_timeout_s: seconds that a command of the tool may take.
         workspace_mb: MiB of a workspace's archive, compressed, that `fresh` copies; a larger one
             earns nothing.
