@@ -10,7 +10,7 @@ import msgspec
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.collect_stream import CollectConfig
 from gymmesh_agent.events import DEFAULT_BOUNDS
-from gymmesh_agent.gateway.config import GatewayConfig
+from gymmesh_agent.gateway import GatewayConfig
 from gymmesh_responses import CodecError, item_from_json, params_from_json
 
 

@@ -49,6 +49,7 @@ from gymmesh_agent.telemetry import (
 )
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access import AgentInstance
 
 # For a call that could not be sent: the contract wants a name.
 _NAMELESS = resource_pb2.CallToolResponse(
@@ -240,9 +241,8 @@ class RolloutContext:
             program: the name of a known program, whose habits decide what its calls are; empty:
                 its requests tell, if anything does.
         """
-        return Gateway(
-            self._gateway, self, self._attempt, self._agent, self._agent_instance_id, program
-        )
+        agent = AgentInstance(self._agent, self._agent_instance_id)
+        return Gateway(self._gateway, self, self._attempt, agent, program)
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
         """Run all function calls of an answer side by side; the answers in the order of the

@@ -16,7 +16,7 @@ from gymmesh_agent.collect_stream import CollectConfig, CollectServer, draining
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.environment import Environments
 from gymmesh_agent.events import EventQueue, EventSink
-from gymmesh_agent.gateway.config import GatewayConfig
+from gymmesh_agent.gateway import GatewayConfig
 from gymmesh_agent.gateway.gateway import ADDRESS_KEY
 from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.model import ModelServices

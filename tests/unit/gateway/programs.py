@@ -39,7 +39,7 @@ async def serving(
     program: Program, *steps: Any, repeat: bool = False, **gateway: Any
 ) -> AsyncGenerator[Mesh]:
     """A mesh whose agent runs the program; `gateway`: of GatewayConfig."""
-    ProgramAgent.program = staticmethod(program)  # type: ignore[assignment]
+    ProgramAgent.program = staticmethod(program)
     config = AgentConfig(
         use=f"{__name__}:{ProgramAgent.__name__}", gateway=GatewayConfig(**gateway)
     )

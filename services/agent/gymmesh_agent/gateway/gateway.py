@@ -14,6 +14,9 @@ from gymmesh_agent.gateway.session import GatewaySession, PolicyCalls
 from gymmesh_agent.gateway.tree import CallTree
 from gymmesh_agent.loop import ContextExceeded
 from gymmesh_agent.plan import AttemptId
+from gymmesh_sandbox_access import AGENT_PORT, AgentInstance
+
+IS_FACE = True  # see tools/import_faces.py
 
 #: The key of `Instance.meta` with the gateway's address, for the relays of sandboxes.
 ADDRESS_KEY: Final = "gateway"
@@ -30,7 +33,7 @@ class Gateway:
     Args:
         server: the agent's; opened where that was not done.
         policy: makes the model calls.
-        agent, agent_instance_id: what relays find the server by.
+        agent: what the relays of sandboxes find the server by.
         program: the name of a known program; empty: its requests tell.
 
     Attributes:
@@ -42,13 +45,12 @@ class Gateway:
         server: GatewayServer,
         policy: PolicyCalls,
         attempt: AttemptId,
-        agent: str,
-        agent_instance_id: str,
+        agent: AgentInstance,
         program: str = "",
     ) -> None:
         self.key = new_key()
         self._server = server
-        self._agent, self._agent_instance_id = agent, agent_instance_id
+        self._agent = agent
         tag = tag_of(attempt.rollout_id, attempt.attempt)
         self._session = GatewaySession(
             self.key, policy, CallTree(tag, program), tag, server.config.calls_per_rollout
@@ -80,20 +82,16 @@ class Gateway:
         """What the block's end will raise; None while the rollout may go on."""
         return self._session.cause
 
-    def network(self, port: int = 0, socket_path: str = "") -> sandbox_pb2.Network:
-        """The network of a sandbox that reaches the gateway and nothing else: at a TCP port of its
-        loopback address, at a Unix socket, or at both.
+    @property
+    def sandbox_url(self) -> str:
+        """The root of its address in a sandbox with the network `agent`."""
+        return f"http://127.0.0.1:{AGENT_PORT}"
+
+    def network(self) -> sandbox_pb2.Network:
+        """The network of a sandbox that the agent opens: it reaches the gateway at `sandbox_url`,
+        and nothing else.
         """
-        return sandbox_pb2.Network(
-            relay=sandbox_pb2.Relay(
-                socket_path=socket_path,
-                service="gymmesh.agent.v1.AgentService",
-                name=self._agent,
-                instance_id=self._agent_instance_id,
-                address_key=ADDRESS_KEY,
-                port=port,
-            )
-        )
+        return self._agent.network()
 
     def redact(self, text: bytes) -> bytes:
         """A text with `***` for each key, such as a program's output before it is kept."""

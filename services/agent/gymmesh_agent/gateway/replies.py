@@ -73,8 +73,9 @@ class Writer:
             await self.whole(self._dialect.write(request, reply))
             return "answered"
         await asyncio.wait([pending.reply], timeout=_BEGIN_S)
-        if pending.reply.done() and isinstance(pending.reply.result(), Refusal):
-            return await self.refuse(pending.reply.result())
+        early = pending.reply.result() if pending.reply.done() else None
+        if isinstance(early, Refusal):
+            return await self.refuse(early)
         return await self._stream(request, pending)
 
     def abort(self) -> None:

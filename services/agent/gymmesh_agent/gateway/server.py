@@ -23,6 +23,8 @@ from gymmesh_runtime.addresses import at_port, is_local, is_wildcard, log_exposu
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serving import requests_log
 
+IS_FACE = True  # see tools/import_faces.py
+
 # A connection without a request, or with half of one, is closed after so many seconds.
 _IDLE_S: Final = 30.0
 _BODY_S: Final = 60.0
