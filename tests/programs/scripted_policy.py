@@ -26,7 +26,8 @@ _SHELLS: Final = (
     "bash", "shell", "shell_command", "exec_command", "run_shell_command", "terminal",
     "execute_bash",
 )  # fmt: skip
-_COMMAND: Final = re.compile(r"^SHELL: (.+)$", re.MULTILINE)
+# OpenCode puts its prompt into quotes.
+_COMMAND: Final = re.compile(r'^SHELL: (.+?)"?$', re.MULTILINE)
 _PRINTED: Final = re.compile(r"printf '%s\\n' '(?P<text>[^']*)' >(?P<file>[\w./]+)")
 _LOG: Final = threading.Lock()
 
