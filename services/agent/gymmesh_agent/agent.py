@@ -47,11 +47,14 @@ class Agent(ABC):
         version: changes whenever rollouts may change.
         description: a few sentences for people.
         roles: the roles of the models that it calls; `policy` is the one that is trained.
+        runs_programs: whether it runs programs that call the model through `context.gateway()`:
+            the gateway is then open, and listed in the registry, before the first rollout.
     """
 
     version: ClassVar[str] = "1"
     description: ClassVar[str] = ""
     roles: ClassVar[tuple[str, ...]] = ("policy",)
+    runs_programs: ClassVar[bool] = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         if options:

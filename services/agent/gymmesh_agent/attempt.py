@@ -15,6 +15,7 @@ from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.environment import Environments, SessionClient, skipped
 from gymmesh_agent.events import EventSink, EventStream
 from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of, step_failed
+from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, StopRollout
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
@@ -42,6 +43,7 @@ class AgentContext:
     Attributes:
         preamble_items: how many items the agent puts before a task's.
         background: runs a coroutine in a task that the service awaits when it closes.
+        gateway: where programs call the model; open where an agent asked for it.
     """
 
     agent: Agent
@@ -53,6 +55,7 @@ class AgentContext:
     preamble_items: int
     metrics: RolloutMetrics
     background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
+    gateway: GatewayServer
 
 
 async def run_attempt(attempt: RunningAttempt) -> None:
@@ -222,7 +225,15 @@ class RunningAttempt:
         self._opened_s = self.clock.elapsed()
         self.plan = agent.plans.with_tools(self.plan, session.opened.tools)
         self._context = RolloutContext(
-            agent.name, self.id, self.plan, session, agent.models, self.events, self.clock
+            agent.name,
+            agent.instance_id,
+            self.id,
+            self.plan,
+            session,
+            agent.models,
+            agent.gateway,
+            self.events,
+            self.clock,
         )
         return self._context
 
