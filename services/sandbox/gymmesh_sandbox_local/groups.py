@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import signal
 import time
@@ -23,6 +24,7 @@ _PREFIX = "gymmesh-box-"
 _CONTROLLERS = ("memory", "pids", "cpu")
 _REMOVE_S = 5.0
 _PERIOD_US = 100_000
+_PROBES = itertools.count()
 # What belongs to a sandbox and not to its programs: bubblewrap and the first process.
 _OWN_PROCESSES = 2
 
@@ -121,24 +123,28 @@ class SandboxGroup:
 
 
 class Groups:
-    """The groups of one service instance.
+    """The groups of one service instance, or of this process.
 
-    `owner`: tells the instance apart from others on this machine. `root`: where groups are
-    mounted. `own`: the list of the groups that this process is in.
+    `owner`: tells the instance apart from others on this machine; a later life of it has to find
+    them. None: this process, see `remove_stale`. `root`: where groups are mounted. `own`: the list
+    of the groups that this process is in.
     """
 
-    def __init__(self, owner: str, *, root: Path = _ROOT, own: Path = _OWN) -> None:
+    def __init__(self, owner: str | None, *, root: Path = _ROOT, own: Path = _OWN) -> None:
         self._parents = _parents(root, own)
         self._version = 1 if len(set(self._parents.values())) > 1 else 2
-        # Names are of the instance, not of the process: a later life has to find them.
-        self._prefix = f"{_PREFIX}{hashlib.sha256(owner.encode()).hexdigest()[:16]}-"
+        if owner is None:
+            self._prefix = f"{_of_processes()}{os.getpid()}-"
+        else:
+            self._prefix = f"{_PREFIX}{hashlib.sha256(owner.encode()).hexdigest()[:16]}-"
 
     def usable(self) -> bool:
         """Whether a group can be made and limited here."""
         if not self._parents:
             return False
         try:
-            group = self.make("probe", GroupLimits(memory_bytes=1 << 30, pids=64, cpu_millis=1000))
+            limits = GroupLimits(memory_bytes=1 << 30, pids=64, cpu_millis=1000)
+            group = self.make(f"probe{next(_PROBES)}", limits)
         except OSError:
             return False
         return group.remove()
@@ -161,6 +167,15 @@ class Groups:
             raise
         return group
 
+    def remove_stale(self) -> None:
+        """Removes the groups of processes that are gone, as after a SIGKILL."""
+        prefix = _of_processes()
+        for parent in set(self._parents.values()):
+            for folder in parent.glob(f"{prefix}*"):
+                owner = folder.name.removeprefix(prefix).partition("-")[0]
+                if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
+                    _remove(folder)
+
     def remove_all(self) -> int:
         """Removes the groups of the instance, with the processes in them; how many sandboxes'."""
         names = set()
@@ -169,6 +184,11 @@ class Groups:
                 _remove(folder)
                 names.add(folder.name)
         return len(names)
+
+
+def _of_processes() -> str:
+    # Process ids of other spaces, as of containers that share the mount, mean nothing here.
+    return f"{_PREFIX}of-{os.stat('/proc/self/ns/pid').st_ino}-"
 
 
 def _settings(controller: str, limits: GroupLimits, version: int) -> dict[str, str]:

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gymmesh_sandbox.local import spawner
+from gymmesh_sandbox_local import spawner
 
 _INLINE_BYTES = 32 << 10
 _MESSAGE_BYTES = 64 << 10
-_DESCRIPTORS = 16
+_DESCRIPTORS = 250
 _READY_S = 20.0
 _CLOSE_S = 10.0
 
@@ -65,9 +65,12 @@ class Starter:
     """Starts sandboxes and the processes in them, through a spawner of its own.
 
     When the spawner ends without `close`, all that it started ends too, and `open` starts another.
+
+    plain: it starts processes of this machine, and needs no right to make namespaces.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, plain: bool = False) -> None:
+        self._arguments = [spawner.PLAIN] if plain else []
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._tokens = itertools.count(1)
@@ -81,12 +84,17 @@ class Starter:
         """Whether requests can be made."""
         return self._socket is not None
 
+    @property
+    def pid(self) -> int:
+        """The spawner's process id; 0: it does not run."""
+        return self._process.pid if self._process is not None else 0
+
     async def open(self) -> None:
         """Starts the spawner, or another one. Raises SpawnError, with what it wrote."""
         await self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = await asyncio.to_thread(_spawner_process, theirs)
+            self._process = await asyncio.to_thread(_spawner_process, theirs, self._arguments)
         ours.setblocking(False)
         self._socket = ours
         self._ready.clear()
@@ -127,6 +135,12 @@ class Starter:
             del self._children[token]
             raise
         return Child(answer["pid"], received[0], status)
+
+    async def enter(self, box: int, launcher: int) -> tuple[list[int], int]:
+        """The first process of a sandbox that is ready: descriptors of it and its root, its id."""
+        token = next(self._tokens)
+        answer, received = await self._request(token, "enter", (), {"box": box, "parent": launcher})
+        return received, answer["pid"]
 
     async def ask(self, op: str, **fields: Any) -> list[int]:
         """Makes a request that starts nothing; returns the descriptors that it is answered with."""
@@ -231,9 +245,11 @@ class Starter:
         self._children.clear()
 
 
-def _spawner_process(connection: socket.socket) -> subprocess.Popen[bytes]:
+def _spawner_process(
+    connection: socket.socket, arguments: Sequence[str]
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(Path(spawner.__file__))],
+        [sys.executable, "-I", "-S", str(Path(spawner.__file__)), *arguments],
         stdin=connection.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

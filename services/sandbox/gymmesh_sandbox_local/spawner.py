@@ -26,6 +26,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -38,22 +39,33 @@ _CLONE_PARENT = 0x00008000
 _CLONE = {"x86_64": 56, "aarch64": 220}  # the numbers of the system call
 _SANDBOX = _CLONE_NEWNS | _CLONE_NEWNET | _CLONE_NEWIPC | _CLONE_NEWUTS | _CLONE_NEWCGROUP
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 0x4000, 0x40000
-_PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 4, 22, 24
-_PR_SET_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
+_PR_SET_SECUREBITS, _PR_SET_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 28, 36, 38
+# SECBIT_NOROOT, SECBIT_NO_SETUID_FIXUP, and the locks of these and of SECBIT_KEEP_CAPS.
+_NO_RIGHTS_OF_ROOT = 0x2F
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES = 41
+_NO_SIGNALS = ctypes.create_string_buffer(128)  # a sigset_t
 _MESSAGE_BYTES = 64 << 10
-_DESCRIPTORS = 16
+_DESCRIPTORS = 250
+#: The argument with which it isolates nothing, and starts processes of this machine alone.
+PLAIN = "plain"
 
 
 def main() -> None:
     """Serves the socket on descriptor 0 until it ends."""
     # The service ends it, by closing the socket. Its children have signals blocked until they are
-    # the program, so that none that is sent to a process is lost before.
+    # the program, so that none that is sent to a process is lost before. All have their default
+    # actions, which are the children's: a child that set them would pay for each.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGCHLD})
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
     with socket.socket(fileno=os.dup(0)) as service:
         spawner = Spawner(service, privileged=os.geteuid() == 0)
-        spawner.isolate()
+        if sys.argv[1:] != [PLAIN]:
+            spawner.isolate()
+        spawner.get_ready()
         # A collection in a child would copy pages that it shares with this process.
         gc.freeze()
         gc.disable()
@@ -72,12 +84,13 @@ class Spawner:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._tokens: dict[int, int] = {}  # of each child, by process id
         self._boxes: dict[int, int] = {}  # pidfd of each sandbox's first process, by token
+        self._launched: dict[int, int] = {}  # token of each sandbox, by process id of bubblewrap
         self._operations: dict[str, Callable[[dict[str, Any], list[int]], None]] = {
             "box": self._start_box,
             "enter": self._enter_box,
             "exec": self._start_process,
+            "plain": self._start_plain,
             "socket": self._make_socket,
-            "forget": self._forget_box,
         }
 
     def isolate(self) -> None:
@@ -91,6 +104,9 @@ class Spawner:
             _write("/proc/self/uid_map", b"0 %d 1" % uid)
             _write("/proc/self/gid_map", b"0 %d 1" % gid)
         _mount(b"none", b"/", b"", _MS_REC | _MS_PRIVATE, b"")
+
+    def get_ready(self) -> None:
+        """Says that requests can come."""
         os.chdir("/")
         self._own_pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._send({"ready": True})
@@ -141,6 +157,9 @@ class Spawner:
                 return
             if not pid:
                 return
+            box = self._boxes.pop(self._launched.pop(pid, -1), None)
+            if box is not None:
+                os.close(box)
             self._send({"token": self._tokens.pop(pid), "status": status})
 
     # ---- sandboxes
@@ -148,7 +167,8 @@ class Spawner:
     def _start_box(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """bubblewrap, which makes a sandbox; its end is the sandbox's.
 
-        Descriptors: 1 and 2 of the first process, and those that bubblewrap reads, from 3 on.
+        Descriptors: 1 and 2 of the first process, the filter of system calls, the first process
+        itself, and further ones that bubblewrap reads.
         """
         mapped, tell_mapped = os.pipe()
         map_me, tell_map_me = os.pipe()
@@ -195,12 +215,17 @@ class Spawner:
             os.setresgid(0, 0, 0)
             os.setresuid(0, 0, 0)
         _keep_descriptors([os.open("/dev/null", os.O_RDONLY), *descriptors])
-        _reset_signals()
+        _unblock_signals()
         os.execve(request["argv"][0], request["argv"], {})
 
     def _enter_box(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Notes a sandbox's first process, and hands out its root."""
-        pid, parent = request["pid"], request["parent"]
+        """Notes a sandbox's first process, until bubblewrap ends, and hands out its root."""
+        parent = request["parent"]
+        with open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
+            children = file.read().split()
+        if len(children) != 1:
+            raise ProcessLookupError(errno.ESRCH, "the sandbox has ended")
+        pid = int(children[0])
         pidfd = os.pidfd_open(pid)
         try:
             root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -214,12 +239,7 @@ class Spawner:
             os.close(pidfd)
             raise
         self._boxes[request["box"]] = pidfd
-
-    def _forget_box(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        pidfd = self._boxes.pop(request["box"], None)
-        if pidfd is not None:
-            os.close(pidfd)
-        self._send({"token": request["token"]})
+        self._launched[parent] = request["box"]
 
     def _make_socket(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Makes a socket in a sandbox's network, for the service."""
@@ -250,10 +270,19 @@ class Spawner:
         Descriptors: its standard streams.
         """
         box = self._box(request)
-        pid = self._fork_in(box, request, descriptors)
-        self._tokens[pid] = request["token"]
+        self._tell_started(self._fork_in(box, request, descriptors), request["token"])
+
+    def _start_plain(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """A process of this machine, held by limits alone. Descriptors as for `_start_process`."""
+        pid = os.fork()
+        if not pid:
+            _in_child(self._become_plain, request, descriptors)
+        self._tell_started(pid, request["token"])
+
+    def _tell_started(self, pid: int, token: int) -> None:
+        self._tokens[pid] = token
         pidfd = os.pidfd_open(pid)
-        self._send({"token": request["token"], "pid": pid}, [pidfd])
+        self._send({"token": token, "pid": pid}, [pidfd])
         os.close(pidfd)
 
     def _fork_in(self, box: int, request: dict[str, Any], descriptors: list[int]) -> int:
@@ -303,11 +332,7 @@ class Spawner:
         # The user namespace last: bubblewrap may have made the others in one above it.
         _check(_LIBC.setns(box, _SANDBOX), "setns")
         _check(_LIBC.setns(box, _CLONE_NEWUSER), "setns")
-        os.setsid()
-        _keep_descriptors(descriptors)
-        os.umask(0o022)
-        for name, value in request["rlimits"]:
-            _limit(name, value)
+        _begin_session(request["rlimits"], descriptors)
         if self._privileged:
             os.setgroups(request["gids"])
             os.setresgid(*[request["gid"]] * 3)
@@ -316,8 +341,22 @@ class Spawner:
         _prctl(_PR_SET_SUBREAPER, request["subreaper"])
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         _filter_calls(request["filter"])
-        _reset_signals()
+        _unblock_signals()
         _become_program(request["argv"], request["env"], request["cwd"])
+
+    def _become_plain(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _begin_session(request["rlimits"], descriptors)
+        _unblock_signals()
+        _become_program(request["argv"], request["env"], request["cwd"])
+
+
+def _begin_session(rlimits: Sequence[tuple[int, int]], descriptors: Sequence[int]) -> None:
+    os.setsid()
+    _keep_descriptors(descriptors)
+    os.umask(0o022)
+    for name, value in rlimits:
+        _limit(name, value)
 
 
 def _in_child(become: Callable[..., None], *arguments: Any) -> NoReturn:
@@ -381,11 +420,9 @@ def _keep_descriptors(descriptors: Sequence[int]) -> None:
     os.closerange(len(high), 1 << 16)
 
 
-def _reset_signals() -> None:
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+def _unblock_signals() -> None:
+    # Not by `signal`, which makes an object of each signal that was blocked.
+    _check(_LIBC.sigprocmask(signal.SIG_SETMASK, _NO_SIGNALS, None), "sigprocmask")
 
 
 def _limit(name: int, value: int) -> None:
@@ -396,10 +433,14 @@ def _limit(name: int, value: int) -> None:
 
 
 def _drop_capabilities(kept: int) -> None:
-    """Leaves those of the bit mask, in the sandbox's user namespace."""
-    for number in range(_CAPABILITIES):
-        if not kept >> number & 1:
-            _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    """Leaves those of the bit mask, in the sandbox's user namespace, for good."""
+    if kept:
+        for number in range(_CAPABILITIES):
+            if not kept >> number & 1:
+                _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    else:
+        # In one call: no user gets any by being root or by becoming another user.
+        _prctl(_PR_SET_SECUREBITS, _NO_RIGHTS_OF_ROOT)
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     low, high = kept & 0xFFFFFFFF, kept >> 32
     data = struct.pack("=6I", low, low, 0, high, high, 0)

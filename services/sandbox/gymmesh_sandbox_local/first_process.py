@@ -9,8 +9,12 @@ and pauses. Formats: elf(5); the machine code is what the assembler makes of the
 from __future__ import annotations
 
 import struct
+from typing import Final
 
-from gymmesh_sandbox.local.seccomp import UnknownProcessor
+from gymmesh_sandbox_local.seccomp import UnknownProcessor
+
+#: The byte that it writes once its sandbox is complete: the first one of `_ACTION`.
+READY: Final = b"\1"
 
 _X86_64 = (
     "b80d000000"  # mov $13, %eax            rt_sigaction(
