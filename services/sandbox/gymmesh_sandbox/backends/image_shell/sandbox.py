@@ -29,6 +29,8 @@ from gymmesh_sandbox.backends.image_shell.transfer import transformed
 from gymmesh_sandbox.errors import image_failed, option_unsupported, path_invalid, sandbox_lost
 
 _START_S: Final = 30.0
+# The exit code of a shell for a program that the kernel does not take.
+_NOT_RUN: Final = 126
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIECE_BYTES: Final = 1 << 18
 _BLOCK: Final = 512
@@ -117,7 +119,7 @@ class ShellSandbox(RunningSandbox):
         try:
             end = EndMark(word)
             async with asyncio.timeout(_START_S):
-                (tree, alone), first = await self._first_lines(program)
+                (tree, alone), first = await self._first_lines(program, end)
                 started = await self._signals.started(tree)
         except TimeoutError:
             await program.close()
@@ -252,13 +254,18 @@ class ShellSandbox(RunningSandbox):
         return user if user and user != self.user else self._owner
 
     async def _first_lines(
-        self, program: StartedProgram
+        self, program: StartedProgram, end: EndMark
     ) -> tuple[tuple[int, int], list[tuple[Stream, bytes]]]:
         """The numbers of the shell and of the process, and what was read behind them."""
         said, rest = b"", list[tuple[Stream, bytes]]()
         while said.count(b"\n") < 2:
             read = await program.read()
             if read is None:
+                for stream, piece in rest:
+                    if stream is Stream.STDERR:
+                        end.take(piece)
+                if end.numbers is not None and end.numbers[0] == _NOT_RUN:
+                    raise field_invalid("process", "has more words and variables than can be run")
                 raise MeshError(
                     errors_pb2.ERROR_REASON_INTERNAL_FAULT,
                     "The sandbox does not start a process: its shell ended before.",
