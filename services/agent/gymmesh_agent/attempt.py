@@ -18,6 +18,7 @@ from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of,
 from gymmesh_agent.loop import Completion, StopRollout
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
+from gymmesh_agent.sandboxes import AttemptSandboxes, opened_event
 from gymmesh_agent.telemetry import (
     MaybeSpan,
     RolloutMetrics,
@@ -30,6 +31,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry import RolloutRef, current_rollout
 from gymmesh_runtime.text.authors_code import as_exception
+from gymmesh_sandbox_access import SandboxServices
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""
@@ -50,6 +52,7 @@ class AgentContext:
     plans: RolloutPlans
     environments: Environments
     models: ModelServices
+    sandboxes: SandboxServices
     preamble_items: int
     metrics: RolloutMetrics
     background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
@@ -69,9 +72,10 @@ async def run_attempt(attempt: RunningAttempt) -> None:
             await session.open()
             context = attempt.opened()
             await events.emit(attempt.started())
-            for opened in attempt.sandboxes():
-                await events.emit(opened)
+            for grant in session.opened.sandboxes:
+                await events.emit(opened_event(grant.sandbox, grant.role))
             completion = await run_agent(agent.agent, context)
+            attempt.end_sandboxes()
             await context.check_staleness()
             verified, took_s = await attempt.verify(context, completion)
             record_verdict(span, verified.verification)
@@ -155,6 +159,9 @@ class RunningAttempt:
         self.session = SessionClient(
             agent.environments, task.environment, self.id, task, self.clock
         )
+        self.sandboxes = AttemptSandboxes(
+            agent.sandboxes, agent.agent.sandboxes, self.id, self.clock.hop, self.events.note
+        )
         self.stopped = False
         self._waited_s = waited_s
         self._ended = asyncio.Event()
@@ -221,8 +228,16 @@ class RunningAttempt:
         agent, session = self.agent, self.session
         self._opened_s = self.clock.elapsed()
         self.plan = agent.plans.with_tools(self.plan, session.opened.tools)
+        self.sandboxes.borrow(session.opened.sandboxes)
         self._context = RolloutContext(
-            agent.name, self.id, self.plan, session, agent.models, self.events, self.clock
+            agent.name,
+            self.id,
+            self.plan,
+            session,
+            agent.models,
+            self.events,
+            self.clock,
+            self.sandboxes,
         )
         return self._context
 
@@ -247,15 +262,15 @@ class RunningAttempt:
         add_items(started.items, plan.items if self._context is None else self._context.items)
         return event
 
-    def sandboxes(self) -> list[rollout_pb2.RolloutEvent]:
-        """An event for each sandbox that the session grants: which one it is, without its lease."""
-        return [
-            rollout_pb2.RolloutEvent(
-                sandbox_opened=rollout_pb2.SandboxOpened(sandbox=grant.sandbox, role=grant.role),
-                ignorable=True,
-            )
-            for grant in self.session.opened.sandboxes
-        ]
+    def end_sandboxes(self) -> None:
+        """End the agent's own sandboxes in the background, now that it has returned.
+
+        Raises MeshError where one was lost meanwhile, whatever the agent made of that: what it did
+        then is not judged.
+        """
+        if self.sandboxes.in_use:
+            self.agent.background(self.sandboxes.end())
+            self.sandboxes.check()
 
     async def verify(
         self, context: RolloutContext, completion: Completion
@@ -317,6 +332,8 @@ class RunningAttempt:
 
     async def close_session(self) -> None:
         """Close the session and measure how long that took. Raises nothing of a peer's."""
+        if self.sandboxes.in_use:
+            await self.sandboxes.end()
         began = time.monotonic()
         await self.session.close()
         environment = self._environment_label()

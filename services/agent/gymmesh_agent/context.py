@@ -19,7 +19,6 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_agent.environment import SessionClient
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import FailureStage, StepFailed
@@ -36,6 +35,7 @@ from gymmesh_agent.model import (
     read_answer,
 )
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
+from gymmesh_agent.sandboxes import AttemptSandboxes
 from gymmesh_agent.tally import AttemptTally
 from gymmesh_agent.telemetry import (
     model_span,
@@ -97,8 +97,8 @@ class RolloutContext:
         params: the parameters of policy calls, session tools included, without input.
         items: the items that every conversation starts from.
         multi_turn: whether `next_turn` may be called.
-        sandboxes: what lets the agent work in sandboxes of the session, by role. Each holds a
-            secret: hand it on in requests alone.
+        sandboxes: the sandboxes to work in, by role: those that the session lends, and the
+            agent's own.
         tally: what was done so far.
         turn_rewards: the rewards of the environment's turns, in order.
     """
@@ -112,15 +112,14 @@ class RolloutContext:
         models: ModelServices,
         events: EventStream,
         clock: RolloutClock,
+        sandboxes: AttemptSandboxes,
     ) -> None:
         self.options = plan.options
         self.limits = plan.limits
         self.params = plan.params
         self.items: ItemSequence = (*plan.items, *session.opened.items)
         self.multi_turn = session.opened.multi_turn
-        self.sandboxes: Mapping[str, grant_pb2.SandboxGrant] = {
-            grant.role: grant for grant in session.opened.sandboxes
-        }
+        self.sandboxes = sandboxes
         self.tally = AttemptTally()
         self.turn_rewards: list[float] = []
         self._agent = agent

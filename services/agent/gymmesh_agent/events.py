@@ -85,6 +85,12 @@ class EventStream:
         if room is not None:
             await room.wait()
 
+    def note(self, event: rollout_pb2.RolloutEvent) -> None:
+        """Send a small event for which nobody waits; one after the attempt's end is dropped."""
+        if not self.closed:
+            self._put(event)
+            self._measure(event)
+
     async def verified(self, verified: rollout_pb2.Verified, took_s: float) -> None:
         """Send the verdict, which took so many seconds. It counts for no bound."""
         event = rollout_pb2.RolloutEvent(verified=verified)

@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping
 from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_resource.errors import DefinitionError, SandboxGone
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import WORKSPACE, SandboxHandle, SandboxServices, SandboxSpec
+from gymmesh_sandbox_access import (
+    WORKSPACE,
+    SandboxHandle,
+    SandboxServices,
+    SandboxSpec,
+    SandboxUse,
+)
 
 
 class SessionSandboxes:
@@ -68,7 +74,7 @@ class SessionSandboxes:
                 spec,
                 rollout_id=self._rollout_id,
                 attempt=self._attempt,
-                failed=self._note,
+                use=SandboxUse(failed=self._note),
             )
         except ValueError as error:
             raise DefinitionError(f"The sandbox {role!r} can't be asked for: {error}.") from None

@@ -98,6 +98,25 @@ def path_invalid(path: bytes, problem: str) -> MeshError:
     )
 
 
+def file_denied(path: bytes, user: str) -> MeshError:
+    """SANDBOX_FILE_DENIED."""
+    shown = path.decode("utf-8", "replace")
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
+        f"The user {user!r} may not do this with {shown!r}. Act as another user, such as 'root'.",
+        metadata={"path": shown, "user": user},
+    )
+
+
+def archive_too_large(limit: str, most: int) -> MeshError:
+    """FIELD_INVALID of a folder that is too large to be read as an archive."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_FIELD_INVALID,
+        f"What is to be archived exceeds {limit}, {most}. Name a smaller folder.",
+        metadata={"field": "path"},
+    )
+
+
 def process_not_found(process_id: str) -> MeshError:
     """SANDBOX_PROCESS_NOT_FOUND."""
     return MeshError(

@@ -273,7 +273,7 @@ class Sandboxes:
                 running = await self._backend.create(spec)
                 _check_digest(spec, running)
                 for file in plan.request.files:
-                    await running.write_file(file, running.user)
+                    await running.place_file(file)
         except BaseException as error:
             if running is not None:
                 await to_its_end(self._end_running(running, spec.sandbox_id))

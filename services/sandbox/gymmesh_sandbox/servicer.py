@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.context import CallContext
@@ -30,6 +30,13 @@ _PAGE: Final = 100
 _LARGEST_PAGE: Final = 1000
 _CALL_PORT_MS: Final = 60_000
 _MILLISECONDS: Final = 1000
+_FilesRequest: TypeAlias = (
+    files_pb2.ReadFilesRequest
+    | files_pb2.WriteFilesRequest
+    | files_pb2.ListFilesRequest
+    | files_pb2.ReadArchiveRequest
+    | files_pb2.WriteArchiveRequest
+)
 
 
 class SandboxServicer:
@@ -102,7 +109,7 @@ class SandboxServicer:
 
         async def act() -> sandbox_pb2.LendSandboxResponse:
             asked = request.scope
-            folder = await files.folder_of_scope(live, asked.folder)
+            folder = await files.folder_of_scope(live, lease, asked.folder)
             scope = Scope(read_only=asked.read_only, folder=folder, user=asked.user)
             secret, lent = live.leases.lend(lease, scope, request.ttl_s, self._clock.now())
             return sandbox_pb2.LendSandboxResponse(grant=live.grant(secret, lent, request.role))
@@ -239,7 +246,7 @@ class SandboxServicer:
     async def ReadFiles(
         self, request: files_pb2.ReadFilesRequest, context: CallContext
     ) -> AsyncIterator[files_pb2.ReadFilesResponse]:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.READ)
+        live, lease = self._uses_files(request, Right.READ)
         async with aclosing(files.read_files(live, lease, request)) as responses:
             async for response in responses:
                 yield response
@@ -247,21 +254,22 @@ class SandboxServicer:
     async def WriteFiles(
         self, request: files_pb2.WriteFilesRequest, context: CallContext
     ) -> files_pb2.WriteFilesResponse:
-        live, lease = self._writes(request)
+        live, lease = self._uses_files(request, Right.FILES)
         await files.write_files(live, lease, request)
         return files_pb2.WriteFilesResponse()
 
     async def ListFiles(
         self, request: files_pb2.ListFilesRequest, context: CallContext
     ) -> files_pb2.ListFilesResponse:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.READ)
+        live, lease = self._uses_files(request, Right.READ)
         return await files.list_files(live, lease, request)
 
     async def ReadArchive(
         self, request: files_pb2.ReadArchiveRequest, context: CallContext
     ) -> AsyncIterator[files_pb2.ReadArchiveResponse]:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.READ)
-        async with aclosing(files.read_archive(live, lease, request)) as responses:
+        live, lease = self._uses_files(request, Right.READ)
+        most = self._config.max_archive_bytes
+        async with aclosing(files.read_archive(live, lease, request, most)) as responses:
             async for response in responses:
                 yield response
 
@@ -269,7 +277,7 @@ class SandboxServicer:
         self, request: files_pb2.WriteArchiveRequest, context: CallContext
     ) -> files_pb2.WriteArchiveResponse:
         check_name("request_id", request.request_id)
-        live, lease = self._writes(request)
+        live, lease = self._uses_files(request, Right.FILES)
         most = self._config.max_archive_bytes
         received = await files.write_archive(live, lease, request, most)
         return files_pb2.WriteArchiveResponse(received=received)
@@ -320,10 +328,8 @@ class SandboxServicer:
         live = self._sandboxes.get(sandbox_id)
         return live, live.leases.check(secret, right, self._clock.now(), user=user)
 
-    def _writes(
-        self, request: files_pb2.WriteFilesRequest | files_pb2.WriteArchiveRequest
-    ) -> tuple[LiveSandbox, Lease]:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.FILES, request.user)
+    def _uses_files(self, request: _FilesRequest, right: Right) -> tuple[LiveSandbox, Lease]:
+        live, lease = self._use(request.sandbox_id, request.lease, right, request.user)
         check_user(request.user or lease.scope.user, live.running.user, self._offer, "user")
         return live, lease
 

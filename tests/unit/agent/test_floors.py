@@ -14,7 +14,13 @@ FLOORS = (
     ("service",),
     ("attempt", "tool_loop"),
     ("agent", "context"),
-    ("environment.session", "model.client", "model.conversation", "telemetry.rollouts"),
+    (
+        "environment.session",
+        "model.client",
+        "model.conversation",
+        "sandboxes",
+        "telemetry.rollouts",
+    ),
     (
         "config",
         "environment.verification",
