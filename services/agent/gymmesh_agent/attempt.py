@@ -287,9 +287,11 @@ class RunningAttempt:
                 why = "the request asked for no verification"
                 verified = rollout_pb2.Verified(verification=skipped(why))
             else:
-                verified = await self.session.verify(
+                verified, opened = await self.session.verify(
                     context.transcript(), completion.reason, context.turn_rewards
                 )
+                for one in opened:
+                    self.events.note(opened_event(one.sandbox, one.role))
                 if not self.plan.keep_final_state:
                     verified.ClearField("final_state")
         return verified, self.clock.elapsed() - self._verifying_s

@@ -33,7 +33,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         sandboxes: the agent's names for sandbox services, and theirs in the mesh.
         model_timeout_s: seconds that one model call may take; null: what the model service
             allows, within the rollout's time.
-        tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take.
+        tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take;
+            up to ten minutes more where the environment waits for sandboxes.
         verify_timeout_s: seconds after which an environment that says nothing is given up. The
             environment limits its verdicts itself, without what they wait for a processor.
         capture_tokens: whether token ids and log probabilities are captured, where the model

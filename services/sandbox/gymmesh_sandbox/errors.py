@@ -6,11 +6,12 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 
 
-def sandbox_not_found(sandbox_id: str, instance_id: str) -> MeshError:
-    """SANDBOX_NOT_FOUND."""
+def sandbox_not_found(sandbox_id: str, instance_id: str, why: str = "") -> MeshError:
+    """SANDBOX_NOT_FOUND; `why` it ended, where that is known."""
+    ended = f"The sandbox has ended: {why}." if why else "There is no such sandbox here."
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND,
-        "There is no such sandbox here: it has ended, or never was. Create a new one.",
+        f"{ended} Create a new one.",
         metadata={"sandbox_id": sandbox_id, "instance_id": instance_id},
     )
 
@@ -33,11 +34,11 @@ def lease_expired(sandbox_id: str) -> MeshError:
     )
 
 
-def sandbox_lost(sandbox_id: str, cause: str) -> MeshError:
-    """SANDBOX_LOST, for calls that run while the sandbox ends."""
+def sandbox_lost(sandbox_id: str, cause: str, why: str = "") -> MeshError:
+    """SANDBOX_LOST, for calls that run while the sandbox ends; `why` in more words than `cause`."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_LOST,
-        f"The sandbox ended during the call: {cause}.",
+        f"The sandbox ended during the call: {why or cause}.",
         metadata={"sandbox_id": sandbox_id, "cause": cause},
     )
 

@@ -121,7 +121,8 @@ class SandboxServicer:
     async def RenewLease(
         self, request: sandbox_pb2.RenewLeaseRequest, context: CallContext
     ) -> sandbox_pb2.RenewLeaseResponse:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.ANY)
+        live = self._sandboxes.get(request.sandbox_id)
+        lease = live.leases.check(request.lease, Right.ANY, self._clock.now())
         live.leases.renew(lease, request.ttl_s, self._clock.now())
         return sandbox_pb2.RenewLeaseResponse(expires_unix_nano=self._clock.unix_of(lease.expires))
 
@@ -165,7 +166,7 @@ class SandboxServicer:
     async def Exec(
         self, request: sandbox_pb2.ExecRequest, context: CallContext
     ) -> AsyncIterator[sandbox_pb2.ExecResponse]:
-        live, spec = self._program(request)
+        live, lease, spec = self._program(request)
 
         async def act() -> SandboxProcess:
             process = await self._start(live, spec, live.execs, request.request_id, stdin=False)
@@ -173,14 +174,15 @@ class SandboxServicer:
             return process
 
         process = await live.execs.run(request.request_id, digest_of(request), act)
-        async with aclosing(process.events()) as events:
-            async for event in events:
-                yield sandbox_pb2.ExecResponse(event=event)
+        with live.in_use(lease):
+            async with aclosing(process.events()) as events:
+                async for event in events:
+                    yield sandbox_pb2.ExecResponse(event=event)
 
     async def StartProcess(
         self, request: sandbox_pb2.StartProcessRequest, context: CallContext
     ) -> sandbox_pb2.StartProcessResponse:
-        live, spec = self._program(request)
+        live, _, spec = self._program(request)
         act = partial(self._start, live, spec, live.starts, request.request_id, stdin=True)
         process = await live.starts.run(request.request_id, digest_of(request), act)
         return sandbox_pb2.StartProcessResponse(process_id=process.id)
@@ -188,7 +190,7 @@ class SandboxServicer:
     async def WriteStdin(
         self, request: sandbox_pb2.WriteStdinRequest, context: CallContext
     ) -> sandbox_pb2.WriteStdinResponse:
-        live, process = self._process(request)
+        live, _, process = self._process(request)
         with live.call():
             written = await process.write_stdin(
                 request.offset, request.content, close=request.close
@@ -199,7 +201,7 @@ class SandboxServicer:
         self, request: sandbox_pb2.SignalProcessRequest, context: CallContext
     ) -> sandbox_pb2.SignalProcessResponse:
         check_signal(request.signal)
-        live, process = self._process(request)
+        live, _, process = self._process(request)
         with live.call():
             await process.signal(request.signal, descendants=request.descendants)
         return sandbox_pb2.SignalProcessResponse()
@@ -207,16 +209,17 @@ class SandboxServicer:
     async def WaitProcess(
         self, request: sandbox_pb2.WaitProcessRequest, context: CallContext
     ) -> AsyncIterator[sandbox_pb2.WaitProcessResponse]:
-        _, process = self._process(request)
+        live, lease, process = self._process(request)
         heard = process.events(request.stdout_offset, request.stderr_offset)
-        async with aclosing(heard) as events:
-            async for event in events:
-                yield sandbox_pb2.WaitProcessResponse(event=event)
+        with live.in_use(lease):
+            async with aclosing(heard) as events:
+                async for event in events:
+                    yield sandbox_pb2.WaitProcessResponse(event=event)
 
     async def GetProcess(
         self, request: sandbox_pb2.GetProcessRequest, context: CallContext
     ) -> sandbox_pb2.GetProcessResponse:
-        live, process = self._process(request)
+        live, _, process = self._process(request)
         with live.call():
             threads = await process.threads()
         return sandbox_pb2.GetProcessResponse(exit=process.exit, threads=threads)
@@ -326,7 +329,9 @@ class SandboxServicer:
     ) -> tuple[LiveSandbox, Lease]:
         """The sandbox of a call, and its lease, if that has the right."""
         live = self._sandboxes.get(sandbox_id)
-        return live, live.leases.check(secret, right, self._clock.now(), user=user)
+        lease = live.leases.check(secret, right, self._clock.now(), user=user)
+        live.note_use(lease)
+        return live, lease
 
     def _uses_files(self, request: _FilesRequest, right: Right) -> tuple[LiveSandbox, Lease]:
         live, lease = self._use(request.sandbox_id, request.lease, right, request.user)
@@ -339,14 +344,14 @@ class SandboxServicer:
         | sandbox_pb2.SignalProcessRequest
         | sandbox_pb2.WaitProcessRequest
         | sandbox_pb2.GetProcessRequest,
-    ) -> tuple[LiveSandbox, SandboxProcess]:
-        live, _ = self._use(request.sandbox_id, request.lease, Right.PROGRAMS)
-        return live, live.processes.get(request.process_id)
+    ) -> tuple[LiveSandbox, Lease, SandboxProcess]:
+        live, lease = self._use(request.sandbox_id, request.lease, Right.PROGRAMS)
+        return live, lease, live.processes.get(request.process_id)
 
     def _program(
         self, request: sandbox_pb2.ExecRequest | sandbox_pb2.StartProcessRequest
-    ) -> tuple[LiveSandbox, process_pb2.ProcessSpec]:
-        """The sandbox of a call that starts a process, and the process as the lease has it."""
+    ) -> tuple[LiveSandbox, Lease, process_pb2.ProcessSpec]:
+        """The sandbox of a call that starts a process, its lease, and the process as it allows."""
         check_name("request_id", request.request_id)
         spec = request.process
         live, lease = self._use(request.sandbox_id, request.lease, Right.PROGRAMS, spec.user)
@@ -355,7 +360,7 @@ class SandboxServicer:
             spec.CopyFrom(request.process)
             spec.user = lease.scope.user
         check_user(spec.user, live.running.user, self._offer, "process.user")
-        return live, spec
+        return live, lease, spec
 
     async def _start(
         self,

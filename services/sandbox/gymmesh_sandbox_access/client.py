@@ -147,13 +147,23 @@ class SandboxClient:
                     break
         return found
 
-    async def remove(self, sandbox_id: str) -> None:
-        """Ends a sandbox without its lease, at whatever instance it is; for operators."""
-        await self._pick(_PICK_S)
+    async def remove(self, sandbox_id: str) -> bool:
+        """Ends a sandbox without its lease, at whatever instance it is; for operators.
+
+        Returns whether there was one.
+        """
         request = sandbox_pb2.RemoveSandboxRequest(sandbox_id=sandbox_id)
+        for info in await self.list():
+            if info.sandbox.sandbox_id == sandbox_id:
+                await self._remove(info.sandbox.instance_id, request)
+                return True
+        return False
+
+    async def _remove(self, instance_id: str, request: sandbox_pb2.RemoveSandboxRequest) -> None:
         for instance in self._instances():
-            calls = InstanceCalls(self._directory, instance)
-            await calls.call(lambda peer: peer.RemoveSandbox, request, _CALL_S)
+            if instance.id == instance_id:
+                calls = InstanceCalls(self._directory, instance)
+                await calls.call(lambda peer: peer.RemoveSandbox, request, _CALL_S)
 
     def _handle(
         self, open: Callable[[], Awaitable[OpenedSandbox]], use: SandboxUse

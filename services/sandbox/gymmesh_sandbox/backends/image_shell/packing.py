@@ -8,7 +8,7 @@ import tempfile
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from tarfile import TarError
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
 
 from gymmesh.sandbox.v1 import files_pb2
 from gymmesh_sandbox.backends.image_shell import archives
@@ -20,7 +20,7 @@ from gymmesh_sandbox.errors import path_invalid
 _PIECE_BYTES: Final = 1 << 18
 _OF_THE_KERNEL: Final = ("--exclude=./proc", "--exclude=./sys")
 
-_Format = files_pb2.ArchiveFormat.ValueType
+_Format: TypeAlias = files_pb2.ArchiveFormat.ValueType
 
 
 async def packed(
