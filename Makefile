@@ -16,7 +16,7 @@ DEVICE ?= cpu
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage clean fuzz scaling
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-sandboxes clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -72,7 +72,7 @@ test-images: setup ## build the images without an engine's daemon, and try them 
 test-observe: setup ## let a real Prometheus, built from source first, watch a mesh: alerts, dashboards
 	GYMMESH_TEST_PROMETHEUS="$$(tools/setup-prometheus.sh)" $(BIN)/python -m pytest tests/observe $(ARGS)
 
-test-sandboxes: setup ## run sandboxes on real daemons of Docker and Podman (root; Debian's packages)
+test-sandboxes: setup ## run sandboxes on bubblewrap and on real daemons of Docker and Podman (root)
 	@tools/test-sandboxes.sh $(ARGS)
 
 test-slurm: setup ## run a mesh in a real Slurm, whose Debian packages are installed first (root)
@@ -158,6 +158,9 @@ bench-routing: setup ## simulate ways to route rollouts over endpoints (ARGS=…
 bench-rows: setup ## measure the rows of rollouts of 2 to 512 calls (ARGS="--events 337000")
 	$(BIN)/python tests/scale/bench_rows.py $(ARGS)
 
+bench-sandboxes: setup ## measure sandboxes beside none and the peers' local ones (ARGS="--quick")
+	$(BIN)/python tests/scale/bench_sandboxes.py $(ARGS)
+
 bench-scale: setup ## measure 10,000 rollouts at a time, 100,000 in a row, and long ones (ARGS=…)
 	$(BIN)/python tests/scale/bench_scale.py $(ARGS)
 
@@ -187,6 +190,9 @@ chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=
 
 chaos-damage: setup ## damage 250 files of finished runs, and see what readers make of each (ARGS=…)
 	$(BIN)/python -m tests.chaos.damage $(ARGS)
+
+chaos-sandboxes: setup ## kill services, owners and daemons of 2,000 sandboxes (root; ARGS=…)
+	@tools/test-sandboxes.sh --chaos $(ARGS)
 
 fuzz: setup ## send what is malformed to every RPC, endpoint and port, ten minutes each (ARGS=…)
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Makes what `make bench` compares with, once: .cache/bench/verifiers and .cache/bench/nemo, an
-# environment each (1.5 GB together). Does nothing for one that is there. A peer that can't be
-# installed is named, and the bench then prints it as ABSENT: this script still ends well.
+# Makes what `make bench` and `make bench-sandboxes` compare with, once: an environment each of
+# verifiers, NeMo Gym and Harbor in .cache/bench (2 GB together). Does nothing for one that is there.
+# A peer that can't be installed is named, and the bench then prints it as ABSENT: this script still
+# ends well. PEERS names those that are wanted.
 #
+#   PEERS              which (default: "verifiers nemo harbor")
 #   PYTHON_VERIFIERS   the interpreter for verifiers (default: python3.11, else python3)
 #   PYTHON_NEMO        the interpreter for NeMo Gym (default: python3.13)
+#   PYTHON_HARBOR      the interpreter for Harbor (default: python3.12)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cache=$PWD/.cache/bench
@@ -16,6 +19,7 @@ say() { echo "setup-bench-peers: $*" >&2; }
 install() {
     local name=$1 python=$2 env=$cache/$1
     shift 2
+    [[ " ${PEERS-verifiers nemo harbor} " = *" $name "* ]] || return 0
     if [ -x "$env/bin/python" ] && "$env/bin/python" -c "import $module" 2>/dev/null; then
         return
     fi
@@ -38,3 +42,6 @@ module=verifiers install verifiers \
 # It asks for the newest patch release of 3.13, which few machines have; any 3.13 runs it.
 module=nemo_gym install nemo \
     "${PYTHON_NEMO:-$(command -v python3.13 || true)}" --ignore-requires-python nemo-gym==0.7.0
+# It runs containers by podman-compose, which Debian's podman has no part for.
+module=harbor install harbor \
+    "${PYTHON_HARBOR:-$(command -v python3.12 || true)}" harbor==0.26.0 podman-compose==1.5.0

@@ -1,14 +1,22 @@
 #!/usr/bin/env bash
 # Runs tests/sandboxes with real daemons: Podman and Docker, both installed from Debian's packages.
 # Needs root, and the packages' registry for the image, which is made once: none is fetched from a
-# registry of images. `make test-sandboxes` calls it; its arguments go to pytest.
+# registry of images. `make test-sandboxes` calls it; its arguments go to pytest. With --chaos as
+# the first one, it runs tests.chaos.sandboxes, which starts Podman's daemon itself, and kills it.
 #
 #   BASE_SUITE   Debian's release in the image (default: bookworm)
-#   DAEMONS      which to start (default: "docker podman")
+#   DAEMONS      which to use (default: "docker podman"; may be empty)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=${BASE_SUITE:-bookworm}
-daemons=${DAEMONS:-docker podman}
+daemons=${DAEMONS-docker podman}
+chaos=
+if [ "${1:-}" = --chaos ]; then
+    chaos=yes
+    # It has no use for Docker's.
+    case $daemons in *podman*) daemons=podman ;; *) daemons= ;; esac
+    shift
+fi
 cache=$PWD/.cache/sandboxes
 image=local/py:1
 say() { echo "== $*"; }
@@ -17,7 +25,7 @@ fail() {
     exit 1
 }
 [ "$(id -u)" -eq 0 ] || fail "the daemons need root"
-packages=(mmdebstrap runc)
+packages=(bubblewrap mmdebstrap runc)
 [[ $daemons != *podman* ]] || packages+=(podman buildah)
 [[ $daemons != *docker* ]] || packages+=(docker.io)
 tools/setup-debian.sh "${packages[@]}"
@@ -62,13 +70,23 @@ answers() { # SOCKET LOG
     fail "no daemon answers at $1"
 }
 
+[[ $daemons != *podman* ]] ||
+    "${podman[@]}" import --quiet "$cache/$suite.tar" "$image" >/dev/null
+if [ "$chaos" ]; then
+    if [ "$daemons" ]; then
+        words=$(printf '"%s", ' "${podman[@]}")
+        export GYMMESH_TEST_PODMAN="[${words%, }]" GYMMESH_TEST_SANDBOX_IMAGE=$image
+    fi
+    .venv/bin/python -m tests.chaos.sandboxes "$@"
+    exit
+fi
+
 named=()
 for daemon in $daemons; do
     socket=$place/$daemon.sock
     log=$cache/$daemon.log
     say "starting $daemon"
     if [ "$daemon" = podman ]; then
-        "${podman[@]}" import --quiet "$cache/$suite.tar" "$image" >/dev/null
         BUILDAH_ISOLATION=chroot "${podman[@]}" system service --time 0 "unix://$socket" \
             >"$log" 2>&1 &
         pids+=($!)
@@ -87,5 +105,5 @@ for daemon in $daemons; do
 done
 
 say "the tests"
-GYMMESH_TEST_SANDBOXES="${named[*]}" GYMMESH_TEST_SANDBOX_IMAGE=$image \
+GYMMESH_TEST_SANDBOXES="${named[*]-}" GYMMESH_TEST_SANDBOX_IMAGE=$image \
     .venv/bin/python -m pytest tests/sandboxes "$@"

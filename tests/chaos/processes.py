@@ -76,6 +76,20 @@ class Kept:
         self.process.send_signal(number)
         return True
 
+    async def kill(self) -> bool:
+        """Kill it, and wait until it is up again; whether there was a process to kill.
+
+        Raises TimeoutError when it does not come up.
+        """
+        starts = self.starts
+        if not self.signal(signal.SIGKILL):
+            return False
+        async with asyncio.timeout(START_S):
+            while self.starts == starts:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.02)
+            await self.up.wait()
+        return True
+
     async def end(self) -> None:
         """Kill it for good."""
         self._stopping = True

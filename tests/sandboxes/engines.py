@@ -30,6 +30,11 @@ class Daemon:
         }
 
 
+def asked() -> bool:
+    """Whether `make test-sandboxes` runs."""
+    return VARIABLE in os.environ
+
+
 def daemons() -> list[Daemon]:
     """Those that run; none unless `make test-sandboxes` started them."""
     found = []

@@ -1,58 +1,132 @@
-"""The conformance suite against a sandbox service on each daemon, as `gym-cli` runs both."""
+"""The conformance suite against a sandbox service on each backend, as `gym-cli` runs both."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.sandboxes.engines import Daemon
+from tests.sandboxes.conftest import CONFORMANCE
+from tests.sandboxes.engines import daemons
+from tests.support.optional import require
+from tests.support.served import serve
 
 # Seventy cases and more, each with a sandbox of its own, on a machine that does much else.
 pytestmark = pytest.mark.timeout(1200)
-_CLI = (sys.executable, "-m", "gymmesh_cli")
-_SERVING_S = 120.0
+_NOBODY = 65_534
+_GOES_DOWN_S = 60.0
 
 
-async def test_conformance(daemon: Daemon, tmp_path: Path) -> None:
-    section = {
-        "backend": "docker",
+@dataclass(frozen=True)
+class Tried:
+    """A backend that the suite is run against.
+
+    Attributes:
+        name: in the report.
+        section: of the configuration, in addition to what all have.
+        other_user: a user of its image; empty: it has one user.
+        nobody: whether the service is run by a user without privileges.
+    """
+
+    name: str
+    section: Mapping[str, Any]
+    other_user: str = "nobody"
+    nobody: bool = False
+
+
+_TRIED = [
+    Tried("bubblewrap", {"backend": "bubblewrap"}),
+    Tried("bubblewrap, not root", {"backend": "bubblewrap"}, other_user="", nobody=True),
+    *(Tried(one.name, {"backend": "docker", "options": one.options}) for one in daemons()),
+]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that any user may come to."""
+    folder = Path(tempfile.mkdtemp(prefix="gymmesh-conformance-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("tried", [pytest.param(one, id=one.name) for one in _TRIED])
+async def test_conformance(tried: Tried, folder: Path, request: pytest.FixtureRequest) -> None:
+    section: dict[str, Any] = {
         "places": 16,
         "adapts": False,
         "default_resources": {"memory_bytes": 256 << 20, "pids": 128},
-        "options": daemon.options,
+        **tried.section,
     }
-    config = tmp_path / "mesh.yaml"
+    if tried.section["backend"] == "bubblewrap":
+        require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
+        store = folder / "store"
+        store.mkdir()
+        if tried.nobody:
+            os.chown(store, _NOBODY, _NOBODY)
+            section["default_resources"] = {"pids": 128}  # no control groups bound the memory
+        section["options"] = {"folder": str(store)}
+    config = folder / "mesh.yaml"
     config.write_text(yaml.safe_dump({"sandboxes": {"boxes": section}}))
-    profile = tmp_path / "profile.yaml"
+    profile = folder / "profile.yaml"
+    names = {"python": "python3", "hostile": True}
     profile.write_text(
-        yaml.safe_dump({"python": "python3", "other_user": "nobody", "hostile": True})
+        yaml.safe_dump(names | ({"other_user": tried.other_user} if tried.other_user else {}))
     )
-    server = await asyncio.create_subprocess_exec(
-        *_CLI, "serve", "sandbox", "boxes", "--config", str(config),
-        stdout=asyncio.subprocess.PIPE, stderr=(tmp_path / "serve.log").open("wb"),
-    )  # fmt: skip
+    prefix, python = _as_nobody(store) if tried.nobody else ((), sys.executable)
+    log = folder / "serve.log"
+    served = await serve(
+        "sandbox", "boxes", "--config", config, log=log, prefix=prefix, python=python
+    )
     try:
-        assert server.stdout is not None
-        async with asyncio.timeout(_SERVING_S):
-            line = (await server.stdout.readline()).decode()
-        assert " is SERVING at " in line, (tmp_path / "serve.log").read_text()
-        address = line.split(" is SERVING at ")[1].split()[0]
-        suite = await asyncio.create_subprocess_exec(
-            *_CLI, "conformance", "--service", "sandbox", "--target", address,
-            "--profile", str(profile), "--json",
-            stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        said, _ = await suite.communicate()
+        code, results = await _suite(served.said["address"], profile)
+        gone = await served.goes_down(_GOES_DOWN_S)
     finally:
-        server.terminate()
-        await server.wait()
-    results = json.loads(said)
+        await served.kill()
+    lacks = Counter(one["lacks"] for one in results if one["outcome"] == "skipped")
+    outcomes = Counter(one["outcome"] for one in results)
+    request.config.stash[CONFORMANCE][tried.name] = (outcomes, lacks)
     failed = [one for one in results if one["outcome"] not in ("passed", "skipped")]
     assert not failed, json.dumps(failed, indent=1)
-    assert suite.returncode == 0
+    assert (code, gone) == (0, 0), log.read_text()
     assert len(results) > 60
+
+
+async def _suite(address: str, profile: Path) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code of the suite and the result of each case."""
+    suite = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gymmesh_cli", "conformance", "--service", "sandbox"),
+        *("--target", address, "--profile", str(profile), "--json"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await suite.communicate()
+    assert suite.returncode is not None
+    return suite.returncode, json.loads(said)
+
+
+def _as_nobody(home: Path) -> tuple[tuple[str, ...], str]:
+    """What a command line begins with to be run by nobody, and an interpreter for that."""
+    prefix = (
+        *("setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"),
+        # An interpreter in root's home is not for others, the packages that it has are.
+        *("env", f"PYTHONPATH={os.pathsep.join(filter(None, sys.path))}", f"HOME={home}"),
+    )
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for python in (os.path.realpath(sys.executable), f"/usr/bin/{version}"):
+        command = [*prefix, python, "-c", "import gymmesh_cli"]
+        if os.spawnvp(os.P_WAIT, command[0], command) == 0:
+            return prefix, python
+    pytest.fail(f"no {version} that nobody may run, such as Debian's package {version}")

@@ -43,11 +43,16 @@ class Served:
             await self.process.wait()
 
 
-async def serve(*args: str | Path, log: Path, prefix: Sequence[str] = ()) -> Served:
-    """Starts `gym-cli serve` with these arguments, and waits until it is SERVING."""
+async def serve(
+    *args: str | Path, log: Path, prefix: Sequence[str] = (), python: str = sys.executable
+) -> Served:
+    """Starts `gym-cli serve` with these arguments, and waits until it is SERVING.
+
+    prefix: what the command line begins with. python: the interpreter.
+    """
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
-            *prefix, sys.executable, "-m", "gymmesh_cli", "serve", *map(str, args), "--json",
+            *prefix, python, "-m", "gymmesh_cli", "serve", *map(str, args), "--json",
             stdin=DEVNULL, stdout=PIPE, stderr=file, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
     served = Served(process, {}, log)

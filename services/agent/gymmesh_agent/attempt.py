@@ -15,6 +15,7 @@ from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.environment import Environments, SessionClient, skipped
 from gymmesh_agent.events import EventSink, EventStream
 from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of, step_failed
+from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, StopRollout
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
@@ -31,7 +32,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry import RolloutRef, current_rollout
 from gymmesh_runtime.text.authors_code import as_exception
-from gymmesh_sandbox_access import SandboxServices
+from gymmesh_sandbox_access import AgentInstance, SandboxServices
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""
@@ -44,6 +45,7 @@ class AgentContext:
     Attributes:
         preamble_items: how many items the agent puts before a task's.
         background: runs a coroutine in a task that the service awaits when it closes.
+        gateway: where programs call the model; open where an agent asked for it.
     """
 
     agent: Agent
@@ -56,6 +58,7 @@ class AgentContext:
     preamble_items: int
     metrics: RolloutMetrics
     background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
+    gateway: GatewayServer
 
 
 async def run_attempt(attempt: RunningAttempt) -> None:
@@ -71,6 +74,7 @@ async def run_attempt(attempt: RunningAttempt) -> None:
         try:
             await session.open()
             context = attempt.opened()
+            attempt.program = await agent.agent.program(context)
             await events.emit(attempt.started())
             for grant in session.opened.sandboxes:
                 await events.emit(opened_event(grant.sandbox, grant.role))
@@ -131,6 +135,7 @@ class RunningAttempt:
     Attributes:
         key: the rollout's id and the attempt's number.
         stopped: whether it was stopped before its end: there is no terminal event then.
+        program: the program that runs as the agent, once that is known; None: none does.
 
     Raises:
         MeshError: FIELD_INVALID, from the constructor: the request cannot be run at all.
@@ -160,9 +165,15 @@ class RunningAttempt:
             agent.environments, task.environment, self.id, task, self.clock
         )
         self.sandboxes = AttemptSandboxes(
-            agent.sandboxes, agent.agent.sandboxes, self.id, self.clock.hop, self.events.note
+            agent.sandboxes,
+            agent.agent.sandboxes,
+            self.id,
+            AgentInstance(agent.name, agent.instance_id),
+            self.clock.hop,
+            self.events.note,
         )
         self.stopped = False
+        self.program: rollout_pb2.Program | None = None
         self._waited_s = waited_s
         self._ended = asyncio.Event()
         self._overdue = False
@@ -231,10 +242,12 @@ class RunningAttempt:
         self.sandboxes.borrow(session.opened.sandboxes)
         self._context = RolloutContext(
             agent.name,
+            agent.instance_id,
             self.id,
             self.plan,
             session,
             agent.models,
+            agent.gateway,
             self.events,
             self.clock,
             self.sandboxes,
@@ -259,6 +272,8 @@ class RunningAttempt:
             started.seed = seed
         started.contract_version = CONTRACT_VERSION
         started.preamble_items = agent.preamble_items
+        if self.program is not None:
+            started.program.CopyFrom(self.program)
         add_items(started.items, plan.items if self._context is None else self._context.items)
         return event
 

@@ -10,7 +10,13 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_agent.plan import AttemptId
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import SandboxHandle, SandboxServices, SandboxSpec, SandboxUse
+from gymmesh_sandbox_access import (
+    AgentInstance,
+    SandboxHandle,
+    SandboxServices,
+    SandboxSpec,
+    SandboxUse,
+)
 
 _Within = Callable[[float], float]
 _NoteEvent = Callable[[rollout_pb2.RolloutEvent], None]
@@ -36,6 +42,7 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
 
     Args:
         declared: what the agent's class declares, by role.
+        agent: whose they are, for the network `agent`.
         within: bounds the seconds of a call by the attempt's time.
         note: takes an event for each of the agent's own that was opened.
 
@@ -49,12 +56,14 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         services: SandboxServices,
         declared: Mapping[str, SandboxSpec],
         attempt: AttemptId,
+        agent: AgentInstance,
         within: _Within,
         note: _NoteEvent,
     ) -> None:
         self._services = services
         self._declared = declared
         self._attempt = attempt
+        self._agent = agent
         self._within = within
         self._note = note
         self._handles: dict[str, SandboxHandle] = {}
@@ -109,7 +118,11 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
             within=self._within,
         )
         handle = self._handles[role] = self._services.client(spec.service).sandbox(
-            spec, rollout_id=self._attempt.rollout_id, attempt=self._attempt.attempt, use=use
+            spec,
+            rollout_id=self._attempt.rollout_id,
+            attempt=self._attempt.attempt,
+            agent=self._agent,
+            use=use,
         )
         return handle
 

@@ -13,6 +13,7 @@ from gymmesh_resource.errors import DefinitionError, SandboxGone
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import (
     WORKSPACE,
+    AgentInstance,
     SandboxHandle,
     SandboxServices,
     SandboxSpec,
@@ -36,10 +37,12 @@ class SessionSandboxes:
         specs: Mapping[str, SandboxSpec],
         rollout_id: str = "",
         attempt: int = 0,
+        agent: AgentInstance | None = None,
     ) -> None:
         self._services = services
         self._specs = dict(specs)
         self._rollout_id, self._attempt = rollout_id, attempt
+        self._agent = agent
         self._handles: dict[str, SandboxHandle] = {}
         self._opened: list[rollout_pb2.SandboxOpened] = []
         self._last_use: dict[str, int] = {}  # by role, what the service said when it was last asked
@@ -81,6 +84,7 @@ class SessionSandboxes:
                 spec,
                 rollout_id=self._rollout_id,
                 attempt=self._attempt,
+                agent=self._agent,
                 use=SandboxUse(opened=partial(self._note_opened, role), failed=self._note),
             )
         except ValueError as error:

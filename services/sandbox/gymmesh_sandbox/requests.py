@@ -218,8 +218,8 @@ def _network_of(asked: sandbox_pb2.Network, offer: Offer) -> sandbox_pb2.Network
     found.CopyFrom(asked)
     if kind == "none":
         found.none.SetInParent()
-    if kind == "relay" and not asked.relay.socket_path.startswith("/"):
-        raise field_invalid("network.relay.socket_path", "must be an absolute path")
+    if kind == "relay":
+        _check_relay(asked.relay, offer)
     if kind == "hosts":
         if not asked.hosts.hosts:
             raise field_missing("network.hosts.hosts", f"{_SERVICE}/CreateSandbox")
@@ -231,6 +231,19 @@ def _network_of(asked: sandbox_pb2.Network, offer: Offer) -> sandbox_pb2.Network
             if not all(1 <= port <= _LARGEST_PORT for port in host.ports):
                 raise field_invalid("network.hosts.ports", f"are 1 to {_LARGEST_PORT}")
     return found
+
+
+def _check_relay(relay: sandbox_pb2.Relay, offer: Offer) -> None:
+    if not (relay.socket_path or relay.port):
+        raise field_missing("network.relay.socket_path", f"{_SERVICE}/CreateSandbox")
+    if relay.socket_path and not relay.socket_path.startswith("/"):
+        raise field_invalid("network.relay.socket_path", "must be an absolute path")
+    if relay.port and not offer.capabilities.relay_ports:
+        raise option_unsupported("network.relay.port", offer.backend)
+    if relay.port > _LARGEST_PORT:
+        raise field_invalid(
+            "network.relay.port", f"is {relay.port}; ports are 1 to {_LARGEST_PORT}"
+        )
 
 
 def _check_texts(request: sandbox_pb2.CreateSandboxRequest) -> None:

@@ -28,7 +28,7 @@ from gymmesh_sandbox_access.connection import (
     lost,
 )
 from gymmesh_sandbox_access.handle import SandboxHandle
-from gymmesh_sandbox_access.spec import SandboxSpec
+from gymmesh_sandbox_access.spec import AgentInstance, SandboxSpec
 
 _Reason = errors_pb2.ErrorReason
 # Another instance may do what this one did not: nothing was made here.
@@ -85,10 +85,14 @@ class SandboxClient:
         *,
         rollout_id: str = "",
         attempt: int = 0,
+        agent: AgentInstance | None = None,
         use: SandboxUse | None = None,
     ) -> SandboxHandle:
-        """A sandbox that is made when it is first used. Raises ValueError for a wrong spec."""
-        request = spec.request(uuid.uuid4().hex)
+        """A sandbox that is made when it is first used. Raises ValueError for a wrong spec.
+
+        agent: the rollout's, for the network `agent`.
+        """
+        request = spec.request(uuid.uuid4().hex, agent)
         request.rollout_id, request.attempt = rollout_id, attempt
 
         use = use or SandboxUse()

@@ -6,7 +6,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,14 +80,17 @@ class Contender:
 
     def ask(self, rollouts: int, in_flight: int) -> None:
         """Has it run so many rollouts; `wait` is to follow."""
-        assert self._process.stdin is not None
-        line = json.dumps({"rollouts": rollouts, "in_flight": in_flight})
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
+        self._say({"rollouts": rollouts, "in_flight": in_flight})
 
     def wait(self) -> dict[str, float]:
         """Waits until they are done: what talk.py says, `wall_s` and others."""
         heard: dict[str, float] = self._hear()
+        return heard
+
+    def order(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Sends a message, and waits for the answer; raises ContenderFailed."""
+        self._say(message)
+        heard: dict[str, Any] = self._hear()
         return heard
 
     @property
@@ -99,6 +102,11 @@ class Contender:
     def mb(self) -> float:
         """PSS of its processes now."""
         return usage.pss_mb(self._pids)
+
+    @property
+    def family_mb(self) -> float:
+        """PSS of its processes now, with those that it has started since it was ready."""
+        return usage.pss_mb(usage.family(self._process.pid))
 
     @property
     def processes(self) -> int:
@@ -114,6 +122,11 @@ class Contender:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps(message)}\n")
+        self._process.stdin.flush()
 
     def _hear(self) -> Any:
         assert self._process.stdout is not None

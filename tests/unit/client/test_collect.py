@@ -39,6 +39,7 @@ from tests.support.rollouts import (
     make_task,
     verdict,
 )
+from tests.support.scraping import Counted
 
 ONE = RunIdentity("t", "c")
 
@@ -174,8 +175,11 @@ async def test_a_rollout_counts_whatever_tokens_its_endpoint_reports(
         return make_events(request.rollout_id, request.attempt, *bodies, task=request.task)
 
     run, files = collector(tmp_path, ScriptedAgent(odd), concurrency=2)
+    metered = Counted()
     tally = await run.run(tasks(4))
     assert (tally.completed, tally.failed, tally.mean_reward) == (4, 0, 1.0)
+    # The metric stays a number to which a later rollout's tokens can be added.
+    assert 0 <= metered.of("gymmesh_collector_tokens_total", direction="output") < 2**50
     nearest = max(-(2**63), min(2 * tokens, 2**63 - 1))
     for row in rows(files.rows):
         assert row["response"]["usage"]["input_tokens"] == nearest

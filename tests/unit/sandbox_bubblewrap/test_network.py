@@ -109,6 +109,33 @@ async def test_a_relay_carries_to_one_service(opened: BubblewrapBackend) -> None
             assert said
 
 
+_TCP_CLIENT = b"""
+import socket
+with socket.create_connection(("127.0.0.1", 8123), 30) as s:
+    s.sendall(b"ping"); s.shutdown(socket.SHUT_WR)
+    print(s.makefile().read())
+"""
+
+
+async def test_a_relay_at_a_port(opened: BubblewrapBackend) -> None:
+    assert opened.capabilities.relay_ports
+    relay = sandbox_pb2.Relay(port=8123, service="s", name="n")
+    client = process_pb2.Argv(words=(b"python3", b"-c", _TCP_CLIENT))
+    async with echo() as address:
+        fields = {"network": sandbox_pb2.Network(relay=relay), "relay": lambda: address}
+        # Each has a network of its own, and so the same port.
+        async with box(opened, **fields) as one, box(opened, name="b-2", **fields) as two:
+            for sandbox in (one, two):
+                process = await sandbox.start(process_pb2.ProcessSpec(argv=client))
+                _, wrote, said = await collected(process)
+                assert wrote == b"got ping\n", said
+            await one.snapshot("s0")  # the sandbox is made anew, its relay as well
+            _, wrote, said = await collected(await one.start(process_pb2.ProcessSpec(argv=client)))
+            assert wrote == b"got ping\n", said
+            _, _, said = await shell(one, "cat < /dev/null > /dev/tcp/127.0.0.1/1")
+            assert said
+
+
 async def test_a_relay_without_a_service_ends_connections(opened: BubblewrapBackend) -> None:
     def nobody() -> str:
         raise MeshError(Reason.ERROR_REASON_SERVICE_NOT_FOUND, "there is none")

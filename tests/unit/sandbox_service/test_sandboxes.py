@@ -318,6 +318,9 @@ async def test_what_the_backend_cannot_give_is_refused_by_name(tmp_path: Path) -
             "resources.disk_bytes": {"resources": {"disk_bytes": 1}},
             "resources.cpu_millis": {"resources": {"cpu_millis": 1}},
             "network.open": {"network": {"open": {}}},
+            "network.relay.port": {
+                "network": {"relay": {"port": 8000, "service": "s", "name": "n"}}
+            },
             "build": {"build": {"context": b"x"}},
             "process.cpu_s": {"process": {"shell": "true", "cpu_s": 1}},
         }
@@ -347,6 +350,14 @@ async def test_what_is_too_much_is_refused(
         refused = await _refused(served.create(**request_))
         assert refused.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
         assert refused.metadata["field"] == field
+
+
+async def test_a_relay_has_a_socket_or_a_port(tmp_path: Path) -> None:
+    async with serve_sandboxes(tmp_path) as served:
+        served.backend.capabilities.relay_ports = True
+        neither = {"network": {"relay": {"service": "s", "name": "n"}}}
+        refused = await _refused(served.create(**neither))
+        assert refused.reason == errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING
 
 
 async def test_no_lease_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

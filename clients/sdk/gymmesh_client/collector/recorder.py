@@ -23,6 +23,8 @@ from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.instruments import CounterChild
 
 _LOG: Final = logging.getLogger("gymmesh.collect")
+# More tokens than any rollout has; a counter stays exact up to 2^53.
+_MOST_TOKENS: Final = 2**40
 
 
 @dataclass(slots=True)
@@ -70,9 +72,8 @@ class Recorder:
         self._tell_new_version(counted)
         self.tally.add(counted)
         self._completed.inc()
-        # An endpoint may report any number, and a counter only grows.
-        self._input.inc(max(0, counted.input_tokens))
-        self._output.inc(max(0, counted.output_tokens))
+        self._input.inc(_countable(counted.input_tokens))
+        self._output.inc(_countable(counted.output_tokens))
         if self.groups is not None and rollout is not None:
             self.groups.add(task.task_id, rollout)
 
@@ -136,3 +137,10 @@ class Recorder:
 def _label(boundary: int) -> str:
     """A boundary as a label; an agent may send any number, and a label takes none made up."""
     return BOUNDARIES.get(boundary, "OTHER")
+
+
+def _countable(tokens: int) -> int:
+    """An endpoint may report any number: a counter only grows, and one huge number would hide
+    all that is added to it later.
+    """
+    return min(max(0, tokens), _MOST_TOKENS)

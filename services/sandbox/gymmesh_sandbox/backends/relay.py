@@ -12,6 +12,8 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.connections import ConnectionServer, carry
 
 _CONNECT_S: Final = 10.0
+#: Of one sandbox at a time; further ones are closed at once.
+_MOST_CONNECTIONS: Final = 256
 _LOGGER = logging.getLogger("gymmesh.sandbox")
 
 
@@ -31,6 +33,8 @@ class Relay:
         await self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server.connections > _MOST_CONNECTIONS:
+            return
         try:
             host, _, port = self._target().rpartition(":")
         except MeshError as error:

@@ -368,6 +368,8 @@ class CreateSessionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    AGENT_FIELD_NUMBER: _builtins.int
+    AGENT_INSTANCE_ID_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """Seeds the session's own chance; two sessions with the same task and seed
     behave the same. Absent: the task's seed if it has one, else the server draws
@@ -383,6 +385,12 @@ class CreateSessionRequest(_message.Message):
     """
     attempt: _builtins.int
     """The attempt."""
+    agent: _builtins.str
+    """The name of the agent that runs the attempt, in the mesh. A sandbox of the session
+    from which the agent's programs call models has a relay to it.
+    """
+    agent_instance_id: _builtins.str
+    """The agent's instance, `Instance.id`."""
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
         """The task, with its payload."""
@@ -395,10 +403,12 @@ class CreateSessionRequest(_message.Message):
         request_id: _builtins.str = ...,
         rollout_id: _builtins.str = ...,
         attempt: _builtins.int = ...,
+        agent: _builtins.str = ...,
+        agent_instance_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "attempt", b"attempt", "request_id", b"request_id", "rollout_id", b"rollout_id", "seed", b"seed", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "agent", b"agent", "agent_instance_id", b"agent_instance_id", "attempt", b"attempt", "request_id", b"request_id", "rollout_id", b"rollout_id", "seed", b"seed", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015

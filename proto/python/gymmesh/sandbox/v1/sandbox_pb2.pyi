@@ -256,6 +256,7 @@ class Capabilities(_message.Message):
     THREAD_USAGE_FIELD_NUMBER: _builtins.int
     PROCESS_LIMITS_FIELD_NUMBER: _builtins.int
     ADAPTS_FIELD_NUMBER: _builtins.int
+    RELAY_PORTS_FIELD_NUMBER: _builtins.int
     snapshots: _builtins.bool
     """SnapshotSandbox and DeleteSnapshot."""
     forks: _builtins.bool
@@ -282,6 +283,8 @@ class Capabilities(_message.Message):
     """The limits of one process in ProcessSpec, from `cpu_s` to `open_files`."""
     adapts: _builtins.bool
     """Places change with memory and load."""
+    relay_ports: _builtins.bool
+    """Relay.port."""
     @_builtins.property
     def networks(self) -> _containers.RepeatedScalarFieldContainer[Global___NetworkKind.ValueType]:
         """The kinds of network that can be had."""
@@ -303,10 +306,11 @@ class Capabilities(_message.Message):
         thread_usage: _builtins.bool = ...,
         process_limits: _builtins.bool = ...,
         adapts: _builtins.bool = ...,
+        relay_ports: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapts", b"adapts", "builds", b"builds", "cpu", b"cpu", "disk", b"disk", "fetches", b"fetches", "forks", b"forks", "memory", b"memory", "networks", b"networks", "pids", b"pids", "ports", b"ports", "process_limits", b"process_limits", "snapshots", b"snapshots", "thread_usage", b"thread_usage", "users", b"users"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapts", b"adapts", "builds", b"builds", "cpu", b"cpu", "disk", b"disk", "fetches", b"fetches", "forks", b"forks", "memory", b"memory", "networks", b"networks", "pids", b"pids", "ports", b"ports", "process_limits", b"process_limits", "relay_ports", b"relay_ports", "snapshots", b"snapshots", "thread_usage", b"thread_usage", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -440,7 +444,7 @@ class Network(_message.Message):
 
     @_builtins.property
     def relay(self) -> Global___Relay:
-        """One service of the mesh, through a Unix socket in the sandbox."""
+        """One service of the mesh, through a socket in the sandbox."""
 
     @_builtins.property
     def hosts(self) -> Global___AllowedHosts:
@@ -504,8 +508,9 @@ Global___OpenNetwork: _TypeAlias = OpenNetwork  # noqa: Y015
 
 @_typing.final
 class Relay(_message.Message):
-    """One service of the mesh, through a socket. Bytes are carried as they are, both ways;
-    each connection to the socket is one to the service.
+    """One service of the mesh, through a Unix socket, a TCP port, or both: with neither,
+    REQUIRED_FIELD_MISSING. Bytes are carried as they are, both ways; each connection is
+    one to the service.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -515,8 +520,9 @@ class Relay(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     ADDRESS_KEY_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
     socket_path: _builtins.str
-    """The path of the Unix socket in the sandbox."""
+    """The path of the Unix socket in the sandbox; empty: none."""
     service: _builtins.str
     """The kind of the service, such as `gymmesh.agent.v1.AgentService`."""
     name: _builtins.str
@@ -527,6 +533,10 @@ class Relay(_message.Message):
     """The address to use of that instance: the value of this key of `Instance.meta`, a
     host and port; empty: `Instance.address`.
     """
+    port: _builtins.int
+    """The TCP port at the sandbox's own loopback address, 127.0.0.1; zero: none. Processes
+    of the sandbox cannot listen there.
+    """
     def __init__(
         self,
         *,
@@ -535,10 +545,11 @@ class Relay(_message.Message):
         name: _builtins.str = ...,
         instance_id: _builtins.str = ...,
         address_key: _builtins.str = ...,
+        port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address_key", b"address_key", "instance_id", b"instance_id", "name", b"name", "service", b"service", "socket_path", b"socket_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address_key", b"address_key", "instance_id", b"instance_id", "name", b"name", "port", b"port", "service", b"service", "socket_path", b"socket_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

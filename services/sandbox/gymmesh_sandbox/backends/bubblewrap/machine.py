@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from gymmesh_sandbox.backends.bubblewrap.rights import FileRights, act_with
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
-from gymmesh_sandbox.local import Starter
+from gymmesh_sandbox_local import Starter
 
 # The ids of sandboxes when the service is root: far from those of people and services. All
 # sandboxes have the same, since they share files; each has a user namespace of its own.

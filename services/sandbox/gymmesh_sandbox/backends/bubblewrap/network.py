@@ -28,7 +28,8 @@ class BoxNetwork:
         self._machine = machine
         self._spec = spec
         self._token = -1
-        self._relay = Relay(spec.relay) if spec.relay else None
+        self._relay = spec.network.relay
+        self._relays: list[Relay] = []
         self._hosts = tuple(spec.network.hosts.hosts)
         self._proxy = HostsProxy(self._hosts) if self._hosts else None
         self._proxy_port = 0
@@ -36,21 +37,15 @@ class BoxNetwork:
     async def open(self, token: int, tree: SandboxTree, workdir: str) -> None:
         """Serves a sandbox that has started, or has started again."""
         self._token = token
-        if self._relay is not None:
-            path = os.path.join(
-                os.fsencode(workdir), os.fsencode(self._spec.network.relay.socket_path)
-            )
-            await self._relay.open(await self._machine.in_thread(listen_in, tree, path))
-
+        await self._close_relays()
+        if self._relay.socket_path:
+            path = os.path.join(os.fsencode(workdir), os.fsencode(self._relay.socket_path))
+            await self._relay_of(await self._machine.in_thread(listen_in, tree, path))
+        if self._relay.port:
+            await self._relay_of(await self._listening(self._relay.port))
         if self._proxy is not None:
-            listening = await self._socket()
-            try:
-                listening.bind(("127.0.0.1", 0))
-                listening.listen(_BACKLOG)
-                await self._proxy.open(listening)
-            except BaseException:
-                listening.close()
-                raise
+            listening = await self._listening(0)
+            await self._proxy.open(listening)
             self._proxy_port = listening.getsockname()[1]
 
     @property
@@ -60,8 +55,7 @@ class BoxNetwork:
 
     async def close(self) -> None:
         """Ends all connections; harmless when called twice."""
-        if self._relay is not None:
-            await self._relay.close()
+        await self._close_relays()
         if self._proxy is not None:
             await self._proxy.close()
 
@@ -72,6 +66,30 @@ class BoxNetwork:
         connection = await self._socket()
         with connection:  # the connection made of it has a descriptor of its own
             return await call_over(_connector(connection), request, max_bytes)
+
+    async def _relay_of(self, listening: socket.socket) -> None:
+        """Serves a socket of the sandbox whose connections go to the service of the mesh."""
+        assert self._spec.relay is not None  # the service sets it for this kind of network
+        relay = Relay(self._spec.relay)
+        self._relays.append(relay)
+        await relay.open(listening)
+
+    async def _close_relays(self) -> None:
+        relays, self._relays = self._relays, []
+        for relay in relays:
+            await relay.close()
+
+    async def _listening(self, port: int) -> socket.socket:
+        """A TCP socket that listens at the sandbox's loopback address; port 0: any."""
+        listening = await self._socket()
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(("127.0.0.1", port))
+            listening.listen(_BACKLOG)
+        except BaseException:
+            listening.close()
+            raise
+        return listening
 
     async def _socket(self) -> socket.socket:
         """A socket of the sandbox's network."""

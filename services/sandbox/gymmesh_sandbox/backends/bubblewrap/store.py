@@ -30,7 +30,7 @@ from gymmesh_sandbox.backends.bubblewrap.images import Images
 from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, make_host_root, remove_tree
 from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, BubblewrapSettings
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
-from gymmesh_sandbox.local import Groups
+from gymmesh_sandbox_local import Groups
 
 
 class ImageStore:

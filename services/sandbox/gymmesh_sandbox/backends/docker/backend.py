@@ -23,7 +23,7 @@ from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxBackend, Sandbox
 from gymmesh_sandbox.backends.docker.config import DockerOptions
 from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, one_line
 from gymmesh_sandbox.backends.docker.images import INSTANCE, SANDBOX, DockerImages, FoundImage
-from gymmesh_sandbox.backends.docker.relay import MountedRelay
+from gymmesh_sandbox.backends.docker.relay import ContainerRelay, joins_networks
 from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
 from gymmesh_sandbox.backends.docker.watch import Watch
 from gymmesh_sandbox.backends.image_shell import scripts
@@ -87,6 +87,7 @@ class DockerBackend(SandboxBackend):
             ports=True,
             networks=networks,
             process_limits=True,
+            relay_ports=local and joins_networks(),
         )
         self._images = DockerImages(engine, self._options)
         self._watch = Watch(
@@ -115,7 +116,7 @@ class DockerBackend(SandboxBackend):
         self._watch.start(spec.instance_id)
         container: DockerContainer | None = None
         sandbox: DockerSandbox | None = None
-        relay = MountedRelay(spec.relay) if spec.relay is not None else None
+        relay = _relay_of(spec)
         try:
             image = await self._images.find(spec.root, spec.image_digest)
             if relay is not None:
@@ -135,6 +136,8 @@ class DockerBackend(SandboxBackend):
             )
             self._sandboxes[container.id] = sandbox
             await container.start()
+            if relay is not None:
+                await self._join(relay, container, spec)
             await sandbox.prepare()
         except BaseException as error:
             await asyncio.shield(self._undo(container, sandbox, relay))
@@ -178,8 +181,23 @@ class DockerBackend(SandboxBackend):
         if kind == "hosts" or (kind == "relay" and spec.relay is None):
             raise option_unsupported(f"network.{kind}", self.name)
 
+    async def _join(
+        self, relay: ContainerRelay, container: DockerContainer, spec: SandboxSpec
+    ) -> None:
+        state = await _state(container)
+        try:
+            await relay.join(container.id, int(state["Pid"]) if state else 0)
+        except OSError as error:
+            _LOGGER.warning(
+                "sandbox %s: the network of its container cannot be joined: %s; run the service "
+                "on the daemon's machine, outside of containers",
+                spec.sandbox_id,
+                one_line(str(error)),
+            )
+            raise option_unsupported("network.relay.port", self.name) from None
+
     async def _new_container(
-        self, spec: SandboxSpec, image: FoundImage, relay: MountedRelay | None
+        self, spec: SandboxSpec, image: FoundImage, relay: ContainerRelay | None
     ) -> DockerContainer:
         making = asyncio.ensure_future(
             self._opened().docker.containers.create(
@@ -196,7 +214,7 @@ class DockerBackend(SandboxBackend):
             raise
 
     def _configuration(
-        self, spec: SandboxSpec, image: FoundImage, relay: MountedRelay | None
+        self, spec: SandboxSpec, image: FoundImage, relay: ContainerRelay | None
     ) -> dict[str, Any]:
         resources = spec.resources
         is_open = spec.network.WhichOneof("kind") == "open"
@@ -218,7 +236,7 @@ class DockerBackend(SandboxBackend):
             host["StorageOpt"] = {"size": str(resources.disk_bytes)}
         if self._options.runtime:
             host["Runtime"] = self._options.runtime
-        if relay is not None:
+        if relay is not None and relay.path:
             host["Mounts"] = [
                 {
                     "Type": "bind",
@@ -270,7 +288,7 @@ class DockerBackend(SandboxBackend):
         self,
         container: DockerContainer | None,
         sandbox: DockerSandbox | None,
-        relay: MountedRelay | None,
+        relay: ContainerRelay | None,
     ) -> None:
         if sandbox is not None:
             await sandbox.end()
@@ -302,6 +320,10 @@ class DockerBackend(SandboxBackend):
     def _daemon_gone(self) -> None:
         for sandbox in tuple(self._sandboxes.values()):
             sandbox.lose("the daemon is unreachable")
+
+
+def _relay_of(spec: SandboxSpec) -> ContainerRelay | None:
+    return None if spec.relay is None else ContainerRelay(spec.network.relay, spec.relay)
 
 
 def daemon_url() -> str:

@@ -23,7 +23,7 @@ from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec
 from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, container_error, one_line
 from gymmesh_sandbox.backends.docker.ports import call_port
 from gymmesh_sandbox.backends.docker.process import DockerProcess, StandardInput
-from gymmesh_sandbox.backends.docker.relay import MountedRelay
+from gymmesh_sandbox.backends.docker.relay import ContainerRelay
 from gymmesh_sandbox.backends.docker.shell import ContainerPrograms, close_stream, exit_code
 from gymmesh_sandbox.backends.image_shell import archives, scripts
 from gymmesh_sandbox.backends.image_shell.files import ShellFiles
@@ -61,7 +61,7 @@ class DockerSandbox(RunningSandbox):
         image_digest: str,
         user: str,
         workdir: str,
-        relay: MountedRelay | None,
+        relay: ContainerRelay | None,
         keep: Callable[[DockerSandbox, str], Awaitable[sandbox_pb2.Image]],
         remove: Callable[[DockerSandbox], Awaitable[None]],
     ) -> None:

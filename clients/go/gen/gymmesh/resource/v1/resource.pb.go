@@ -654,9 +654,14 @@ type CreateSessionRequest struct {
 	// makes on its behalf.
 	RolloutId string `protobuf:"bytes,4,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
 	// The attempt.
-	Attempt       uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Attempt uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The name of the agent that runs the attempt, in the mesh. A sandbox of the session
+	// from which the agent's programs call models has a relay to it.
+	Agent string `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The agent's instance, `Instance.id`.
+	AgentInstanceId string `protobuf:"bytes,7,opt,name=agent_instance_id,json=agentInstanceId,proto3" json:"agent_instance_id,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CreateSessionRequest) Reset() {
@@ -722,6 +727,20 @@ func (x *CreateSessionRequest) GetAttempt() uint32 {
 		return x.Attempt
 	}
 	return 0
+}
+
+func (x *CreateSessionRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *CreateSessionRequest) GetAgentInstanceId() string {
+	if x != nil {
+		return x.AgentInstanceId
+	}
+	return ""
 }
 
 // An open session.
@@ -1341,7 +1360,7 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\tpageToken\"m\n" +
 	"\x11ListToolsResponse\x120\n" +
 	"\x05tools\x18\x01 \x03(\v2\x1a.gymmesh.responses.v1.ToolR\x05tools\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xdc\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaa\x02\n" +
 	"\x14CreateSessionRequest\x122\n" +
 	"\x04task\x18\x01 \x01(\v2\x18.gymmesh.rollout.v1.TaskB\x04\xe2A\x01\x02R\x04task\x12\x1d\n" +
 	"\x04seed\x18\x02 \x01(\x03B\x04\xe2A\x01\x01H\x00R\x04seed\x88\x01\x01\x12#\n" +
@@ -1349,7 +1368,9 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tB\x04\xe2A\x01\x02R\trequestId\x12#\n" +
 	"\n" +
 	"rollout_id\x18\x04 \x01(\tB\x04\xe2A\x01\x01R\trolloutId\x12\x1e\n" +
-	"\aattempt\x18\x05 \x01(\rB\x04\xe2A\x01\x01R\aattemptB\a\n" +
+	"\aattempt\x18\x05 \x01(\rB\x04\xe2A\x01\x01R\aattempt\x12\x1a\n" +
+	"\x05agent\x18\x06 \x01(\tB\x04\xe2A\x01\x01R\x05agent\x120\n" +
+	"\x11agent_instance_id\x18\a \x01(\tB\x04\xe2A\x01\x01R\x0fagentInstanceIdB\a\n" +
 	"\x05_seed\"\xdf\x02\n" +
 	"\x15CreateSessionResponse\x12\x1d\n" +
 	"\n" +

@@ -418,7 +418,9 @@ type Capabilities struct {
 	// The limits of one process in ProcessSpec, from `cpu_s` to `open_files`.
 	ProcessLimits bool `protobuf:"varint,13,opt,name=process_limits,json=processLimits,proto3" json:"process_limits,omitempty"`
 	// Places change with memory and load.
-	Adapts        bool `protobuf:"varint,14,opt,name=adapts,proto3" json:"adapts,omitempty"`
+	Adapts bool `protobuf:"varint,14,opt,name=adapts,proto3" json:"adapts,omitempty"`
+	// Relay.port.
+	RelayPorts    bool `protobuf:"varint,15,opt,name=relay_ports,json=relayPorts,proto3" json:"relay_ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -547,6 +549,13 @@ func (x *Capabilities) GetProcessLimits() bool {
 func (x *Capabilities) GetAdapts() bool {
 	if x != nil {
 		return x.Adapts
+	}
+	return false
+}
+
+func (x *Capabilities) GetRelayPorts() bool {
+	if x != nil {
+		return x.RelayPorts
 	}
 	return false
 }
@@ -879,7 +888,7 @@ type Network_None struct {
 }
 
 type Network_Relay struct {
-	// One service of the mesh, through a Unix socket in the sandbox.
+	// One service of the mesh, through a socket in the sandbox.
 	Relay *Relay `protobuf:"bytes,2,opt,name=relay,proto3,oneof"`
 }
 
@@ -975,11 +984,12 @@ func (*OpenNetwork) Descriptor() ([]byte, []int) {
 	return file_gymmesh_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
-// One service of the mesh, through a socket. Bytes are carried as they are, both ways;
-// each connection to the socket is one to the service.
+// One service of the mesh, through a Unix socket, a TCP port, or both: with neither,
+// REQUIRED_FIELD_MISSING. Bytes are carried as they are, both ways; each connection is
+// one to the service.
 type Relay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The path of the Unix socket in the sandbox.
+	// The path of the Unix socket in the sandbox; empty: none.
 	SocketPath string `protobuf:"bytes,1,opt,name=socket_path,json=socketPath,proto3" json:"socket_path,omitempty"`
 	// The kind of the service, such as `gymmesh.agent.v1.AgentService`.
 	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
@@ -989,7 +999,10 @@ type Relay struct {
 	InstanceId string `protobuf:"bytes,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// The address to use of that instance: the value of this key of `Instance.meta`, a
 	// host and port; empty: `Instance.address`.
-	AddressKey    string `protobuf:"bytes,5,opt,name=address_key,json=addressKey,proto3" json:"address_key,omitempty"`
+	AddressKey string `protobuf:"bytes,5,opt,name=address_key,json=addressKey,proto3" json:"address_key,omitempty"`
+	// The TCP port at the sandbox's own loopback address, 127.0.0.1; zero: none. Processes
+	// of the sandbox cannot listen there.
+	Port          uint32 `protobuf:"varint,6,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1057,6 +1070,13 @@ func (x *Relay) GetAddressKey() string {
 		return x.AddressKey
 	}
 	return ""
+}
+
+func (x *Relay) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
 }
 
 // Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
@@ -3871,7 +3891,7 @@ const file_gymmesh_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x05Image\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x1a\n" +
-	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\"\x91\x03\n" +
+	"\bsnapshot\x18\x03 \x01(\bR\bsnapshot\"\xb2\x03\n" +
 	"\fCapabilities\x12\x1c\n" +
 	"\tsnapshots\x18\x01 \x01(\bR\tsnapshots\x12\x14\n" +
 	"\x05forks\x18\x02 \x01(\bR\x05forks\x12\x16\n" +
@@ -3887,7 +3907,9 @@ const file_gymmesh_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\bnetworks\x18\v \x03(\x0e2\x1f.gymmesh.sandbox.v1.NetworkKindR\bnetworks\x12!\n" +
 	"\fthread_usage\x18\f \x01(\bR\vthreadUsage\x12%\n" +
 	"\x0eprocess_limits\x18\r \x01(\bR\rprocessLimits\x12\x16\n" +
-	"\x06adapts\x18\x0e \x01(\bR\x06adapts\"\x96\x04\n" +
+	"\x06adapts\x18\x0e \x01(\bR\x06adapts\x12\x1f\n" +
+	"\vrelay_ports\x18\x0f \x01(\bR\n" +
+	"relayPorts\"\x96\x04\n" +
 	"\rServiceLimits\x12J\n" +
 	"\x11default_resources\x18\x01 \x01(\v2\x1d.gymmesh.sandbox.v1.ResourcesR\x10defaultResources\x12B\n" +
 	"\rmax_resources\x18\x02 \x01(\v2\x1d.gymmesh.sandbox.v1.ResourcesR\fmaxResources\x12\"\n" +
@@ -3918,16 +3940,17 @@ const file_gymmesh_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x04open\x18\x04 \x01(\v2\x1f.gymmesh.sandbox.v1.OpenNetworkH\x00R\x04openB\x06\n" +
 	"\x04kind\"\v\n" +
 	"\tNoNetwork\"\r\n" +
-	"\vOpenNetwork\"\xb6\x01\n" +
+	"\vOpenNetwork\"\xd0\x01\n" +
 	"\x05Relay\x12%\n" +
-	"\vsocket_path\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\n" +
+	"\vsocket_path\x18\x01 \x01(\tB\x04\xe2A\x01\x01R\n" +
 	"socketPath\x12\x1e\n" +
 	"\aservice\x18\x02 \x01(\tB\x04\xe2A\x01\x02R\aservice\x12\x18\n" +
 	"\x04name\x18\x03 \x01(\tB\x04\xe2A\x01\x02R\x04name\x12%\n" +
 	"\vinstance_id\x18\x04 \x01(\tB\x04\xe2A\x01\x01R\n" +
 	"instanceId\x12%\n" +
 	"\vaddress_key\x18\x05 \x01(\tB\x04\xe2A\x01\x01R\n" +
-	"addressKey\"K\n" +
+	"addressKey\x12\x18\n" +
+	"\x04port\x18\x06 \x01(\rB\x04\xe2A\x01\x01R\x04port\"K\n" +
 	"\fAllowedHosts\x12;\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x1f.gymmesh.sandbox.v1.AllowedHostB\x04\xe2A\x01\x02R\x05hosts\"c\n" +
 	"\vAllowedHost\x12\x18\n" +

@@ -1,0 +1,94 @@
+"""What a dialect is: reads bytes into a request, writes an answer into bytes. Pure.
+
+A dialect never raises for what a program sent: it returns a Refusal. It never changes what it is
+given, and knows no clock, no socket and no rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from gymmesh_agent.gateway.request import (
+    GatewayAnswer,
+    GatewayRequest,
+    HttpReply,
+    Refusal,
+    RequestKind,
+)
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What an HTTP request asks for, as its method and path say.
+
+    Attributes:
+        dialect: the name of the dialect, a key of `DIALECTS`.
+        kind: what it asks for.
+        model: the model that the path names; empty where it names none.
+        stream: whether the path asks for a stream.
+    """
+
+    dialect: str
+    kind: RequestKind
+    model: str = ""
+    stream: bool = False
+
+
+class Dialect(Protocol):
+    """One API that programs speak.
+
+    Attributes:
+        name: its name.
+        keep_alive: what may be sent in a stream before, between and after events; every program
+            tried ignores it.
+    """
+
+    name: str
+    keep_alive: bytes
+
+    def read(
+        self, route: Route, headers: Mapping[str, str], body: bytes
+    ) -> GatewayRequest | Refusal:
+        """Read a request of kind GENERATE or COUNT_TOKENS. Raises nothing.
+
+        headers: their names in lower case.
+        """
+        ...
+
+    def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
+        """The body of a whole answer, as JSON.
+
+        An output item of a kind that the dialect has no word for is left out; the recorded answer
+        keeps it.
+        """
+        ...
+
+    def write_stream(self, request: GatewayRequest, answer: GatewayAnswer) -> Iterator[bytes]:
+        """The server-sent events of the same answer, each complete; texts in bounded deltas."""
+        ...
+
+    def write_models(self, names: Sequence[str], created: int) -> bytes:
+        """The body that lists these models; `created`: seconds since 1970."""
+        ...
+
+    def write_model(self, name: str, created: int) -> bytes:
+        """The body that describes one model."""
+        ...
+
+    def write_token_count(self, tokens: int) -> bytes:
+        """The body that says how many tokens a conversation has."""
+        ...
+
+    def write_refusal(self, refusal: Refusal) -> HttpReply:
+        """The whole answer to a request that is refused."""
+        ...
+
+    def write_stream_refusal(self, refusal: Refusal) -> bytes:
+        """The last event of a stream that has begun and fails.
+
+        Not every program ends at one: Claude Code then asks again without a stream, Gemini CLI
+        three times more with one. Their next request needs `write_refusal`.
+        """
+        ...

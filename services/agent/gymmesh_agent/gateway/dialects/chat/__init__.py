@@ -1,0 +1,71 @@
+"""OpenAI's Chat Completions: `/v1/chat/completions`. Spoken by OpenCode, Qwen Code, OpenHands,
+mini-swe-agent, Aider, LangGraph and most scripts.
+
+Format: OpenAI's API reference for `POST /chat/completions`; `reasoning_content` as vLLM, SGLang and
+llama.cpp write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.chat.read import read_chat
+from gymmesh_agent.gateway.dialects.chat.write import chat_document, chat_events
+from gymmesh_agent.gateway.dialects.openai_replies import (
+    error_object,
+    model_list,
+    model_object,
+    refusal_reply,
+)
+from gymmesh_agent.gateway.dialects.sse import COMMENT, plain_event
+from gymmesh_agent.gateway.request import (
+    GatewayAnswer,
+    GatewayRequest,
+    HttpReply,
+    Refusal,
+)
+from gymmesh_responses import dumps_clean
+
+__all__ = ["ChatDialect"]
+
+
+class ChatDialect:
+    """See `Dialect`."""
+
+    name = "chat"
+    keep_alive = COMMENT
+
+    def read(
+        self, route: Route, headers: Mapping[str, str], body: bytes
+    ) -> GatewayRequest | Refusal:
+        """See `Dialect`."""
+        return read_chat(route, headers, body)
+
+    def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
+        """See `Dialect`."""
+        return dumps_clean(chat_document(request, answer))
+
+    def write_stream(self, request: GatewayRequest, answer: GatewayAnswer) -> Iterator[bytes]:
+        """See `Dialect`."""
+        return chat_events(request, answer)
+
+    def write_models(self, names: Sequence[str], created: int) -> bytes:
+        """See `Dialect`."""
+        return model_list(names, created)
+
+    def write_model(self, name: str, created: int) -> bytes:
+        """See `Dialect`."""
+        return model_object(name, created)
+
+    def write_token_count(self, tokens: int) -> bytes:
+        """See `Dialect`. The API has no such call; no route leads here."""
+        return dumps_clean({"object": "chat.input_tokens", "input_tokens": tokens})
+
+    def write_refusal(self, refusal: Refusal) -> HttpReply:
+        """See `Dialect`."""
+        return refusal_reply(refusal)
+
+    def write_stream_refusal(self, refusal: Refusal) -> bytes:
+        """See `Dialect`."""
+        return plain_event({"error": error_object(refusal)})

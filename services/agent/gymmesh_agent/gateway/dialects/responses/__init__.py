@@ -1,0 +1,88 @@
+"""OpenAI's Responses API: `/v1/responses`. Spoken by Codex and the openai-agents library.
+
+Format: OpenAI's API reference for `POST /responses` and its streaming events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.openai_replies import (
+    error_object,
+    model_list,
+    model_object,
+    refusal_reply,
+)
+from gymmesh_agent.gateway.dialects.responses.read import read_responses
+from gymmesh_agent.gateway.dialects.responses.write import response_document, response_events
+from gymmesh_agent.gateway.dialects.sse import COMMENT, named_event
+from gymmesh_agent.gateway.request import (
+    GatewayAnswer,
+    GatewayRequest,
+    HttpReply,
+    Refusal,
+    RefusalKind,
+)
+from gymmesh_responses import dumps_clean
+
+__all__ = ["ResponsesDialect"]
+
+# In a stream Codex reads the code alone: these end it at once, all others make it try again.
+_STREAM_CODES: Final[Mapping[RefusalKind, str]] = {
+    RefusalKind.STOP: "invalid_prompt",
+    RefusalKind.INVALID: "invalid_prompt",
+    RefusalKind.CONTEXT_LENGTH: "context_length_exceeded",
+}
+
+
+class ResponsesDialect:
+    """See `Dialect`."""
+
+    name = "responses"
+    keep_alive = COMMENT
+
+    def read(
+        self, route: Route, headers: Mapping[str, str], body: bytes
+    ) -> GatewayRequest | Refusal:
+        """See `Dialect`."""
+        return read_responses(route, headers, body)
+
+    def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
+        """See `Dialect`."""
+        return dumps_clean(response_document(request, answer))
+
+    def write_stream(self, request: GatewayRequest, answer: GatewayAnswer) -> Iterator[bytes]:
+        """See `Dialect`."""
+        return response_events(request, answer)
+
+    def write_models(self, names: Sequence[str], created: int) -> bytes:
+        """See `Dialect`."""
+        return model_list(names, created)
+
+    def write_model(self, name: str, created: int) -> bytes:
+        """See `Dialect`."""
+        return model_object(name, created)
+
+    def write_token_count(self, tokens: int) -> bytes:
+        """See `Dialect`."""
+        return dumps_clean({"object": "response.input_tokens", "input_tokens": tokens})
+
+    def write_refusal(self, refusal: Refusal) -> HttpReply:
+        """See `Dialect`."""
+        return refusal_reply(refusal)
+
+    def write_stream_refusal(self, refusal: Refusal) -> bytes:
+        """See `Dialect`: a response that failed."""
+        error = error_object(refusal)
+        code = _STREAM_CODES.get(refusal.kind, "server_error")
+        response = {
+            "id": "",
+            "object": "response",
+            "status": "failed",
+            "output": [],
+            "error": {"code": code, "message": error["message"]},
+        }
+        kind = "response.failed"
+        return named_event(kind, {"type": kind, "sequence_number": 0, "response": response})

@@ -1,0 +1,157 @@
+"""Reads `POST /v1/responses` and `POST /v1/responses/input_tokens`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.hints import read_hints
+from gymmesh_agent.gateway.dialects.reading import (
+    Draft,
+    Unreadable,
+    a_list,
+    a_text,
+    an_object,
+    body_of,
+    shown,
+    tools_in,
+    total,
+)
+from gymmesh_agent.gateway.dialects.responses.namespaces import Namespaces
+from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
+
+#: What a request may hold that `params` lacks, and why that does no harm.
+LEFT_OUT: Final[Mapping[str, str]] = {
+    "background": "false is the default; true is refused",
+    "client_metadata": "is about the program; read as hints",
+    "max_tool_calls": "counts tools that the endpoint runs, and the gateway offers none",
+    "metadata": "is for the endpoint's own records",
+    "prompt_cache_key": "chooses a cache at the endpoint; read as a hint",
+    "prompt_cache_options": "chooses a cache at the endpoint",
+    "prompt_cache_retention": "chooses a cache at the endpoint",
+    "safety_identifier": "is for the endpoint's own records",
+    "service_tier": "chooses a price at the endpoint",
+    "store": "the gateway records every call, and no program can fetch one later",
+    "stream_options": "asks for padding against eavesdroppers on a network",
+    "user": "is for the endpoint's own records",
+    # Parts of parameters and items.
+    "include": "what it names comes with the endpoint's own tools, or is sent unasked",
+    "reasoning.summary": "the policy's reasoning is sent as it is",
+    "reasoning.generate_summary": "the policy's reasoning is sent as it is",
+    "reasoning.encrypted_content": "the policy's reasoning is sent as it is",
+    "input": "keys of items that the API does not define are the program's own notes",
+}
+_REFUSED: Final[Mapping[str, str]] = {
+    "conversation": "send the whole conversation as input",
+    "previous_response_id": "send the whole conversation as input",
+    "prompt": "the gateway has no stored prompts",
+}
+_READ: Final = frozenset(
+    ("include", "input", "instructions", "model", "reasoning", "stream", "tools", *_REFUSED)
+)
+_LOGPROBS: Final = "message.output_text.logprobs"
+#: The keys that the API defines for each kind of item whose every key is known.
+_ITEM_KEYS: Final[Mapping[str, frozenset[str]]] = {
+    "message": frozenset(("type", "id", "role", "status", "content", "name", "phase")),
+    "function_call": frozenset(
+        ("type", "id", "call_id", "name", "arguments", "status", "namespace")
+    ),
+    "function_call_output": frozenset(("type", "id", "call_id", "output", "status")),
+    "reasoning": frozenset(("type", "id", "summary", "content", "encrypted_content", "status")),
+}
+
+
+@total
+def read_responses(route: Route, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+    """Read a request; see `Dialect.read`."""
+    body = body_of(raw)
+    _refuse(body)
+    draft = Draft(LEFT_OUT)
+    names = Namespaces()
+    draft.tools = names.flattened(tools_in(body))
+    _read_input(draft, body.get("input"), names)
+    _read_include(draft, body.get("include"))
+    _read_reasoning(draft, body.get("reasoning"))
+    draft.carry(body, _READ, responses=True)
+    metadata = body.get("client_metadata")
+    return draft.request(
+        route,
+        model=body.get("model"),
+        stream=body.get("stream"),
+        instructions=_instructions(body.get("instructions")),
+        hints=read_hints(
+            headers,
+            metadata=metadata if isinstance(metadata, dict) else None,
+            session=body.get("prompt_cache_key"),
+        ),
+        reply=ReplyOptions(),
+        tool_names=names.names,
+    )
+
+
+def _refuse(body: Json) -> None:
+    for name, advice in _REFUSED.items():
+        if body.get(name) is not None:
+            raise Unreadable(f"{name} is not supported; {advice}")
+    if body.get("background"):
+        raise Unreadable("background is not supported; ask without it")
+
+
+def _instructions(value: object) -> str:
+    if value is None:
+        return ""
+    text = a_text(value, "instructions")
+    # An unpaired surrogate has no UTF-8 form.
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _read_input(draft: Draft, value: object, names: Namespaces) -> None:
+    if value is None:
+        return
+    if isinstance(value, str):
+        draft.items.append({"type": "message", "role": "user", "content": value})
+        return
+    for index, item in enumerate(a_list(value, "input")):
+        draft.items.append(_item(draft, an_object(item, f"input[{index}]"), names))
+
+
+def _item(draft: Draft, item: Json, names: Namespaces) -> Json:
+    kind = item.get("type", "message" if "role" in item else None)
+    known = _ITEM_KEYS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        return item
+    kept = {key: value for key, value in item.items() if key in known and value is not None}
+    if any(value is not None for key, value in item.items() if key not in known):
+        draft.leave_out("input")
+    if kind == "function_call" and isinstance(kept.get("namespace"), str):
+        kept["name"] = names.flat(kept.pop("namespace"), kept.get("name"))
+    return kept
+
+
+def _read_include(draft: Draft, value: object) -> None:
+    if value is None:
+        return
+    for wanted in a_list(value, "include"):
+        if wanted == _LOGPROBS:
+            draft.params["include"] = [_LOGPROBS]
+        else:
+            draft.leave_out("include")
+
+
+def _read_reasoning(draft: Draft, value: object) -> None:
+    if value is None:
+        return
+    kept: dict[str, Any] = {}
+    for key, member in an_object(value, "reasoning").items():
+        name = f"reasoning.{key}"
+        if member is None:
+            continue
+        if name in LEFT_OUT:
+            draft.leave_out(name)
+        elif len(key) > 100:
+            raise Unreadable(f"reasoning has a key {shown(key)}")
+        else:
+            kept[key] = member
+    if kept:
+        draft.params["reasoning"] = kept

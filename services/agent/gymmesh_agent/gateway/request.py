@@ -1,0 +1,184 @@
+"""What every dialect is read into, and what every dialect is written from. Pure data.
+
+A `Route` says what an HTTP request asks for. A dialect reads the body into a `GatewayRequest` or a
+`Refusal`, and writes a `GatewayAnswer` back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from gymmesh.responses.v1 import responses_pb2 as pb
+
+Json = dict[str, Any]
+
+MAX_BODY_BYTES: Final = 64_000_000
+"""The longest body of a request that a dialect reads."""
+
+MAX_ITEMS: Final = 20_000
+"""The most items that a conversation may have in one request."""
+
+MAX_TOOLS: Final = 2_000
+"""The most tools that one request may offer."""
+
+MAX_LEVELS: Final = 100
+"""How deep a request's tools and parameters may nest objects and arrays."""
+
+
+class RequestKind(Enum):
+    """What a program asks the gateway for.
+
+    GENERATE: an answer of the model.
+    COUNT_TOKENS: how many tokens a conversation has. Nothing is generated.
+    LIST_MODELS: the models that there are.
+    GET_MODEL: one model by its name.
+    """
+
+    GENERATE = "generate"
+    COUNT_TOKENS = "count_tokens"
+    LIST_MODELS = "list_models"
+    GET_MODEL = "get_model"
+
+
+class Hints(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program says about who calls and why, in headers and metadata. Not to be trusted.
+
+    Attributes:
+        program: the first product of the User-Agent header, such as `claude-cli`.
+        session: the program's own id of its session or conversation.
+        agent: its id of the agent that calls; empty for the main agent or where it says none.
+        parent_agent: its id of the agent that started this one.
+        request_kind: what the call is for in the program's word: `turn`, `compaction`, `title` …
+        window: how many times the program has replaced its history; None where it does not say.
+        retry_key: an Idempotency-Key; two requests with the same key are one call.
+        retries: how many times the program sent this request before; 0 where it does not say.
+    """
+
+    program: str = ""
+    session: str = ""
+    agent: str = ""
+    parent_agent: str = ""
+    request_kind: str = ""
+    window: int | None = None
+    retry_key: str = ""
+    retries: int = 0
+
+
+class ReplyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program wants in the reply beside the answer itself.
+
+    Attributes:
+        reasoning: whether it asked to be shown the model's reasoning.
+        stream_usage: whether a stream reports token counts (Chat Completions leaves them out).
+    """
+
+    reasoning: bool = True
+    stream_usage: bool = False
+
+
+class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A program's request, whatever its dialect. Nothing in it is changed after it was read.
+
+    Attributes:
+        dialect: the dialect's name.
+        kind: GENERATE or COUNT_TOKENS.
+        items: the whole conversation as Responses items, leading system text included. Ids are as
+            the program sent them, minted ones too.
+        instructions: the `instructions` of a Responses request; empty in all other dialects.
+        tools: the tools in Responses' JSON form; kinds that Responses does not know, as they came.
+        params: the Responses parameters that the program asked for, without input, instructions,
+            tools and model. What Responses has no word for has the program's own name.
+        left_out: the names of what the program sent and `params` and `items` lack, in the order of
+            reading. Each dialect has a table with the reason for each.
+        tool_names: for tools of a namespace: from the name in `tools` to (namespace, name).
+        model: the model's name in the request; may be empty.
+        stream: whether the answer is to be streamed.
+        reply: what the reply is to hold.
+        hints: what the program says about itself.
+        digest: 16 bytes over everything above that decides the answer: not over `stream`, `hints`,
+            `reply` and `left_out`. Equal requests have equal digests.
+    """
+
+    dialect: str
+    kind: RequestKind = RequestKind.GENERATE
+    items: tuple[pb.Item, ...] = ()
+    instructions: str = ""
+    tools: tuple[Json, ...] = ()
+    params: Json = {}
+    left_out: tuple[str, ...] = ()
+    tool_names: Mapping[str, tuple[str, str]] = {}
+    model: str = ""
+    stream: bool = False
+    reply: ReplyOptions = ReplyOptions()
+    hints: Hints = Hints()
+    digest: bytes = b""
+
+
+class GatewayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded answer that is to be sent to the program.
+
+    Attributes:
+        tag: the rollout's tag in minted ids, see minted.py.
+        call_id: the recorded call's id.
+        response: the answer as recorded: output, status, incomplete_details, usage.
+        created: when it was made, seconds since 1970.
+    """
+
+    tag: str
+    call_id: str
+    response: pb.Response
+    created: int
+
+
+class RefusalKind(Enum):
+    """Why a request gets no answer, which decides what the program does next.
+
+    INVALID: the request can't be read, or asks for what the gateway does not do.
+    TOO_LARGE: it is over a bound.
+    UNAUTHORIZED: its key opens no rollout.
+    NOT_FOUND: there is nothing at its path, or no such model.
+    STOP: the rollout is over, cancelled or out of budget; the program must end at once.
+    CONTEXT_LENGTH: the conversation no longer fits the model's context.
+    AGAIN: it failed this time; the same request may succeed later.
+    """
+
+    INVALID = "invalid"
+    TOO_LARGE = "too_large"
+    UNAUTHORIZED = "unauthorized"
+    NOT_FOUND = "not_found"
+    STOP = "stop"
+    CONTEXT_LENGTH = "context_length"
+    AGAIN = "again"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a request gets no answer.
+
+    Attributes:
+        kind: what the program is to do.
+        message: one sentence for people. Holds no secrets and nothing of other rollouts.
+        status: the HTTP status in place of the dialect's own; 0: the dialect's. For a program
+            that ends only at another one.
+    """
+
+    kind: RefusalKind
+    message: str
+    status: int = 0
+
+
+class HttpReply(msgspec.Struct, frozen=True):
+    """A whole HTTP answer.
+
+    Attributes:
+        status: the HTTP status.
+        body: JSON.
+        headers: beside Content-Type, which is `application/json`.
+    """
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {}

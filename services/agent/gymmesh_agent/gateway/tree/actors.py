@@ -1,0 +1,78 @@
+"""Who holds which conversation: the program's main agent, its sub-agents, other conversations."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gymmesh_agent.gateway.tree.calls import CapturedCall
+
+# A shorter text may be the argument of a tool by chance.
+_SHORTEST_PROMPT: Final = 16
+_NOBODY: Final = ("", "")
+
+
+class Actors:
+    """Names for the conversations of a program."""
+
+    def __init__(self) -> None:
+        self._main_calls = 0
+        self._by_thread: dict[tuple[str, str], CapturedCall] = {}
+        self._windows: dict[tuple[tuple[str, str], int], CapturedCall] = {}
+        self._named: Counter[str] = Counter()
+        self._prompts: defaultdict[str, list[CapturedCall]] = defaultdict(list)
+
+    @property
+    def has_main(self) -> bool:
+        """Whether the main conversation has begun."""
+        return self._main_calls > 0
+
+    def of(self, call: CapturedCall) -> str | None:
+        """The actor of the session and agent that a call names; None: it names no known one."""
+        first = self._by_thread.get(call.thread)
+        return first.actor if first is not None else None
+
+    def beginning(self, call: CapturedCall) -> CapturedCall | None:
+        """The first call of a call's session and agent; None: it names no known one."""
+        return self._by_thread.get(call.thread)
+
+    def new(self, kind: str) -> str:
+        """A name for one more actor of a kind, such as `subagent-2`."""
+        self._named[kind] += 1
+        return f"{kind}-{self._named[kind]}"
+
+    def add(self, call: CapturedCall) -> None:
+        """A call of a conversation was placed, with its actor."""
+        self._main_calls += not call.actor
+        if call.thread != _NOBODY:
+            self._by_thread.setdefault(call.thread, call)
+            if call.window is not None:
+                self._windows.setdefault((call.thread, call.window), call)
+
+    def remove(self, call: CapturedCall) -> None:
+        """A call that was added failed."""
+        self._main_calls -= not call.actor
+        if self._by_thread.get(call.thread) is call:
+            del self._by_thread[call.thread]
+        if call.window is not None and self._windows.get((call.thread, call.window)) is call:
+            del self._windows[call.thread, call.window]
+
+    def is_new_window(self, call: CapturedCall) -> bool:
+        """Whether a call is the first of its window."""
+        return call.window is not None and (call.thread, call.window) not in self._windows
+
+    def add_prompts(self, call: CapturedCall, texts: Iterable[str]) -> None:
+        """These are arguments of a tool call in the answer of `call`: prompts of sub-agents?"""
+        for text in texts:
+            stripped = text.strip()
+            if len(stripped) >= _SHORTEST_PROMPT:
+                self._prompts[stripped].append(call)
+
+    def starters(self, texts: Sequence[str]) -> list[CapturedCall]:
+        """The calls whose answer gives a tool one of these texts, word for word."""
+        found: dict[int, CapturedCall] = {}
+        for text in texts:
+            for call in self._prompts.get(text.strip(), ()):
+                found[call.ticket] = call
+        return list(found.values())

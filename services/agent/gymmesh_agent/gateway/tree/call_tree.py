@@ -1,0 +1,103 @@
+"""The calls of one rollout as a tree: where each request of the program belongs. Pure.
+
+`place` decides in this order, and docs/capture.md says why:
+    1. the request repeats a call whose answer has not arrived, or is marked as a retry
+    2. the table of side calls explains it
+    3. it begins with a recorded conversation: it continues it, or departs from it
+    4. it holds nothing that is recorded: a compaction, a rewritten beginning, a sub-agent or a new
+       conversation
+    5. what cannot be told is UNKNOWN
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+
+from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh_agent.gateway.request import GatewayRequest
+from gymmesh_agent.gateway.tree.actors import Actors
+from gymmesh_agent.gateway.tree.calls import CapturedCall
+from gymmesh_agent.gateway.tree.compactions import Compactions
+from gymmesh_agent.gateway.tree.normal_form import text_of_arguments
+from gymmesh_agent.gateway.tree.placement import NewCall, RepeatedCall
+from gymmesh_agent.gateway.tree.placing import Placing, TreeState
+from gymmesh_agent.gateway.tree.reading import ConversationReader, KnownCalls
+from gymmesh_agent.gateway.tree.repeats import Repeats
+from gymmesh_agent.gateway.tree.side_calls import habits_of
+
+
+class CallTree:
+    """All calls that a program made in one attempt of a rollout.
+
+    Args:
+        tag: of the attempt's minted ids, see gateway/minted.py.
+        program: the name of a known program; empty: its User-Agent tells, if anything does.
+
+    A call is placed, then answered or failed, and an answered one is delivered when the program has
+    it whole. The tree holds the answers and digests of what was asked, not the requests.
+    """
+
+    def __init__(self, tag: str, program: str = "") -> None:
+        self._program = program
+        self._tickets = count(1)
+        self._calls: dict[int, CapturedCall] = {}
+        self._by_context: dict[bytes, list[CapturedCall]] = {}
+        self._by_id: dict[str, CapturedCall] = {}
+        self._reader = ConversationReader(KnownCalls(self._by_context, self._by_id, tag))
+        self._repeats = Repeats()
+        self._state = TreeState(self._by_context, Actors(), Compactions(), set())
+
+    def place(self, request: GatewayRequest) -> NewCall | RepeatedCall:
+        """Where a request of kind GENERATE belongs. A new call is in the tree from now on."""
+        earlier = self._repeats.earlier(request)
+        if earlier is not None:
+            return RepeatedCall(earlier.ticket)
+        read = self._reader.read(request)
+        hints = request.hints
+        call = CapturedCall(
+            ticket=next(self._tickets),
+            thread=(hints.session, hints.agent),
+            lead=read.lead,
+            offer=read.offer,
+            context=read.context,
+            window=hints.window,
+        )
+        habits = habits_of(self._program, hints.program)
+        placed = Placing(self._state, habits, request, read, call).decide()
+        self._calls[call.ticket] = call
+        self._by_context.setdefault(read.context, []).append(call)
+        self._repeats.add(request, call)
+        if call.parent is not None:
+            call.parent.continued += 1
+        return placed
+
+    def answered(self, ticket: int, call_id: str, output: Iterable[pb.Item]) -> None:
+        """A call was answered; call this before anything of the answer is sent.
+
+        Args:
+            call_id: the recorded call's id, which minted ids name.
+            output: the answer's items as recorded; not to be changed any more.
+        """
+        call = self._calls[ticket]
+        form = call.answer(call_id, output)
+        self._by_id[call_id] = call
+        self._state.compactions.add(call, form)
+        for item in call.output:
+            if item.WhichOneof("kind") == "function_call":
+                texts = text_of_arguments(item.function_call.arguments)
+                self._state.actors.add_prompts(call, texts)
+
+    def delivered(self, ticket: int) -> None:
+        """The program has the whole answer: the same request again asks for another one."""
+        self._calls[ticket].delivered = True
+
+    def failed(self, ticket: int) -> None:
+        """A call got no answer: the same request again is a new call."""
+        call = self._calls.pop(ticket)
+        self._by_context[call.context].remove(call)
+        self._repeats.remove(call)
+        if call.added:
+            self._state.actors.remove(call)
+        if call.parent is not None:
+            call.parent.continued -= 1

@@ -1,0 +1,112 @@
+"""What the tree keeps of each call, and how a recorded answer is known again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh_agent.gateway.tree.normal_form import AnswerForm, answer_form
+
+
+class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
+    """One call of the rollout.
+
+    Attributes:
+        ticket: its number in the tree.
+        thread: the program's own session and agent, see Hints; both empty where it says neither.
+        lead: a digest of the leading system text.
+        offer: a digest of the instructions and tools.
+        context: a digest of the whole conversation that it was asked with.
+        actor: whose conversation it is.
+        side_call: what it is for, where it is beside the conversation.
+        trained: whether a trainer learns from it.
+        compaction: whether it asks for a summary that is to replace the conversation.
+        added: whether it counts among its actor's calls.
+        window: how often the program had replaced its history; None where it does not say.
+        parent: the call whose conversation it begins with; None for side calls.
+        continued: how many calls have this one as their parent.
+        call_id: the recorded call's id; empty until it is answered.
+        output: the answer's items as recorded.
+        form: the answer in normal form; None until it is answered.
+        delivered: whether the whole answer was sent to the program.
+    """
+
+    ticket: int
+    thread: tuple[str, str]
+    lead: bytes
+    offer: bytes
+    context: bytes
+    actor: str = ""
+    side_call: str = ""
+    trained: bool = True
+    compaction: bool = False
+    added: bool = False
+    window: int | None = None
+    parent: CapturedCall | None = None
+    continued: int = 0
+    call_id: str = ""
+    output: tuple[pb.Item, ...] = ()
+    form: AnswerForm | None = None
+    delivered: bool = False
+
+    def answer(self, call_id: str, output: Iterable[pb.Item]) -> AnswerForm:
+        """The call was answered; the answer in normal form."""
+        self.call_id, self.output = call_id, tuple(output)
+        self.form = form = answer_form(self.output)
+        return form
+
+    def wrote(self, form: AnswerForm, named: bool) -> bool:
+        """Whether this is the recorded answer, in whatever spelling.
+
+        Args:
+            form: what the program sends.
+            named: whether ids say that it is this answer. Arguments that are not a JSON object
+                cannot be sent by every dialect: then the id alone tells.
+        """
+        own = self.form
+        if own is None:
+            return False
+        if own.key == form.key:
+            return True
+        return (
+            named
+            and own.bare == form.bare
+            and len(own.calls) == len(form.calls)
+            and all(
+                ours.name == theirs.name
+                and (ours.arguments == theirs.arguments or not ours.is_object)
+                for ours, theirs in zip(own.calls, form.calls, strict=True)
+            )
+        )
+
+    def departure(self, form: AnswerForm | None, named: bool) -> tokens_pb2.ForkReason.ValueType:
+        """Why a history departs from this answer that has something else in its place.
+
+        RESPELLED for the same calls in other words, and for a beginning of the text (what is left
+        of a stream that was cut); HISTORY_REWRITTEN for all else.
+
+        Args:
+            form: what is in its place; None: nothing.
+        """
+        own = self.form
+        if own is None or form is None:
+            return tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
+        ours, theirs = own.bare, form.bare
+        names = [call.name for call in own.calls]
+        same_calls = names == [call.name for call in form.calls]
+        is_fragment = not form.calls and bool(theirs) and ours.startswith(theirs)
+        if is_fragment or (named and same_calls) or (same_calls and names and ours == theirs):
+            return tokens_pb2.FORK_REASON_RESPELLED
+        return tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
+
+    def recorded_ids(self) -> list[str]:
+        """The recorded ids of the answer's tool calls, in order."""
+        return [call.wire_id for call in self.form.calls] if self.form is not None else []
+
+
+def only(calls: Sequence[CapturedCall]) -> CapturedCall | None:
+    """The one call there is; None where there are none or several."""
+    return calls[0] if len(calls) == 1 else None

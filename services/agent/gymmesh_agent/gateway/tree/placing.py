@@ -1,0 +1,301 @@
+"""Decides where one request belongs, from what was read of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.gateway.request import GatewayRequest
+from gymmesh_agent.gateway.tree.actors import Actors
+from gymmesh_agent.gateway.tree.calls import CapturedCall, only
+from gymmesh_agent.gateway.tree.compactions import Compactions
+from gymmesh_agent.gateway.tree.normal_form import user_texts
+from gymmesh_agent.gateway.tree.placement import NewCall
+from gymmesh_agent.gateway.tree.reading import Foreign, ReadConversation
+from gymmesh_agent.gateway.tree.side_calls import ProgramHabits, side_call_of
+
+_FORK: Final = rollout_pb2.CALL_LINK_FORK
+_BRANCH: Final = tokens_pb2.FORK_REASON_BRANCH
+_REWRITTEN: Final = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
+
+
+class TreeState(msgspec.Struct, frozen=True):
+    """What the tree knows of the rollout so far.
+
+    Attributes:
+        by_context: the calls by the digest of all that they were asked with.
+        actors: who holds which conversation.
+        compactions: the calls that asked for a summary.
+        own_answers: assistant messages that the program wrote itself into the beginning of a
+            conversation (examples), by their keys in normal form.
+    """
+
+    by_context: Mapping[bytes, Sequence[CapturedCall]]
+    actors: Actors
+    compactions: Compactions
+    own_answers: set[bytes]
+
+
+class Placing:
+    """One request that is to be placed.
+
+    Args:
+        habits: what is known of the program.
+        call: the request's call; its actor, parent and kind are set here.
+    """
+
+    def __init__(
+        self,
+        state: TreeState,
+        habits: ProgramHabits,
+        request: GatewayRequest,
+        read: ReadConversation,
+        call: CapturedCall,
+    ) -> None:
+        self._state = state
+        self._request = request
+        self._read = read
+        self._call = call
+        self._rule = side_call_of(habits, request)
+        self._lacks_tools = habits.tools_always and not request.tools
+
+    def decide(self) -> NewCall:
+        """Where the request belongs."""
+        last = _likeliest(self._read.last, self._call)
+        parent = only(last)
+        if self._rule is not None and not self._rule.trained:
+            return self._beside(parent, self._rule.kind)
+        self._call.compaction = self._rule is not None
+        if parent is not None and parent.side_call:
+            return self._beside(parent, parent.side_call)
+        if parent is not None:
+            placed = self._after(parent)
+        elif last:
+            placed = self._unknown(_actor_of(last))
+        else:
+            placed = self._anew()
+        if placed.link != rollout_pb2.CALL_LINK_UNKNOWN:
+            self._state.actors.add(self._call)
+            self._call.added = True
+        return placed
+
+    def _beside(self, parent: CapturedCall | None, kind: str) -> NewCall:
+        """A call beside the conversation: kept, and not trained."""
+        self._call.actor = self._call.side_call = kind
+        self._call.trained = False
+        return self._placed(parent, rollout_pb2.CALL_LINK_SIDE)
+
+    def _after(self, parent: CapturedCall) -> NewCall:
+        """A request that begins with a recorded conversation."""
+        call = self._call
+        call.parent = parent
+        call.actor = self._actor_after(parent)
+        call.trained = parent.trained
+        fork = self._departure(parent)
+        offers_less = self._lacks_tools and call.offer != parent.offer and not call.compaction
+        if offers_less:
+            # A call without tools of a program that always has some: beside the conversation, or
+            # its last word? No line of the table says it.
+            call.actor, call.trained = self._state.actors.new("unknown"), False
+            return self._placed(parent, rollout_pb2.CALL_LINK_UNKNOWN)
+        if fork is None:
+            return self._placed(parent, rollout_pb2.CALL_LINK_CONTINUATION)
+        return self._placed(parent, _FORK, fork)
+
+    def _departure(self, parent: CapturedCall) -> tokens_pb2.Fork | None:
+        """Why the request does not simply continue the call; None: it does."""
+        call, read = self._call, self._read
+        is_changed = (call.lead, call.offer) != (parent.lead, parent.offer)
+        is_other = call.actor != parent.actor
+        if not (is_changed or is_other or read.foreign or read.left_out or parent.continued):
+            return None
+        if is_other:
+            return _fork(_BRANCH, "a sub-agent begins with this conversation")
+        is_again = bool(self._alike(self._state.by_context.get(read.context, ())))
+        if not (is_again or call.compaction):
+            new_window = self._state.actors.is_new_window(call)
+            compaction = self._state.compactions.led_to(read, call, new_window)
+            if compaction is not None and compaction is not parent:
+                return _compacted(compaction)
+        if read.left_out:
+            return _left_out(read.left_out)[0]
+        if read.foreign:
+            return _changed(read.foreign[0], _likeliest(read.foreign[0].instead, call))[0]
+        if is_changed:
+            return _fork(tokens_pb2.FORK_REASON_PREAMBLE_CHANGED, _what_changed(parent, call))
+        return _fork(_BRANCH, "another call continues it already")
+
+    def _anew(self) -> NewCall:
+        """A request that begins with no recorded conversation."""
+        call, read, state = self._call, self._read, self._state
+        if again := self._alike(state.by_context.get(read.context, ())):
+            fork = _fork(_BRANCH, "the program asks for another answer to the same conversation")
+            return self._detached(None, fork, again[0].actor)
+        if not call.compaction:
+            new_window = state.actors.is_new_window(call)
+            compaction = state.compactions.led_to(read, call, new_window)
+            if compaction is not None:
+                return self._detached(compaction, _compacted(compaction), compaction.actor)
+        if read.foreign and (instead := self._alike(read.foreign[0].instead)):
+            fork, changed = _changed(read.foreign[0], instead)
+            return self._detached(changed, fork, instead[0].actor)
+        if left_out := self._alike(read.left_out):
+            fork, skipped = _left_out(left_out)
+            return self._detached(skipped, fork, left_out[0].actor)
+        named = [one.named for one in read.foreign if one.named is not None]
+        if named:
+            detail = f"what came before the answer of {named[-1].call_id} is changed"
+            return self._detached(named[-1], _fork(_REWRITTEN, detail), named[-1].actor)
+        is_own = all(one.form.key in state.own_answers for one in read.foreign)
+        if state.actors.has_main and not is_own:
+            return self._unknown(state.actors.of(call))
+        return self._begin()
+
+    def _begin(self) -> NewCall:
+        """A conversation begins: nothing in it was written by a model of this rollout."""
+        call, actors = self._call, self._state.actors
+        starters = actors.starters(user_texts(self._read.items))
+        known = actors.beginning(call)
+        if call.compaction:
+            # It quotes the conversation in place of continuing it.
+            call.actor = actors.of(call) or ""
+            return self._placed(None, rollout_pb2.CALL_LINK_CONTINUATION)
+        if self._lacks_tools:
+            call.trained = False
+            return self._unknown(None)
+        if known is not None and not starters:
+            is_same = (known.lead, known.offer) == (call.lead, call.offer)
+            return self._unknown(known.actor if is_same else None)
+        self._state.own_answers.update(one.form.key for one in self._read.foreign)
+        starter = only(starters)
+        if starters or call.thread[1]:
+            call.actor = actors.new("subagent")
+        elif actors.has_main:
+            call.actor = actors.new("conversation")
+        if starter is None:
+            return self._placed(None, rollout_pb2.CALL_LINK_CONTINUATION)
+        return self._placed(starter, _FORK, _fork(_BRANCH, "a sub-agent begins"), detached=True)
+
+    def _unknown(self, actor: str | None) -> NewCall:
+        """It cannot be told where the request belongs."""
+        self._call.actor = self._state.actors.new("unknown") if actor is None else actor
+        return self._placed(None, rollout_pb2.CALL_LINK_UNKNOWN)
+
+    def _detached(self, led: CapturedCall | None, fork: tokens_pb2.Fork, actor: str) -> NewCall:
+        """A conversation that begins anew, for a known reason."""
+        known = None
+        if led is not None and led.thread != self._call.thread:
+            known = self._state.actors.of(self._call)
+        self._call.actor = actor if known is None else known
+        return self._placed(led, _FORK, fork, detached=True)
+
+    def _actor_after(self, parent: CapturedCall) -> str:
+        """The actor of a call that hangs on another."""
+        call, actors = self._call, self._state.actors
+        if call.thread == parent.thread:
+            return parent.actor
+        known = actors.of(call)
+        if known is not None:
+            return known
+        return actors.new("subagent") if call.thread[1] else parent.actor
+
+    def _alike(self, calls: Sequence[CapturedCall]) -> list[CapturedCall]:
+        """Those of the same session, agent, instructions and tools, side calls aside."""
+        own = self._call
+        return [
+            call
+            for call in calls
+            if not call.side_call
+            and (call.lead, call.offer, call.thread) == (own.lead, own.offer, own.thread)
+        ]
+
+    def _placed(
+        self,
+        parent: CapturedCall | None,
+        link: rollout_pb2.CallLink.ValueType,
+        fork: tokens_pb2.Fork | None = None,
+        *,
+        detached: bool = False,
+    ) -> NewCall:
+        call, read = self._call, self._read
+        # The parent's conversation holds its leading system text.
+        detached = detached or parent is None or parent.lead != call.lead
+        return NewCall(
+            ticket=call.ticket,
+            parent=parent.call_id if parent is not None else "",
+            detached=detached,
+            items=read.after(0 if detached else read.boundary),
+            link=link,
+            fork=fork,
+            side_call=call.side_call,
+            actor=call.actor,
+            trainable=call.trained,
+        )
+
+
+def _likeliest(calls: Sequence[CapturedCall], own: CapturedCall) -> list[CapturedCall]:
+    """Of calls with equal answers those of the same session and agent, and of these those with the
+    same instructions and tools, where there are any.
+    """
+    kept = list(calls)
+    for keep in (
+        [call for call in kept if call.thread == own.thread],
+        [call for call in kept if call.thread == own.thread and call.lead == own.lead],
+    ):
+        kept = keep or kept
+    alike = [call for call in kept if (call.lead, call.offer) == (own.lead, own.offer)]
+    return alike or kept
+
+
+def _actor_of(calls: Sequence[CapturedCall]) -> str | None:
+    actors = {call.actor for call in calls}
+    return actors.pop() if len(actors) == 1 else None
+
+
+def _fork(reason: tokens_pb2.ForkReason.ValueType, detail: str) -> tokens_pb2.Fork:
+    return tokens_pb2.Fork(reason=reason, detail=detail)
+
+
+def _compacted(compaction: CapturedCall) -> tokens_pb2.Fork:
+    detail = f"the summary of {compaction.call_id} replaces the history"
+    return _fork(tokens_pb2.FORK_REASON_COMPACTION, detail)
+
+
+def _changed(
+    foreign: Foreign, instead: Sequence[CapturedCall]
+) -> tuple[tokens_pb2.Fork, CapturedCall | None]:
+    """Why a history departs where something stands in the place of an answer, and of which; None:
+    several calls have an answer in this place, or none has.
+    """
+    if foreign.named is not None and foreign.named in foreign.instead:
+        instead = [foreign.named]
+    elif foreign.named is not None:
+        detail = f"what came before the answer of {foreign.named.call_id} is changed"
+        return _fork(_REWRITTEN, detail), foreign.named
+    if not instead:
+        return _fork(_REWRITTEN, "it holds an answer that no call of the rollout wrote"), None
+    named = foreign.named is not None
+    reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
+    near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
+    detail = f"the answer of {near[0].call_id} is changed"
+    return _fork(reasons[near[0].ticket], detail), only(near)
+
+
+def _left_out(
+    calls: Sequence[CapturedCall],
+) -> tuple[tokens_pb2.Fork, CapturedCall | None]:
+    """The fork of a history without the answer of these calls, and the call; None: there are
+    several answers to the same conversation.
+    """
+    names = ", ".join(call.call_id for call in calls)
+    return _fork(_REWRITTEN, f"left out of the history: the answer of {names}"), only(calls)
+
+
+def _what_changed(parent: CapturedCall, call: CapturedCall) -> str:
+    if parent.lead != call.lead:
+        return "the system text is changed"
+    return "the instructions or tools are changed"

@@ -1,0 +1,414 @@
+"""Reads a request's conversation once, from the first item to the last, along recorded calls. Pure.
+
+The conversation after its preamble (leading system text) is hashed item by item. Where the hash is
+that of a recorded call's context, the next items are compared with that call's answer. What remains
+is where the conversation leaves the recorded ones, and how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh_agent.gateway.minted import Minted, answers_minted, minted_of
+from gymmesh_agent.gateway.request import GatewayRequest
+from gymmesh_agent.gateway.tree.calls import CapturedCall
+from gymmesh_agent.gateway.tree.normal_form import (
+    DIGEST_BYTES,
+    AnswerForm,
+    PrefixHash,
+    answer_form,
+    is_model_item,
+    is_preamble_item,
+)
+
+# The most items of an answer that is compared with recorded ones where it holds several answers.
+_LONGEST_ANSWER: Final = 64
+# How many conversations that go on side by side are read from where they stopped.
+_MOST_MARKS: Final = 8
+
+
+class KnownCalls(NamedTuple):
+    """The calls that a conversation may hold.
+
+    Attributes:
+        by_context: by the digest of all that they were asked with.
+        by_id: answered ones, by the recorded call's id.
+        tag: of the rollout's minted ids.
+    """
+
+    by_context: Mapping[bytes, Sequence[CapturedCall]]
+    by_id: Mapping[str, CapturedCall]
+    tag: str
+
+    def answered(self, prefix: PrefixHash) -> list[CapturedCall]:
+        """The answered calls that were asked with exactly this conversation."""
+        calls = self.by_context.get(prefix.digest(), ())
+        return [call for call in calls if call.form is not None]
+
+    def named(self, found: Minted | None) -> CapturedCall | None:
+        """The call that a minted id names; None for one of another rollout, or of no call."""
+        if found is None or found.tag != self.tag:
+            return None
+        return self.by_id.get(found.call_id)
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """Items in the place of an answer that are not the recorded answer there.
+
+    Attributes:
+        start, end: their places in the request.
+        form: them in normal form.
+        named: the call whose recorded answer they are by their ids, changed or out of place.
+        instead: the recorded answers that a recorded conversation has in this place.
+    """
+
+    start: int
+    end: int
+    form: AnswerForm
+    named: CapturedCall | None
+    instead: tuple[CapturedCall, ...]
+
+
+class Recorded(NamedTuple):
+    """Items that are recorded answers.
+
+    Attributes:
+        start, end: their places in the request.
+        calls: the calls that may have written them; one, unless their answers are equal.
+    """
+
+    start: int
+    end: int
+    calls: tuple[CapturedCall, ...]
+
+
+class ReadConversation(msgspec.Struct, kw_only=True):
+    """A request's conversation as far as it is recorded, and what follows.
+
+    Attributes:
+        items: the request's.
+        lead: a digest of the leading system text.
+        offer: a digest of the instructions and tools.
+        context: a digest of the whole conversation without its preamble.
+        recorded: the recorded answers along the way.
+        boundary: how many items the longest recorded conversation has that it begins with.
+        known: how many items the longest recorded context has that it begins with: at least the
+            boundary. Behind it nothing is as it was asked before.
+        foreign: what stands behind `known` in the place of answers.
+        left_out: the calls whose context that is, where no answer follows it.
+        ids: from a tool call's id in the request to the recorded one.
+    """
+
+    items: Sequence[pb.Item]
+    lead: bytes = b""
+    offer: bytes = b""
+    context: bytes = b""
+    recorded: list[Recorded] = []
+    boundary: int = 0
+    known: int = 0
+    foreign: list[Foreign] = []
+    left_out: list[CapturedCall] = []
+    ids: dict[str, str] = {}
+
+    @property
+    def last(self) -> tuple[CapturedCall, ...]:
+        """The calls whose conversation is the longest recorded one that this begins with."""
+        return self.recorded[-1].calls if self.recorded else ()
+
+    def after(self, start: int) -> tuple[pb.Item, ...]:
+        """The items from `start` on, recorded answers as recorded, ids as recorded."""
+        known = {one.start: (one.end, one.calls[0]) for one in self.recorded if len(one.calls) == 1}
+        for one in self.foreign:
+            if one.named is not None and one.named.wrote(one.form, named=True):
+                known[one.start] = (one.end, one.named)
+        found: list[pb.Item] = []
+        place = start
+        while place < len(self.items):
+            end, call = known.get(place, (0, None))
+            if call is not None:
+                found += call.output
+                place = end
+            else:
+                found.append(_with_recorded_id(self.items[place], self.ids))
+                place += 1
+        return tuple(found)
+
+
+class ConversationReader:
+    """Reads requests. Of a request that begins like one of the last few, only what follows their
+    last recorded answer is read: the cost of a growing conversation is that of its new items and of
+    one comparison of the others.
+
+    Args:
+        known: the calls so far; it grows while the reader is used.
+    """
+
+    def __init__(self, known: KnownCalls) -> None:
+        self._known = known
+        self._marks: list[_Mark] = []
+
+    def read(self, request: GatewayRequest) -> ReadConversation:
+        """Read a request's conversation. Linear in its items."""
+        mark = self._latest_mark(request.items)
+        if mark is not None:
+            found = self._read_from(mark, request)
+            # Otherwise it leaves the recorded conversation before the mark, and how is not kept.
+            if len(found.recorded) > len(mark.recorded):
+                return found
+        lead, begin = _read_preamble(request.items)
+        start = _Mark(request.items[:begin], begin, lead, PrefixHash(), (), {})
+        return self._read_from(start, request)
+
+    def _read_from(self, mark: _Mark, request: GatewayRequest) -> ReadConversation:
+        """Read what follows a mark."""
+        items, place, prefix = request.items, len(mark.items), mark.prefix.copy()
+        found = ReadConversation(
+            items=items,
+            lead=mark.lead,
+            offer=_offer(request),
+            recorded=[*mark.recorded],
+            ids={**mark.ids},
+        )
+        latest = None
+        while place < len(items):
+            if is_model_item(items[place]):
+                place, matched = self._read_answers(found, prefix, place)
+                latest = matched or latest
+                continue
+            if place > mark.begin:
+                passed = _beside_none(self._known.answered(prefix))
+                if passed:
+                    found.known, found.foreign, found.left_out = place, [], passed
+            _note_output_id(found, items[place], self._known)
+            prefix.add_item(items[place])
+            place += 1
+        found.context = prefix.digest()
+        if latest is not None:
+            self._keep(latest, found, mark)
+        return found
+
+    def _read_answers(
+        self, found: ReadConversation, prefix: PrefixHash, place: int
+    ) -> tuple[int, tuple[int, PrefixHash] | None]:
+        """Read the answers that begin at `place`. Returns the place after them, and of the last
+        recorded one the place and the hash before it.
+        """
+        run, latest = _Run.at(found.items, place, self._known), None
+        while run.place < run.end:
+            there = [call for call in self._known.answered(prefix) if _may_continue(call, found)]
+            start = run.place
+            matched = run.recorded_answer(there) if there else None
+            if matched is None:
+                self._read_foreign(found, prefix, run, there)
+                continue
+            form, run.place, calls = matched
+            own = calls[0].form
+            assert own is not None
+            latest = start, prefix.copy()
+            prefix.add_answer(own, form.calls)
+            if len(calls) == 1:
+                _note_ids(found, form, calls[0])
+            found.recorded.append(Recorded(start, run.place, tuple(calls)))
+            found.boundary = found.known = run.place
+            found.foreign, found.left_out = [], []
+        return run.end, latest
+
+    def _read_foreign(
+        self, found: ReadConversation, prefix: PrefixHash, run: _Run, there: list[CapturedCall]
+    ) -> None:
+        """Read what is no recorded answer in its place; `there`: the calls with an answer there."""
+        start = run.place
+        named = run.take_foreign(prefix, self._known)
+        form = answer_form(found.items[start : run.place])
+        if named is not None and named.wrote(form, named=True):
+            _note_ids(found, form, named)
+        else:
+            for item in found.items[start : run.place]:
+                _note_call_id(found, item, self._known)
+        instead = tuple(_beside_none(there))
+        if instead:
+            found.known, found.foreign, found.left_out = start, [], []
+        found.foreign.append(Foreign(start, run.place, form, named, instead))
+
+    def _latest_mark(self, items: Sequence[pb.Item]) -> _Mark | None:
+        """The longest beginning that a request shares with the last ones."""
+        alike = (one for one in self._marks if items[: len(one.items)] == one.items)
+        return max(alike, key=lambda one: len(one.items), default=None)
+
+    def _keep(
+        self, latest: tuple[int, PrefixHash], found: ReadConversation, resumed: _Mark
+    ) -> None:
+        """Keep the state before the last recorded answer, in place of that which was resumed."""
+        place, prefix = latest
+        recorded = [one for one in found.recorded if one.start < place]
+        mark = _Mark(found.items[:place], resumed.begin, found.lead, prefix, recorded, found.ids)
+        others = [one for one in self._marks if one is not resumed]
+        self._marks = [mark, *others[: _MOST_MARKS - 1]]
+
+
+class _Mark(NamedTuple):
+    """Where the next request of a conversation is read from.
+
+    Attributes:
+        items: everything before the last recorded answer. That answer is read again, since by then
+            another call may have written the same.
+        begin: how many of them are the preamble.
+        lead, recorded, ids: as in ReadConversation.
+        prefix: the hash of the items.
+    """
+
+    items: Sequence[pb.Item]
+    begin: int
+    lead: bytes
+    prefix: PrefixHash
+    recorded: Sequence[Recorded]
+    ids: Mapping[str, str]
+
+
+def _read_preamble(items: Sequence[pb.Item]) -> tuple[bytes, int]:
+    """A digest of the leading system text, and how many items it has."""
+    place, lead = 0, PrefixHash()
+    while place < len(items) and is_preamble_item(items[place]):
+        lead.add_item(items[place])
+        place += 1
+    return lead.digest(), place
+
+
+class _Run(msgspec.Struct):
+    """Items in a row that a model writes, and how far they are read.
+
+    Attributes:
+        items: the request's.
+        begin, end: their places.
+        names: for each of them the call that its ids name.
+        place: the first that is not read.
+    """
+
+    items: Sequence[pb.Item]
+    begin: int
+    end: int
+    names: Sequence[CapturedCall | None]
+    place: int
+
+    @classmethod
+    def at(cls, items: Sequence[pb.Item], place: int, known: KnownCalls) -> _Run:
+        """The items of a model from `place` on."""
+        end = place
+        while end < len(items) and is_model_item(items[end]):
+            end += 1
+        names = [known.named(minted_of(item)) for item in items[place:end]]
+        return cls(items, place, end, names, place)
+
+    def recorded_answer(
+        self, there: Sequence[CapturedCall]
+    ) -> tuple[AnswerForm, int, list[CapturedCall]] | None:
+        """The longest recorded answer that comes next: its form, its end, and who wrote it."""
+        for end in range(min(self.end, self.place + _LONGEST_ANSWER), self.place, -1):
+            named = self.names[self.place - self.begin : end - self.begin]
+            names = {call.ticket for call in named if call is not None}
+            form = answer_form(self.items[self.place : end])
+            if end < self.end and not form.bare and not form.calls:
+                break  # the reasoning of what follows, which is no answer of its own
+            calls = [
+                call
+                for call in there
+                if (not names or names == {call.ticket}) and call.wrote(form, named=bool(names))
+            ]
+            if calls:
+                return form, end, _closest(calls, form)
+        return None
+
+    def take_foreign(self, prefix: PrefixHash, known: KnownCalls) -> CapturedCall | None:
+        """Read items that are no recorded answer in its place: until one that another call wrote,
+        or until where a recorded call was asked. Returns the call that their ids name.
+        """
+        named: CapturedCall | None = None
+        start = prefix.digest()
+        while self.place < self.end:
+            name = self.names[self.place - self.begin]
+            if name is not None and named is not None and name is not named:
+                break
+            if prefix.digest() != start and known.answered(prefix):
+                break
+            named = named or name
+            prefix.add_item(self.items[self.place])
+            self.place += 1
+        return named
+
+
+def _may_continue(call: CapturedCall, found: ReadConversation) -> bool:
+    """Whether a conversation may hold a call's answer: that of a side call stays beside others."""
+    return not call.side_call or (call.lead, call.offer) == (found.lead, found.offer)
+
+
+def _beside_none(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
+    """Those that are not beside a conversation, whose answers belong into no history."""
+    return [call for call in calls if not call.side_call]
+
+
+def _closest(calls: list[CapturedCall], form: AnswerForm) -> list[CapturedCall]:
+    """Of equal answers those with the very same text, where there are any."""
+    exact = [call for call in calls if call.form is not None and call.form.text == form.text]
+    return exact or calls
+
+
+def _note_ids(found: ReadConversation, form: AnswerForm, call: CapturedCall) -> None:
+    """Note the recorded ids of an answer's tool calls."""
+    wire_ids = (one.wire_id for one in form.calls)
+    found.ids.update(zip(wire_ids, call.recorded_ids(), strict=True))
+
+
+def _note_call_id(found: ReadConversation, item: pb.Item, known: KnownCalls) -> None:
+    """Note the recorded id of a tool call that is out of its place."""
+    if item.WhichOneof("kind") == "function_call":
+        _note_id(found, item.function_call.call_id, minted_of(item), known)
+
+
+def _note_output_id(found: ReadConversation, item: pb.Item, known: KnownCalls) -> None:
+    """Note the recorded id of the tool call that an output answers."""
+    if item.WhichOneof("kind") == "function_call_output":
+        _note_id(found, item.function_call_output.call_id, answers_minted(item), known)
+
+
+def _note_id(found: ReadConversation, wire_id: str, name: Minted | None, known: KnownCalls) -> None:
+    if wire_id in found.ids or name is None:
+        return
+    call = known.named(name)
+    if call is not None and name.output < len(call.output):
+        item = call.output[name.output]
+        if item.WhichOneof("kind") == "function_call":
+            found.ids[wire_id] = item.function_call.call_id
+
+
+def _with_recorded_id(item: pb.Item, ids: Mapping[str, str]) -> pb.Item:
+    kind = item.WhichOneof("kind")
+    if kind == "function_call_output":
+        recorded = ids.get(item.function_call_output.call_id)
+        if recorded is not None and recorded != item.function_call_output.call_id:
+            item = _copy(item)
+            item.function_call_output.call_id = recorded
+    elif kind == "function_call":
+        recorded = ids.get(item.function_call.call_id)
+        if recorded is not None and recorded != item.function_call.call_id:
+            item = _copy(item)
+            item.function_call.call_id = recorded
+    return item
+
+
+def _copy(item: pb.Item) -> pb.Item:
+    copied = pb.Item()
+    copied.CopyFrom(item)
+    return copied
+
+
+def _offer(request: GatewayRequest) -> bytes:
+    """A digest of the instructions and tools."""
+    digest = blake2b(request.instructions.encode(), digest_size=DIGEST_BYTES)
+    digest.update(b"\xff")
+    digest.update(msgspec.json.encode(request.tools, order="deterministic"))
+    return digest.digest()

@@ -1,0 +1,89 @@
+"""The agent `program`: a program that people ship, or a function of one's own, run unchanged.
+
+It runs in a sandbox of the session, calls the model through the rollout's gateway, which captures
+every call, and is judged by what it left there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.agent import Agent
+from gymmesh_agent.context import RolloutContext
+from gymmesh_agent.loop import Completion
+from gymmesh_agent.programs.ends import completion_of
+from gymmesh_agent.programs.in_process import find_function, run_in_process
+from gymmesh_agent.programs.options import read_options
+from gymmesh_agent.programs.prompt import prompt_of
+from gymmesh_agent.programs.sandboxed import ProgramTask, program_version, run_in_sandbox
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access import SandboxHandle
+
+
+class ProgramAgent(Agent):
+    """Runs a program as the agent, and judges by its end whether the rollout completed."""
+
+    version: ClassVar[str] = "1"
+    runs_programs: ClassVar[bool] = True
+    description: ClassVar[str] = (
+        "Runs a program in a sandbox of the session; its model calls go through the gateway."
+    )
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Raises ValueError for options that cannot be meant."""
+        self._options = read_options(options)
+        if self._options.in_process:
+            find_function(self._options.function)
+        # By image: asking takes seconds.
+        self._versions: dict[str, str] = {}
+        self._asking = asyncio.Lock()
+
+    async def program(self, context: RolloutContext) -> rollout_pb2.Program:
+        """The program and its version, which is asked for once for each image."""
+        options = self._options
+        if options.in_process or not options.program:
+            return rollout_pb2.Program(name=options.name)
+        sandbox = self._sandbox(context)
+        ref = await sandbox.open()
+        image = ref.image_digest or ref.image
+        async with self._asking:
+            if image not in self._versions:
+                self._versions[image] = await program_version(sandbox, options)
+        return rollout_pb2.Program(name=options.name, version=self._versions[image])
+
+    async def run(self, context: RolloutContext) -> Completion:
+        """Run the program to its end. Raises the error with which the rollout fails."""
+        options = self._options
+        prompt = prompt_of(context.items)
+        program = await self.program(context)
+
+        def answers() -> int:
+            return context.tally.model_calls
+
+        # The end of this block raises what ended the rollout at the gateway.
+        async with context.gateway(options.program) as gateway:
+            if options.in_process:
+                task = ProgramTask(prompt, gateway.url, context.name)
+                end = await run_in_process(options, task, gateway, answers)
+            else:
+                task = ProgramTask(prompt, gateway.sandbox_url, context.name)
+                end = await run_in_sandbox(self._sandbox(context), options, task, gateway, answers)
+            named = f"{program.name} {program.version}".rstrip()
+            await context.program_ended(end.event(named))
+        return completion_of(end, options.name)
+
+    def _sandbox(self, context: RolloutContext) -> SandboxHandle:
+        """The session's sandbox for the program. Raises FIELD_INVALID where there is none."""
+        sandbox = context.sandboxes.get(self._options.sandbox)
+        if sandbox is None:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                f"the environment lends no sandbox {self._options.sandbox!r} for the program to "
+                "run in; use one that does, such as workspace",
+                metadata={"field": "options.sandbox"},
+            )
+        return sandbox

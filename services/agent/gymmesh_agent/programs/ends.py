@@ -1,0 +1,134 @@
+"""What each end of a program is: completed and judged, or failed, at which boundary. Pure.
+
+    end                                               rollout
+    the model service failed, whatever the exit code  fails at MODEL (the gateway raises it)
+    a limit of the policy (steps, tokens, context)    completed: that limit (likewise)
+    the program is not there, or cannot be run        fails at PROGRAM: PROGRAM_NOT_FOUND
+    killed by a signal that is no crash               fails at PROGRAM: PROGRAM_KILLED
+    it ended before any answer of the model           fails at PROGRAM: PROGRAM_FAILED
+    exit code 0                                       completed: PROGRAM_EXITED
+    another exit code, a crash (SIGSEGV …)            completed: PROGRAM_EXITED
+    over the sandbox's memory                         completed: PROGRAM_EXITED
+    its time was up                                   completed: PROGRAM_TIMEOUT
+    the sandbox is lost                               fails at SANDBOX (the call raises it)
+
+A policy's own command can kill its program, and so can an operator or the machine, and nothing
+tells the two apart. So this is never a verdict: a failure is tried again, a reward of 0 is not.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.sandbox.v1 import process_pb2
+from gymmesh_agent.loop import Completion
+from gymmesh_runtime.errors import MeshError
+
+_NOT_RUN: Final = (126, 127)
+# What a program's own fault sends it. Any other signal was sent by somebody.
+_CRASHES: Final = frozenset(
+    (
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGSEGV,
+        signal.SIGPIPE,
+        signal.SIGXCPU,
+        signal.SIGXFSZ,
+        signal.SIGSYS,
+    )
+)
+_SHOWN: Final = 400  # characters of output in an error
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEnd:
+    """How a program ended.
+
+    cause: a value of the contract's ExitCause. exit_code: where it ended by itself, else None.
+    signal: what ended it; 0: none. output_tail: the end of what it wrote.
+    left: the names of processes that it left, which were killed. answers: model calls that were
+    answered.
+    """
+
+    cause: process_pb2.ExitCause.ValueType
+    exit_code: int | None = None
+    signal: int = 0
+    output_tail: bytes = b""
+    left: tuple[str, ...] = ()
+    answers: int = 0
+
+    @property
+    def detail(self) -> str:
+        """One line on how it ended, for people."""
+        how = _HOW.get(self.cause)
+        if how is None:
+            code = self.exit_code
+            how = f"exit code {code}" if code is not None else f"signal {_signal(self.signal)}"
+        if not self.left:
+            return how
+        count = len(self.left)
+        names = ", ".join(sorted(set(self.left))[:4])
+        return f"{how}; {count} process{'es' if count > 1 else ''} left and killed: {names}"
+
+    def event(self, program: str) -> rollout_pb2.ProgramEnded:
+        """As the contract has it; `program`: its name and version."""
+        return rollout_pb2.ProgramEnded(
+            exit_code=self.exit_code,
+            signal=self.signal,
+            detail=f"{program}: {self.detail}",
+            output_tail=self.output_tail,
+        )
+
+
+_HOW: Final = {
+    process_pb2.EXIT_CAUSE_TIMED_OUT: "its time was up",
+    process_pb2.EXIT_CAUSE_OUT_OF_MEMORY: "killed at the sandbox's limit of memory",
+    process_pb2.EXIT_CAUSE_OUTPUT_LIMIT: "killed at the limit of its output",
+}
+
+
+def completion_of(end: ProgramEnd, program: str) -> Completion:
+    """How the rollout completes. Raises the error with which it fails."""
+    if end.cause == process_pb2.EXIT_CAUSE_SIGNALED and end.signal not in _CRASHES:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_PROGRAM_KILLED,
+            f"the program {program!r} was killed by the signal {_signal(end.signal)}",
+            metadata={"program": program, "signal": str(end.signal)},
+        )
+    if not end.answers:
+        raise _failed(end, program)
+    if end.cause == process_pb2.EXIT_CAUSE_TIMED_OUT:
+        return Completion(rollout_pb2.STOP_REASON_PROGRAM_TIMEOUT)
+    return Completion(rollout_pb2.STOP_REASON_PROGRAM_EXITED)
+
+
+def _failed(end: ProgramEnd, program: str) -> MeshError:
+    """The error of a program that ended before the model answered it."""
+    said = " ".join(end.output_tail.decode("utf-8", "replace").split())[-_SHOWN:]
+    said = f"; it wrote: {said}" if said else ""
+    if end.exit_code in _NOT_RUN:
+        return MeshError(
+            errors_pb2.ERROR_REASON_PROGRAM_NOT_FOUND,
+            f"the program {program!r} cannot be run in its sandbox (exit code {end.exit_code}); "
+            f"install it into the image, or into a folder of `path` that the sandbox has{said}",
+            metadata={"program": program},
+        )
+    return MeshError(
+        errors_pb2.ERROR_REASON_PROGRAM_FAILED,
+        f"the program {program!r} ended before any answer of the model ({end.detail}){said}",
+        metadata={"program": program, "exit_code": str(end.exit_code)},
+    )
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

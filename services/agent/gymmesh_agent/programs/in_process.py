@@ -1,0 +1,63 @@
+"""A function or graph as the agent, in the agent's own process: for code that is trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from gymmesh.sandbox.v1 import process_pb2
+from gymmesh_agent.programs.ends import ProgramEnd
+from gymmesh_agent.programs.options import ProgramOptions
+from gymmesh_agent.programs.sandboxed import ProgramGateway, ProgramTask
+
+
+async def run_in_process(
+    options: ProgramOptions, task: ProgramTask, gateway: ProgramGateway, answers: Callable[[], int]
+) -> ProgramEnd:
+    """Runs the function to its end. Plain ones run in a thread, which nothing can stop.
+
+    Raises what the function raises, unless its rollout was over by then.
+    """
+    given = {"prompt": task.prompt, "url": task.url, "key": gateway.key, "model": options.model,
+             "workdir": options.workdir}  # fmt: skip
+    cause = process_pb2.EXIT_CAUSE_EXITED
+    work = asyncio.ensure_future(_called(find_function(options.function), given))
+    stop = asyncio.ensure_future(gateway.stopped.wait())
+    try:
+        await asyncio.wait((work, stop), timeout=options.timeout_s, return_when="FIRST_COMPLETED")
+        if not work.done() and not stop.done():
+            cause = process_pb2.EXIT_CAUSE_TIMED_OUT
+        elif work.done() and not gateway.stopped.is_set():
+            work.result()
+    finally:
+        work.cancel()
+        stop.cancel()
+        await asyncio.wait((work, stop))
+    return ProgramEnd(
+        cause=cause,
+        exit_code=0 if cause == process_pb2.EXIT_CAUSE_EXITED else None,
+        answers=answers(),
+    )
+
+
+def find_function(target: str) -> Any:
+    """What `package.module:name` names. Raises ValueError."""
+    module, _, name = target.partition(":")
+    try:
+        return vars(importlib.import_module(module))[name]
+    except (ImportError, KeyError) as error:
+        raise ValueError(f"function: {target!r} cannot be imported: {error}") from None
+
+
+async def _called(target: Any, given: dict[str, str]) -> Any:
+    if not callable(target):
+        return await target.ainvoke({"messages": [{"role": "user", "content": given["prompt"]}]})
+    parameters = inspect.signature(target).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    wanted = {key: value for key, value in given.items() if takes_all or key in parameters}
+    if inspect.iscoroutinefunction(target):
+        return await target(**wanted)
+    return await asyncio.to_thread(target, **wanted)

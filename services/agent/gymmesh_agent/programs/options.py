@@ -1,0 +1,105 @@
+"""The options of the agent `program`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from gymmesh_agent.programs.known_programs import find_program
+
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=30 * 86_400)]
+_TARGET: Final = re.compile(r"^[\w.]+:\w+$")
+# What every program may be given in its place: names of models that no configuration file breaks.
+_MODEL: Final = re.compile(r"^[\w./:@-]{1,200}$")
+_NAME: Final = re.compile(r"^[^\W\d]\w*$")
+
+
+class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What runs as the agent, and within which bounds. One of the first three is needed.
+
+    Attributes:
+        program: a known program.
+        command: any other: the program and its arguments, or a line for the shell, in which what
+            stands for a name is quoted.
+        function: a Python function or a LangGraph graph, `package.module:name`.
+        in_process: run the function in the agent's own process and not in a sandbox.
+        env: variables of the program; they go over those of a known one.
+        files: written before it starts, by absolute path or below `{home}`; likewise.
+        arguments: further arguments of a known program, behind its own.
+        path: folders that go before the sandbox's PATH, such as those in which programs were
+            installed (`binds` of the sandbox service).
+        model: the name under which it asks for the model; any is answered.
+        sandbox: the role of the session's sandbox that it runs in.
+        user: of the program; empty: the sandbox's own.
+        workdir: where it starts; empty: the sandbox's own.
+        mcp: whether it gets the environment's tools over MCP, where it can take them.
+        timeout_s: seconds after which it is stopped, and judged by what it did.
+        output_bytes: how much of what it writes is kept for its log.
+        logs: a folder of the agent's machine for whole logs, a file for each attempt; empty: none.
+    """
+
+    program: str = ""
+    command: list[str] | str = ""
+    function: str = ""
+    in_process: bool = False
+    env: dict[str, str] = {}
+    files: dict[str, str] = {}
+    arguments: list[str] = []
+    path: list[str] = []
+    model: str = "policy"
+    sandbox: str = "workspace"
+    user: str = ""
+    workdir: str = ""
+    mcp: bool = False
+    timeout_s: _Seconds = 1800.0
+    output_bytes: Annotated[int, msgspec.Meta(ge=4096, le=1 << 24)] = 1 << 20
+    logs: str = ""
+
+    def __post_init__(self) -> None:
+        given = [key for key in ("program", "command", "function") if getattr(self, key)]
+        if len(given) != 1:
+            raise ValueError("program: give one of program, command and function")
+        if self.program:
+            find_program(self.program)
+        if self.function and not _TARGET.match(self.function):
+            raise ValueError(f"function: must be package.module:name, not {self.function!r}")
+        if self.in_process and not self.function:
+            raise ValueError("in_process: goes with function")
+        if self.arguments and not self.program:
+            raise ValueError("arguments: goes with program; give a command its own")
+        if not _MODEL.match(self.model):
+            raise ValueError(f"model: {self.model!r} has characters that configuration files break")
+        for name in self.env:
+            if not _NAME.match(name):
+                raise ValueError(f"env: {name!r} is not the name of a variable")
+        for path in self.files:
+            if not path.startswith(("/", "{home}/")) or ".." in PurePosixPath(path).parts:
+                raise ValueError(f"files: {path!r} is neither absolute nor below {{home}}")
+        for folder in self.path:
+            if not folder.startswith("/") or ":" in folder:
+                raise ValueError(f"path: {folder!r} is not an absolute path")
+
+    @property
+    def name(self) -> str:
+        """What the program is called in rollouts: a known one's name, or its own."""
+        if self.program or self.function:
+            return self.program or self.function
+        words = self.command.split() if isinstance(self.command, str) else self.command
+        return PurePosixPath(words[0]).name
+
+
+def read_options(options: Mapping[str, Any]) -> ProgramOptions:
+    """The options of a configuration. Raises ValueError, `KEY: problem`."""
+    try:
+        return msgspec.convert(dict(options), ProgramOptions)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ValueError):
+            raise ValueError(str(error.__cause__)) from None
+        problem, _, place = str(error).partition(" - at `$")
+        if unknown := re.search(r"unknown field `(.*)`", problem):
+            raise ValueError(f"{unknown[1]}: is not an option of the agent program") from None
+        raise ValueError(f"{place.strip('.`')}: {problem}") from None

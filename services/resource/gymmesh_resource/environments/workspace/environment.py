@@ -1,0 +1,288 @@
+"""A workspace: files in a sandbox, to be changed as the task says, judged by commands.
+
+An agent works there with the tool `shell`, or directly: the sandbox is lent to it. The files that
+judge come into a sandbox only when the agent has ended.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_resource import (
+    Environment,
+    Expected,
+    Rollout,
+    SandboxHandle,
+    SandboxSpec,
+    Session,
+    Task,
+    TaskInvalid,
+    ToolError,
+    Verdict,
+)
+from gymmesh_resource.environments.workspace.commands import CheckResult, run_check
+from gymmesh_resource.environments.workspace.row import WorkspaceRow, read_row
+from gymmesh_resource.environments.workspace.sources import TaskFolder
+from gymmesh_resource.environments.workspace.verdict import verdict_of
+from gymmesh_resource.tools import tool
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access import WORKSPACE, Reach
+from gymmesh_sandbox_access.leftovers import end_others, running
+
+_MIB: Final = 1 << 20
+_SHOWN: Final = 16_000  # characters of a command's output that the model sees
+_SNAPSHOT_S: Final = 3600
+_MAKE_WAY_S: Final = 30.0
+_ROOT: Final = "0"
+_NO_USERS: Final = (
+    errors_pb2.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
+    errors_pb2.ERROR_REASON_FIELD_INVALID,
+)
+_CLEAR: Final = "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +"
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+
+
+@dataclass(slots=True)
+class WorkspaceState:
+    """What is kept of a session: the processes from before the agent, the workspace once it was
+    taken out of the agent's sandbox (its archive, or the name of a snapshot), and how many
+    sandboxes were made for checks.
+    """
+
+    before: frozenset[int] = frozenset()
+    taken: bytes | None = None
+    snapshot: str = ""
+    judged: int = 0
+
+
+class WorkspaceTooLarge(Exception):
+    """The policy left more in the workspace than a verdict copies."""
+
+
+class WorkspaceEnvironment(Environment[WorkspaceState]):
+    """Files in a sandbox, to be changed as the task says; commands judge them. Tool: a shell.
+
+    The reward is the weighted mean of the row's checks.
+    """
+
+    version = "1"
+    state = WorkspaceState
+    keep_state = False
+    examples = "tasks.jsonl"
+    sandbox = SandboxSpec(lent=True)
+
+    def __init__(
+        self,
+        *,
+        folder: str | None = None,
+        network: Literal["agent", "none", "open"] | list[str] = "agent",
+        checks_network: Literal["none", "open"] | list[str] = "none",
+        shell_timeout_s: Seconds = 8.0,
+        workspace_mb: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 256,
+    ) -> None:
+        """Options.
+
+        folder: where the folders and archives are that rows name.
+        network: what the agent's sandbox reaches, as SandboxSpec has it; `agent`: the model
+            endpoint of the agent that runs the rollout. checks_network: the same of a sandbox for
+            checks alone (`verify_in: fresh` or `snapshot`).
+        shell_timeout_s: seconds that a command of the tool may take.
+        workspace_mb: MiB of a workspace's archive, compressed, that `fresh` copies; a larger one
+            earns nothing.
+        """
+        if folder is not None and not Path(folder).is_dir():
+            raise ValueError(f"folder: there is no folder {folder}.")
+        self._folder = TaskFolder(Path(folder) if folder is not None else None)
+        self._network: Reach = network
+        self._checks_network: Reach = checks_network
+        self._shell_s = shell_timeout_s
+        self._most_bytes = workspace_mb * _MIB
+
+    def check_task(self, task: Task) -> None:
+        """The row must have checks, and files that are there."""
+        row = read_row(task)
+        self._folder.check("", row)
+        self._folder.check("tests.", row.tests)
+
+    def sandbox_specs(self, task: Task) -> Mapping[str, SandboxSpec]:
+        return {WORKSPACE: _spec(read_row(task), self._network, lent=True)}
+
+    async def opening(self, session: Session[WorkspaceState]) -> Sequence[str]:
+        """Nothing is said; the files are put there before the agent begins."""
+        row = read_row(session.task)
+        await self._prepare(session.sandbox, row)
+        if row.verify_in == "same":
+            found = await running(session.sandbox)
+            session.state.before = frozenset(one.number for one in found)
+        return ()
+
+    @tool
+    async def shell(self, session: Session[WorkspaceState], command: str) -> str:
+        """Run a line of shell in the workspace and see what it writes.
+
+        Args:
+            command: a line for /bin/sh
+        """
+        if "\0" in command:
+            raise ToolError("A command cannot have a zero byte.")
+        result = await session.sandbox.exec(command, timeout_s=self._shell_s)
+        output = _middle_cut(result.text + result.error_text)
+        if result.timed_out:
+            raise ToolError(f"{output}\n(ended after {self._shell_s:g} s)".lstrip())
+        if result.exit_code == 0:
+            return output
+        how = f"signal {result.signal}" if result.exit_code is None else f"exit {result.exit_code}"
+        return f"{output}\n({how})".lstrip()
+
+    def expected(self, task: Task) -> Expected | None:
+        """The row's own solution, as one command."""
+        solution = read_row(task).solution
+        if not solution:
+            return None
+        return Expected(kind="calls", calls=[("shell", {"command": solution})])
+
+    async def verify(self, session: Session[WorkspaceState], rollout: Rollout) -> Verdict:
+        """Put the tests there and run the checks, in the row's order."""
+        row = read_row(session.task)
+        if row.verify_in == "same":
+            root = await _root_of(session.sandbox)
+            await end_others(session.sandbox, session.state.before, user=root)
+            return await self._judge(session.sandbox, row, rollout)
+        with rollout.stage("copy") as stage:
+            try:
+                sandbox = await self._copy(session, row)
+            except WorkspaceTooLarge as error:
+                stage.note = str(error)
+                return Verdict(0.0, explanation=str(error))
+        try:
+            return await self._judge(sandbox, row, rollout)
+        finally:
+            await sandbox.end()
+
+    async def _judge(self, sandbox: SandboxHandle, row: WorkspaceRow, rollout: Rollout) -> Verdict:
+        """The verdict in a sandbox that holds the workspace. Raises as `run_check`."""
+        if row.tests:
+            owner = row.tests.user or await _root_of(sandbox)
+            await _make_way(sandbox, row.tests.path, owner)
+            await self._folder.put("tests.", row.tests, sandbox.files, row.tests.path, owner)
+        checks = row.named_checks()
+        results: dict[str, CheckResult] = {}
+        for name, check in checks.items():
+            with rollout.stage(name) as stage:
+                results[name] = await run_check(sandbox, check)
+                stage.note = results[name].note
+        return verdict_of(checks, results)
+
+    async def _copy(self, session: Session[WorkspaceState], row: WorkspaceRow) -> SandboxHandle:
+        """A new sandbox with what the agent left. The agent's own ends once it was read, so that
+        no rollout holds two places.
+
+        Raises WorkspaceTooLarge, and MeshError.
+        """
+        state = session.state
+        state.judged += 1
+        role = f"checks-{state.judged}"
+        spec = _spec(row, self._checks_network, lent=False)
+        if row.verify_in == "snapshot":
+            if not state.snapshot:
+                state.snapshot = (await session.sandbox.snapshot(ttl_s=_SNAPSHOT_S)).name
+                await session.sandbox.end()
+            # Its digest is its own.
+            return session.sandboxes.add(role, replace(spec, image=state.snapshot, image_digest=""))
+        if state.taken is None:
+            await _check_root(session.sandbox)
+            state.taken = await self._archive(session.sandbox)
+            await session.sandbox.end()
+        sandbox = session.sandboxes.add(role, spec)
+        await self._prepare(sandbox, row)
+        await _done(sandbox, _CLEAR, row.setup_timeout_s)
+        await sandbox.files.unpack(state.taken, ".")
+        return sandbox
+
+    async def _archive(self, sandbox: SandboxHandle) -> bytes:
+        """The workspace as an archive. Raises WorkspaceTooLarge, and MeshError."""
+        content = bytearray()
+        async with aclosing(sandbox.files.archive_pieces(".")) as pieces:
+            async for piece in pieces:
+                content += piece
+                if len(content) > self._most_bytes:
+                    raise WorkspaceTooLarge(
+                        f"the workspace's archive is over {self._most_bytes // _MIB} MiB"
+                    )
+        return bytes(content)
+
+    async def _prepare(self, sandbox: SandboxHandle, row: WorkspaceRow) -> None:
+        """Put the row's files into a new sandbox, and run its set-up. Raises TaskInvalid."""
+        await self._folder.put("", row, sandbox.files, ".", "")
+        for index, line in enumerate(row.setup):
+            result = await sandbox.exec(line, timeout_s=row.setup_timeout_s)
+            if result.timed_out:
+                raise TimeoutError(f"setup[{index}] took longer than {row.setup_timeout_s:g} s")
+            if not result.ok:
+                how = f"exit {result.exit_code}: {(result.text + result.error_text).strip()[-300:]}"
+                raise TaskInvalid(f"setup[{index}]", f"failed in the sandbox, {how}")
+
+
+def _spec(row: WorkspaceRow, network: Reach, *, lent: bool) -> SandboxSpec:
+    limits = row.limits
+    return SandboxSpec(
+        image=row.image,
+        image_digest=row.image_digest,
+        cpus=limits.cpus,
+        memory_mb=limits.memory_mb,
+        disk_mb=limits.disk_mb,
+        pids=limits.pids,
+        life_s=limits.life_s,
+        network=network,
+        env=row.env,
+        user=row.user,
+        workdir=row.workdir,
+        lent=lent,
+    )
+
+
+async def _root_of(sandbox: SandboxHandle) -> str:
+    """The sandbox's root, where it has other users than its own; else empty: its own user."""
+    try:
+        await sandbox.exec(["/bin/sh", "-c", ":"], user=_ROOT)
+    except MeshError as error:
+        if error.reason in _NO_USERS:
+            return ""
+        raise
+    return _ROOT
+
+
+async def _check_root(sandbox: SandboxHandle) -> None:
+    """Raises TaskInvalid for a workspace that is the whole file system."""
+    if (await sandbox.about()).sandbox.workdir in ("", "/"):
+        raise TaskInvalid("workdir", "is the image's root: name a folder, or verify_in another way")
+
+
+async def _make_way(sandbox: SandboxHandle, path: str, user: str) -> None:
+    """Removes what the agent may have left where the tests go, unless the workspace is there."""
+    workdir = PurePosixPath((await sandbox.about()).sandbox.workdir)
+    if not workdir.is_relative_to(path):
+        await _done(sandbox, f"rm -rf {shlex.quote(path)}", _MAKE_WAY_S, user=user)
+
+
+async def _done(sandbox: SandboxHandle, line: str, timeout_s: float, *, user: str = "") -> None:
+    """Runs a line of the environment's own. Raises RuntimeError where it fails."""
+    result = await sandbox.exec(line, timeout_s=timeout_s, user=user, cwd="" if not user else "/")
+    if not result.ok:
+        raise RuntimeError(f"{line!r} failed in the sandbox: {result.error_text.strip()[-200:]}")
+
+
+def _middle_cut(text: str) -> str:
+    """A text as far as the model is shown it: its beginning and its end."""
+    if len(text) <= _SHOWN:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"

@@ -1,0 +1,32 @@
+"""No sandbox: the program as a subprocess, on the event loop that services run on."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import DEVNULL, PIPE
+
+from gymmesh_runtime.serving.loop import run
+from tests.scale.rollout_bench import talk
+from tests.scale.sandbox_bench import work
+
+
+class NoSandboxes:
+    """See Sandboxes."""
+
+    async def make(self) -> None:
+        return None
+
+    async def run(self, sandbox: None) -> None:
+        process = await asyncio.create_subprocess_exec(
+            work.PROGRAM, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
+        )
+        await process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"{work.PROGRAM} ended with {process.returncode}")
+
+    async def end(self, sandbox: None) -> None:
+        return None
+
+
+if __name__ == "__main__":
+    run(work.answer(talk.take_stdout(), {}, NoSandboxes()))

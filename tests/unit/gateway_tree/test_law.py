@@ -1,0 +1,335 @@
+"""The law of docs/capture.md, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.gateway.request import Hints
+from gymmesh_agent.gateway.tree import NewCall
+from tests.unit.gateway_tree.wire import (
+    Captured,
+    call,
+    echo,
+    message,
+    output,
+    reasoning,
+    request,
+    wire_id,
+)
+
+CONTINUATION = rollout_pb2.CALL_LINK_CONTINUATION
+FORK = rollout_pb2.CALL_LINK_FORK
+SIDE = rollout_pb2.CALL_LINK_SIDE
+UNKNOWN = rollout_pb2.CALL_LINK_UNKNOWN
+BRANCH = tokens_pb2.FORK_REASON_BRANCH
+REWRITTEN = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
+RESPELLED = tokens_pb2.FORK_REASON_RESPELLED
+PREAMBLE = tokens_pb2.FORK_REASON_PREAMBLE_CHANGED
+COMPACTION = tokens_pb2.FORK_REASON_COMPACTION
+
+TASK = message("user", "Fix the failing test.")
+FIRST = (
+    reasoning("Look first."),
+    message("assistant", "I look."),
+    call("shell", b'{"cmd":"ls"}', "x"),
+)
+SHOWN = output(wire_id("c1", 2), "a.py")
+SECOND = (message("assistant", "It is fixed."),)
+
+
+def reason(placed: NewCall) -> int:
+    assert placed.fork is not None
+    assert placed.link == FORK
+    return placed.fork.reason
+
+
+def begun() -> Captured:
+    """A rollout with one call, which called a tool."""
+    captured = Captured()
+    placed = captured.ask(request([TASK]), FIRST)
+    assert (placed.parent, placed.detached, placed.link) == ("", True, CONTINUATION)
+    assert placed.actor == ""
+    assert placed.trainable
+    assert [item.message.role for item in placed.items] == ["system", "user"]
+    return captured
+
+
+def test_a_program_that_changes_nothing_continues() -> None:
+    captured = begun()
+    placed = captured.place(request([TASK, *echo("c1", FIRST), SHOWN]))
+    assert (placed.parent, placed.detached, placed.link) == ("c1", False, CONTINUATION)
+    assert placed.items == (output("x", "a.py"),)  # the recorded call's id
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        [message("assistant", "I look."), call("shell", b'{ "cmd": "ls" }', wire_id("c1", 2))],
+        [message("assistant", "I look.\n"), call("shell", b'{"cmd":"ls"}', wire_id("c1", 2))],
+        [message("assistant", "I ", "look."), call("shell", b'{"cmd":"ls"}', wire_id("c1", 2))],
+        [call("shell", b'{"cmd":"\\u006cs"}', wire_id("c1", 2)), message("assistant", "I look.")],
+        [message("assistant", "I look."), call("shell", b'{"cmd":"ls"}', "an id of its own")],
+    ],
+    ids=["arguments", "white space", "blocks", "order", "ids"],
+)
+def test_another_spelling_of_an_answer_continues_it(spelled: list) -> None:  # type: ignore[type-arg]
+    captured = begun()
+    ids = [item.function_call.call_id for item in spelled if item.HasField("function_call")]
+    placed = captured.place(request([TASK, *spelled, output(ids[0], "a.py")]))
+    assert (placed.parent, placed.link) == ("c1", CONTINUATION)
+    assert placed.items == (output("x", "a.py"),)
+
+
+def test_arguments_that_are_no_object_are_known_by_their_id_alone() -> None:
+    captured = Captured()
+    captured.ask(request([TASK]), [call("shell", b'{"cmd":', "x")])
+    history = [TASK, call("shell", b"{}", wire_id("c1", 0)), output(wire_id("c1", 0), "no")]
+    assert captured.place(request(history)).link == CONTINUATION
+
+    captured = Captured()
+    captured.ask(request([TASK]), [call("shell", b'{"cmd":', "x")])
+    history = [TASK, call("shell", b"{}", "own"), output("own", "no")]
+    assert reason(captured.place(request(history))) == RESPELLED
+
+
+def test_javascript_numbers_are_a_spelling() -> None:
+    captured = Captured()
+    captured.ask(request([TASK]), [call("wait", b'{"s":1.0,"id":9007199254740993}', "x")])
+    history = [TASK, call("wait", b'{"id":9007199254740992,"s":1}', "own"), output("own", "done")]
+    assert captured.place(request(history)).link == CONTINUATION
+
+
+def test_the_same_request_gets_the_same_answer_until_it_is_delivered() -> None:
+    captured = Captured()
+    placed = captured.place(request([TASK]))
+    assert captured.repeated(request([TASK])) == placed.ticket  # on its way
+    captured.answer(placed, FIRST)
+    assert captured.repeated(request([TASK])) == placed.ticket  # the stream was cut
+    captured.tree.delivered(placed.ticket)
+    assert captured.repeated(request([TASK], hints=Hints(retries=1))) == placed.ticket
+    again = captured.place(request([TASK]))
+    assert (again.parent, again.detached, reason(again)) == ("", True, BRANCH)
+    assert again.actor == ""
+
+
+def test_a_retry_key_names_the_call() -> None:
+    captured = Captured()
+    hints = Hints(retry_key="k1")
+    placed = captured.ask(request([TASK], hints=hints), FIRST)
+    assert captured.repeated(request([TASK], hints=hints)) == placed.ticket
+    assert captured.place(request([TASK], hints=Hints(retry_key="k2"))).ticket != placed.ticket
+
+
+def test_a_failed_call_was_never_there() -> None:
+    captured = Captured()
+    placed = captured.place(request([TASK]))
+    captured.tree.failed(placed.ticket)
+    again = captured.ask(request([TASK]), FIRST)
+    assert (again.link, again.actor) == (CONTINUATION, "")
+    history = [TASK, *echo("c2", FIRST), output(wire_id("c2", 2), "a.py")]
+    failed = captured.place(request(history))
+    captured.tree.failed(failed.ticket)
+    assert captured.place(request(history)).link == CONTINUATION
+
+
+def test_two_continuations_of_one_call_are_a_branch() -> None:
+    captured = begun()
+    history = [TASK, *echo("c1", FIRST), SHOWN]
+    captured.ask(request(history), SECOND)
+    placed = captured.place(request([TASK, *echo("c1", FIRST), output(wire_id("c1", 2), "b.py")]))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", False, BRANCH)
+
+
+def test_an_answer_that_is_left_out_is_a_rewritten_history() -> None:
+    """mini-swe-agent leaves out its own answer without a call."""
+    captured = begun()
+    history = [TASK, *echo("c1", FIRST), SHOWN]
+    captured.ask(request(history), SECOND)
+    placed = captured.place(request([*history, message("user", "Call a tool.")]))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", False, REWRITTEN)
+    assert placed.fork is not None
+    assert "c2" in placed.fork.detail
+    assert len(placed.items) == 2
+
+
+def test_the_first_answer_left_out_is_a_rewritten_history_as_well() -> None:
+    captured = Captured()
+    captured.ask(request([TASK]), SECOND)
+    placed = captured.place(request([TASK, message("user", "Call a tool.")]))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", True, REWRITTEN)
+
+
+def test_a_fragment_that_is_kept_as_the_answer_is_respelled() -> None:
+    """OpenCode keeps what it has of a stream that was cut."""
+    captured = begun()
+    history = [TASK, *echo("c1", FIRST), SHOWN]
+    placed = captured.place(request(history))
+    captured.answer(placed, SECOND)
+    kept = [*history, message("assistant", "It is f"), message("user", "Go on.")]
+    placed = captured.ask(request(kept), [message("assistant", "Done.")])
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", False, RESPELLED)
+    assert [item.WhichOneof("kind") for item in placed.items] == [
+        "function_call_output",
+        "message",
+        "message",
+    ]
+    follow = request([*kept, message("assistant", "Done."), message("user", "Thanks.")])
+    placed = captured.place(follow)
+    assert (placed.parent, placed.link, len(placed.items)) == ("c3", CONTINUATION, 1)
+
+
+def test_a_fragment_of_the_first_answer_hangs_on_nothing_recorded() -> None:
+    captured = Captured()
+    captured.answer(captured.place(request([TASK])), SECOND)
+    kept = [TASK, message("assistant", "It is f"), message("user", "Go on.")]
+    placed = captured.place(request(kept))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", True, RESPELLED)
+    assert len(placed.items) == 4
+
+
+def test_a_changed_tool_output_hangs_on_the_longest_recorded_prefix() -> None:
+    captured = begun()
+    third = (call("shell", b'{"cmd":"cat a.py"}', "x"),)
+    history = [TASK, *echo("c1", FIRST), SHOWN]
+    captured.ask(request(history), third)
+    pruned = [
+        TASK,
+        *echo("c1", FIRST),
+        output(wire_id("c1", 2), "[cleared]"),
+        *echo("c2", third),
+        output(wire_id("c2", 0), "pass"),
+    ]
+    placed = captured.place(request(pruned))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", False, REWRITTEN)
+    # The answer out of its place is the recorded item, and the output has the recorded id.
+    assert placed.items[1] is third[0] or placed.items[1] == third[0]
+    assert placed.items[2] == output("x", "pass")
+
+
+def test_a_changed_first_message_hangs_detached_on_what_the_ids_name() -> None:
+    captured = begun()
+    history = [message("user", "Something else."), *echo("c1", FIRST), SHOWN]
+    placed = captured.place(request(history))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", True, REWRITTEN)
+    assert placed.items[2:5] == FIRST
+
+
+def test_a_changed_preamble_says_so() -> None:
+    captured = begun()
+    history = [TASK, *echo("c1", FIRST), SHOWN]
+    placed = captured.place(request(history, system="You are another agent."))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", True, PREAMBLE)
+    assert len(placed.items) == 2 + len(FIRST) + 1
+
+    captured = begun()
+    placed = captured.place(request(history, tools=({"type": "function", "name": "edit"},)))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", False, PREAMBLE)
+
+
+def test_equal_answers_without_ids_cannot_be_told_apart() -> None:
+    captured = Captured()
+    captured.ask(request([TASK]), SECOND)
+    captured.ask(request([TASK]), SECOND)
+    history = [TASK, *SECOND, message("user", "Sure?")]
+    placed = captured.ask(request(history), [message("assistant", "Yes.")])
+    assert (placed.parent, placed.detached, placed.link) == ("", True, UNKNOWN)
+    assert placed.trainable
+    history += [message("assistant", "Yes."), message("user", "Good.")]
+    placed = captured.place(request(history))
+    assert (placed.parent, placed.link) == ("c3", CONTINUATION)
+
+
+def test_equal_answers_with_ids_are_told_apart() -> None:
+    captured = begun()
+    captured.ask(request([TASK]), FIRST)
+    history = [TASK, *echo("c2", FIRST), output(wire_id("c2", 2), "a.py")]
+    assert captured.place(request(history)).parent == "c2"
+    assert captured.place(request([TASK, *echo("c1", FIRST), SHOWN])).parent == "c1"
+
+
+def test_an_id_of_another_rollout_names_nothing() -> None:
+    captured = begun()
+    other = wire_id("c1", 2).replace("0123abcd", "ffffffff")
+    history = [
+        message("user", "Something else."),
+        call("shell", b'{"cmd":"ls"}', other),
+        output(other, "a.py"),
+    ]
+    placed = captured.place(request(history))
+    assert placed.link == UNKNOWN
+
+
+def test_the_model_may_go_on_from_its_own_answer() -> None:
+    captured = Captured()
+    captured.ask(request([TASK]), [message("assistant", "One, ")])
+    placed = captured.ask(
+        request([TASK, message("assistant", "One, ")]), [message("assistant", "two.")]
+    )
+    assert (placed.parent, placed.link, placed.items) == ("c1", CONTINUATION, ())
+    history = [TASK, message("assistant", "One, "), message("assistant", "two."), TASK]
+    placed = captured.place(request(history))
+    assert (placed.parent, placed.link, placed.items) == ("c2", CONTINUATION, (TASK,))
+
+
+def test_messages_of_one_role_in_a_row_are_one_text() -> None:
+    captured = Captured()
+    captured.ask(request([message("user", "One. ", "Two.")]), SECOND)
+    history = [message("user", "One. "), message("user", "Two."), *SECOND, TASK]
+    assert captured.place(request(history)).link == CONTINUATION
+
+
+def test_a_new_conversation_has_an_actor_of_its_own() -> None:
+    captured = begun()
+    placed = captured.place(request([message("user", "Review the diff.")], system="Reviewer."))
+    assert (placed.parent, placed.link, placed.actor) == ("", CONTINUATION, "conversation-1")
+    assert placed.trainable
+
+
+def test_a_sub_agent_is_known_by_its_prompt() -> None:
+    captured = Captured()
+    started = (call("task", b'{"prompt":"Find every use of parse()."}', "x"),)
+    captured.ask(request([TASK]), started)
+    prompt = message("user", "<env>", "Find every use of parse().")
+    placed = captured.ask(request([prompt], system="Searcher."), SECOND)
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", True, BRANCH)
+    assert placed.actor == "subagent-1"
+    follow = captured.place(request([prompt, *SECOND, TASK], system="Searcher."))
+    assert (follow.parent, follow.link, follow.actor) == ("c2", CONTINUATION, "subagent-1")
+
+
+def test_a_sub_agent_is_known_by_its_headers() -> None:
+    captured = Captured()
+    main, sub = Hints(session="s"), Hints(session="s", agent="a1", parent_agent="s")
+    captured.ask(request([TASK], hints=main), FIRST)
+    placed = captured.place(request([TASK], hints=sub))
+    assert (placed.parent, placed.link, placed.actor) == ("", CONTINUATION, "subagent-1")
+    history = [TASK, *echo("c1", FIRST), SHOWN]
+    captured.ask(request(history, hints=main), SECOND)
+    other = Hints(session="s", agent="a2")
+    placed = captured.place(request([*history, *SECOND, TASK], hints=other))
+    assert (placed.parent, placed.actor, reason(placed)) == ("c3", "subagent-2", BRANCH)
+
+
+def test_parallel_calls_each_have_their_place() -> None:
+    captured = begun()
+    history = [TASK, *echo("c1", FIRST), SHOWN]
+    one = captured.place(request([*history, message("user", "One.")]))
+    two = captured.place(request([*history, message("user", "Two.")]))
+    assert (one.link, two.parent, reason(two)) == (CONTINUATION, "c1", BRANCH)
+    captured.answer(two, SECOND)
+    captured.answer(one, SECOND)
+    placed = captured.place(request([*history, message("user", "One."), *SECOND, TASK]))
+    assert (placed.parent, placed.link) == ("c2", CONTINUATION)
+
+
+def test_examples_that_the_program_wrote_are_context() -> None:
+    captured = Captured()
+    shots = [message("user", "2+2?"), message("assistant", "4"), message("user", "3+3?")]
+    assert captured.ask(request(shots), [message("assistant", "6")]).link == CONTINUATION
+    other = [*shots[:2], message("user", "4+4?")]
+    placed = captured.place(request(other))
+    assert (placed.link, placed.actor) == (CONTINUATION, "conversation-1")
+    placed = captured.place(request([*shots[:1], message("assistant", "five"), TASK]))
+    assert placed.link == UNKNOWN

@@ -1,0 +1,187 @@
+"""Calls beside the conversation, and compactions, as the known programs make them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.gateway.request import Hints
+from gymmesh_agent.gateway.tree.side_calls import PROGRAM_HABITS
+from tests.unit.gateway_tree.wire import Captured, call, echo, message, output, request, wire_id
+
+CONTINUATION = rollout_pb2.CALL_LINK_CONTINUATION
+FORK = rollout_pb2.CALL_LINK_FORK
+SIDE = rollout_pb2.CALL_LINK_SIDE
+UNKNOWN = rollout_pb2.CALL_LINK_UNKNOWN
+COMPACTION = tokens_pb2.FORK_REASON_COMPACTION
+PREAMBLE = tokens_pb2.FORK_REASON_PREAMBLE_CHANGED
+
+TASK = message("user", "Fix the failing test.")
+FIRST = (call("shell", b'{"cmd":"ls"}', "x"),)
+TITLE = (message("assistant", "Fix a test"),)
+SUMMARY = "The test in a.py fails since parse() drops the last line."
+
+
+def test_the_table_names_each_program_once_and_each_line_has_a_condition() -> None:
+    assert len({habits.program for habits in PROGRAM_HABITS}) == len(PROGRAM_HABITS)
+    for habits in PROGRAM_HABITS:
+        for rule in habits.calls:
+            assert rule.kind
+            assert rule.trained == (rule.kind == "compaction")
+            assert rule.request_kind or rule.system or rule.first or rule.last or rule.no_tools
+
+
+def test_a_title_is_beside_the_conversation_whenever_it_comes() -> None:
+    captured = Captured("opencode")
+    title = request(
+        [message("user", "Generate a title for this conversation:\n"), TASK], system="", tools=()
+    )
+    one = captured.place(title)
+    assert (one.link, one.side_call, one.trainable, one.parent) == (SIDE, "title", False, "")
+    assert one.actor == "title"
+    main = captured.ask(request([TASK]), FIRST)
+    assert (main.link, main.actor) == (CONTINUATION, "")
+    captured.answer(one, TITLE)
+
+
+def test_a_suggestion_hangs_on_the_conversation_and_does_not_continue_it() -> None:
+    captured = Captured("claude-code")
+    captured.ask(request([TASK]), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    asked = [*history, message("user", "[SUGGESTION MODE: what would the user type next?]")]
+    placed = captured.ask(request(asked), TITLE)
+    assert (placed.link, placed.side_call, placed.parent) == (SIDE, "suggestion", "c1")
+    assert not placed.detached
+    placed = captured.place(request(history))
+    assert (placed.link, placed.parent) == (CONTINUATION, "c1")  # and no branch
+
+
+def test_what_continues_a_side_call_is_beside_the_conversation_too() -> None:
+    captured = Captured("claude-code")
+    asked = [message("user", "Please write a 5-10 word title for this.")]
+    captured.ask(request(asked, tools=()), TITLE)
+    placed = captured.place(request([*asked, *TITLE, message("user", "Shorter.")], tools=()))
+    assert (placed.link, placed.side_call, placed.parent) == (SIDE, "title", "c1")
+    assert not placed.trainable
+
+
+def test_the_table_is_not_asked_about_unknown_programs() -> None:
+    captured = Captured()
+    asked = [message("user", "Please write a 5-10 word title for this.")]
+    placed = captured.place(request(asked, tools=()))
+    assert (placed.link, placed.side_call, placed.trainable) == (CONTINUATION, "", True)
+
+
+def test_a_user_agent_names_the_program() -> None:
+    captured = Captured()
+    hints = Hints(program="claude-cli")
+    asked = [message("user", "Please write a 5-10 word title for this.")]
+    assert captured.place(request(asked, tools=(), hints=hints)).side_call == "title"
+
+
+def test_a_call_without_tools_that_no_line_explains_is_unknown_and_not_trained() -> None:
+    captured = Captured("qwen-code")
+    placed = captured.place(request([message("user", "Is that safe?")], tools=()))
+    assert (placed.link, placed.trainable) == (UNKNOWN, False)
+    assert captured.ask(request([TASK]), FIRST).actor == ""
+    history = [TASK, *echo("c2", FIRST), output(wire_id("c2", 0), "a.py")]
+    placed = captured.place(request(history, tools=()))
+    assert (placed.link, placed.parent, placed.trainable) == (UNKNOWN, "c2", False)
+    assert placed.actor.startswith("unknown")
+
+
+def codex(window: int, kind: str = "turn") -> Hints:
+    return Hints(program="codex_exec", session="t1", request_kind=kind, window=window)
+
+
+def test_codex_compacts_without_tools_and_counts_its_windows() -> None:
+    captured = Captured("codex")
+    captured.ask(request([TASK], hints=codex(0)), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    asked = [*history, message("user", "You are performing a CONTEXT CHECKPOINT COMPACTION.")]
+    placed = captured.ask(
+        request(asked, tools=(), hints=codex(0, "compaction")), [message("assistant", SUMMARY)]
+    )
+    assert (placed.parent, placed.link, placed.side_call) == ("c1", FORK, "")
+    assert placed.fork is not None
+    assert placed.fork.reason == PREAMBLE
+    assert placed.trainable
+    begun = [TASK, message("user", f"Another model wrote:\n{SUMMARY}")]
+    placed = captured.ask(request(begun, hints=codex(1)), FIRST)
+    assert (placed.parent, placed.detached, placed.link) == ("c2", True, FORK)
+    assert placed.fork is not None
+    assert placed.fork.reason == COMPACTION
+    assert placed.actor == ""
+    history = [*begun, *echo("c3", FIRST), output(wire_id("c3", 0), "a.py")]
+    placed = captured.place(request(history, hints=codex(1)))
+    assert (placed.parent, placed.link) == ("c3", CONTINUATION)
+
+
+def test_a_new_window_is_a_compaction_even_where_the_summary_is_not_found() -> None:
+    captured = Captured("codex")
+    captured.ask(request([TASK], hints=codex(0)), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    captured.ask(
+        request(history, tools=(), hints=codex(0, "compaction")), [message("assistant", "Short.")]
+    )
+    placed = captured.place(request([message("user", "Carry on.")], hints=codex(1)))
+    assert (placed.parent, placed.link) == ("c2", FORK)
+    assert placed.fork is not None
+    assert placed.fork.reason == COMPACTION
+
+
+def test_claude_code_compacts_with_an_instruction_and_begins_anew() -> None:
+    captured = Captured("claude-code")
+    hints = Hints(session="s")
+    captured.ask(request([TASK], hints=hints), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    asked = [
+        *history,
+        message("user", "Your task is to create a detailed summary of the conversation so far."),
+    ]
+    wrote = f"<analysis>Long.</analysis>\n\n<summary>\n{SUMMARY}\n</summary>"
+    placed = captured.ask(request(asked, hints=hints), [message("assistant", wrote)])
+    assert (placed.parent, placed.link, placed.trainable) == ("c1", CONTINUATION, True)
+    begun = [message("user", f"It is continued. Summary:\n{SUMMARY}\n\nGo on.")]
+    placed = captured.place(request(begun, hints=hints))
+    assert (placed.parent, placed.detached, placed.actor) == ("c2", True, "")
+    assert placed.fork is not None
+    assert placed.fork.reason == COMPACTION
+
+
+def test_opencode_keeps_the_summary_as_an_answer() -> None:
+    captured = Captured("opencode")
+    hints = Hints(session="s")
+    captured.ask(request([TASK], hints=hints), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    wrote = [message("assistant", SUMMARY)]
+    captured.ask(
+        request(
+            [*history, message("user", "Summarize.")],
+            system="You are an anchored context summarization assistant for coding sessions.",
+            tools=(),
+            hints=hints,
+        ),
+        wrote,
+    )
+    begun = [message("user", "What did we do so far?"), *wrote, message("user", "Go on.")]
+    placed = captured.place(request(begun, hints=hints))
+    assert (placed.parent, placed.detached, placed.actor) == ("c2", True, "")
+    assert placed.fork is not None
+    assert placed.fork.reason == COMPACTION
+
+
+def test_a_second_beginning_in_one_session_is_unknown() -> None:
+    captured = Captured("claude-code")
+    hints = Hints(session="s")
+    captured.ask(request([TASK], hints=hints), FIRST)
+    placed = captured.place(request([message("user", "Something else.")], hints=hints))
+    assert (placed.link, placed.actor, placed.trainable) == (UNKNOWN, "", True)
+
+
+@pytest.mark.parametrize("behind", [(), (message("system", "Today is Monday."),)])
+def test_system_text_behind_the_last_message_hides_nothing(behind: tuple) -> None:  # type: ignore[type-arg]
+    captured = Captured("claude-code")
+    asked = [message("user", "[SUGGESTION MODE: go]"), *behind]
+    assert captured.place(request(asked)).side_call == "suggestion"
