@@ -9,7 +9,7 @@ from gymmesh_agent.gateway.dialects.base import Route
 from gymmesh_agent.gateway.dialects.hints import read_hints
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     a_text,
     an_object,
@@ -92,9 +92,9 @@ def read_responses(route: Route, headers: Mapping[str, str], raw: bytes) -> Gate
 def _refuse(body: Json) -> None:
     for name, advice in _REFUSED.items():
         if body.get(name) is not None:
-            raise Unreadable(f"{name} is not supported; {advice}")
+            raise UnreadableRequest(f"{name} is not supported; {advice}")
     if body.get("background"):
-        raise Unreadable("background is not supported; ask without it")
+        raise UnreadableRequest("background is not supported; ask without it")
 
 
 def _instructions(value: object) -> str:
@@ -149,7 +149,7 @@ def _read_reasoning(draft: Draft, value: object) -> None:
         if name in LEFT_OUT:
             draft.leave_out(name)
         elif len(key) > 100:
-            raise Unreadable(f"reasoning has a key {shown(key)}")
+            raise UnreadableRequest(f"reasoning has a key {shown(key)}")
         else:
             kept[key] = member
     if kept:
