@@ -15,6 +15,7 @@ from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.environment import Environments, SessionClient, skipped
 from gymmesh_agent.events import EventSink, EventStream
 from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of, step_failed
+from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, StopRollout
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
@@ -42,6 +43,7 @@ class AgentContext:
     Attributes:
         preamble_items: how many items the agent puts before a task's.
         background: runs a coroutine in a task that the service awaits when it closes.
+        gateway: where programs call the model; open where an agent asked for it.
     """
 
     agent: Agent
@@ -53,6 +55,7 @@ class AgentContext:
     preamble_items: int
     metrics: RolloutMetrics
     background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
+    gateway: GatewayServer
 
 
 async def run_attempt(attempt: RunningAttempt) -> None:
@@ -68,6 +71,7 @@ async def run_attempt(attempt: RunningAttempt) -> None:
         try:
             await session.open()
             context = attempt.opened()
+            attempt.program = await agent.agent.program(context)
             await events.emit(attempt.started())
             for opened in attempt.sandboxes():
                 await events.emit(opened)
@@ -127,6 +131,7 @@ class RunningAttempt:
     Attributes:
         key: the rollout's id and the attempt's number.
         stopped: whether it was stopped before its end: there is no terminal event then.
+        program: the program that runs as the agent, once that is known; None: none does.
 
     Raises:
         MeshError: FIELD_INVALID, from the constructor: the request cannot be run at all.
@@ -156,6 +161,7 @@ class RunningAttempt:
             agent.environments, task.environment, self.id, task, self.clock
         )
         self.stopped = False
+        self.program: rollout_pb2.Program | None = None
         self._waited_s = waited_s
         self._ended = asyncio.Event()
         self._overdue = False
@@ -222,7 +228,15 @@ class RunningAttempt:
         self._opened_s = self.clock.elapsed()
         self.plan = agent.plans.with_tools(self.plan, session.opened.tools)
         self._context = RolloutContext(
-            agent.name, self.id, self.plan, session, agent.models, self.events, self.clock
+            agent.name,
+            agent.instance_id,
+            self.id,
+            self.plan,
+            session,
+            agent.models,
+            agent.gateway,
+            self.events,
+            self.clock,
         )
         return self._context
 
@@ -244,6 +258,8 @@ class RunningAttempt:
             started.seed = seed
         started.contract_version = CONTRACT_VERSION
         started.preamble_items = agent.preamble_items
+        if self.program is not None:
+            started.program.CopyFrom(self.program)
         add_items(started.items, plan.items if self._context is None else self._context.items)
         return event
 

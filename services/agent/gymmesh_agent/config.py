@@ -10,6 +10,7 @@ import msgspec
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.collect_stream import CollectConfig
 from gymmesh_agent.events import DEFAULT_BOUNDS
+from gymmesh_agent.gateway import GatewayConfig
 from gymmesh_responses import CodecError, item_from_json, params_from_json
 
 
@@ -42,6 +43,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             captured and where the request does not say: `true`, `false`, or `auto`, where tokens
             are captured.
         collect: how collectors are served over Collect; None: as CollectConfig says.
+        gateway: where programs that run as the agent call the model; None: as GatewayConfig says.
 
     Raises:
         ValueError: a value that cannot be meant; the sentence names the key.
@@ -65,6 +67,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     capture_tokens: bool = False
     append_only: bool | Literal["auto"] = "auto"
     collect: CollectConfig | None = None
+    gateway: GatewayConfig | None = None
 
     def __post_init__(self) -> None:
         for key in ("max_steps", "max_total_output_tokens"):

@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping
 from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_resource.errors import DefinitionError, SandboxGone
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import WORKSPACE, SandboxHandle, SandboxServices, SandboxSpec
+from gymmesh_sandbox_access import (
+    WORKSPACE,
+    AgentInstance,
+    SandboxHandle,
+    SandboxServices,
+    SandboxSpec,
+)
 
 
 class SessionSandboxes:
@@ -25,10 +31,12 @@ class SessionSandboxes:
         specs: Mapping[str, SandboxSpec],
         rollout_id: str = "",
         attempt: int = 0,
+        agent: AgentInstance | None = None,
     ) -> None:
         self._services = services
         self._specs = dict(specs)
         self._rollout_id, self._attempt = rollout_id, attempt
+        self._agent = agent
         self._handles: dict[str, SandboxHandle] = {}
         self.failure: Exception | None = None
         self.gone = ""
@@ -68,6 +76,7 @@ class SessionSandboxes:
                 spec,
                 rollout_id=self._rollout_id,
                 attempt=self._attempt,
+                agent=self._agent,
                 failed=self._note,
             )
         except ValueError as error:

@@ -8,11 +8,19 @@ from gymmesh_sandbox_access.files import SandboxFiles
 from gymmesh_sandbox_access.handle import PortResponse, SandboxHandle
 from gymmesh_sandbox_access.processes import ExecResult, ProcessHandle, SandboxCommand
 from gymmesh_sandbox_access.services import SandboxServices
-from gymmesh_sandbox_access.spec import WORKSPACE, Reach, SandboxSpec
+from gymmesh_sandbox_access.spec import (
+    AGENT_PORT,
+    WORKSPACE,
+    AgentInstance,
+    Reach,
+    SandboxSpec,
+)
 
 __all__ = [
+    "AGENT_PORT",
     "SANDBOX_SERVICE",
     "WORKSPACE",
+    "AgentInstance",
     "ExecResult",
     "PortResponse",
     "ProcessHandle",

@@ -23,7 +23,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_sandbox_access.calls import SANDBOX_SERVICE, InstanceCalls
 from gymmesh_sandbox_access.connection import OpenedSandbox, SandboxConnection, lost
 from gymmesh_sandbox_access.handle import SandboxHandle
-from gymmesh_sandbox_access.spec import SandboxSpec
+from gymmesh_sandbox_access.spec import AgentInstance, SandboxSpec
 
 _Failed = Callable[[MeshError], None]
 _Reason = errors_pb2.ErrorReason
@@ -81,13 +81,15 @@ class SandboxClient:
         *,
         rollout_id: str = "",
         attempt: int = 0,
+        agent: AgentInstance | None = None,
         failed: _Failed | None = None,
     ) -> SandboxHandle:
         """A sandbox that is made when it is first used. Raises ValueError for a wrong spec.
 
+        agent: the rollout's, for the network `agent`.
         failed: called with each error after which nothing can be done in it.
         """
-        request = spec.request(uuid.uuid4().hex)
+        request = spec.request(uuid.uuid4().hex, agent)
         request.rollout_id, request.attempt = rollout_id, attempt
 
         async def open() -> OpenedSandbox:

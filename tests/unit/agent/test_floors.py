@@ -14,14 +14,22 @@ FLOORS = (
     ("service",),
     ("attempt", "tool_loop"),
     ("agent", "context"),
+    ("gateway.connections", "gateway.gateway", "gateway.replies", "gateway.server"),
+    ("gateway.session",),
     ("environment.session", "model.client", "model.conversation", "telemetry.rollouts"),
     (
         "config",
         "environment.verification",
         "events",
         "failures",
+        "gateway.config",
+        "gateway.keys",
+        "gateway.metrics",
+        "gateway.minted",
+        "gateway.request",
         "loop",
         "model.answer",
+        "model.gateway_call",
         "model.metrics",
         "model.tokens",
         "plan",
@@ -29,14 +37,16 @@ FLOORS = (
         "telemetry.metrics",
     ),
 )
+#: Rooms of their own.
+ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree")
 
 
 def imports() -> dict[str, set[str]]:
-    """The files of the room, and what each imports of it; `collect_stream` is a room of its own."""
+    """The files of the room, and what each imports of it, but for rooms of their own."""
     files = {
         ".".join(file.relative_to(ROOM).with_suffix("").parts): file
         for file in ROOM.rglob("*.py")
-        if file.stem != "__init__" and file.parent.name != "collect_stream"
+        if file.stem != "__init__" and not file.relative_to(ROOM).as_posix().startswith(ROOMS)
     }
     found = {}
     for name, file in files.items():

@@ -207,6 +207,13 @@ pub struct CreateSessionRequest {
     /// The attempt.
     #[prost(uint32, tag = "5")]
     pub attempt: u32,
+    /// The name of the agent that runs the attempt, in the mesh. A sandbox of the session
+    /// from which the agent's programs call models has a relay to it.
+    #[prost(string, tag = "6")]
+    pub agent: ::prost::alloc::string::String,
+    /// The agent's instance, `Instance.id`.
+    #[prost(string, tag = "7")]
+    pub agent_instance_id: ::prost::alloc::string::String,
 }
 impl ::prost::Name for CreateSessionRequest {
     const NAME: &'static str = "CreateSessionRequest";

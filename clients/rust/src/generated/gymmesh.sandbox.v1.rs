@@ -872,6 +872,9 @@ pub struct Capabilities {
     /// Places change with memory and load.
     #[prost(bool, tag = "14")]
     pub adapts: bool,
+    /// Relay.port.
+    #[prost(bool, tag = "15")]
+    pub relay_ports: bool,
 }
 impl ::prost::Name for Capabilities {
     const NAME: &'static str = "Capabilities";
@@ -978,7 +981,7 @@ pub mod network {
         /// Nothing.
         #[prost(message, tag = "1")]
         None(super::NoNetwork),
-        /// One service of the mesh, through a Unix socket in the sandbox.
+        /// One service of the mesh, through a socket in the sandbox.
         #[prost(message, tag = "2")]
         Relay(super::Relay),
         /// The hosts that are listed.
@@ -1025,11 +1028,12 @@ impl ::prost::Name for OpenNetwork {
         "/gymmesh.sandbox.v1.OpenNetwork".into()
     }
 }
-/// One service of the mesh, through a socket. Bytes are carried as they are, both ways;
-/// each connection to the socket is one to the service.
+/// One service of the mesh, through a Unix socket, a TCP port, or both: with neither,
+/// REQUIRED_FIELD_MISSING. Bytes are carried as they are, both ways; each connection is
+/// one to the service.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Relay {
-    /// The path of the Unix socket in the sandbox.
+    /// The path of the Unix socket in the sandbox; empty: none.
     #[prost(string, tag = "1")]
     pub socket_path: ::prost::alloc::string::String,
     /// The kind of the service, such as `gymmesh.agent.v1.AgentService`.
@@ -1045,6 +1049,10 @@ pub struct Relay {
     /// host and port; empty: `Instance.address`.
     #[prost(string, tag = "5")]
     pub address_key: ::prost::alloc::string::String,
+    /// The TCP port at the sandbox's own loopback address, 127.0.0.1; zero: none. Processes
+    /// of the sandbox cannot listen there.
+    #[prost(uint32, tag = "6")]
+    pub port: u32,
 }
 impl ::prost::Name for Relay {
     const NAME: &'static str = "Relay";

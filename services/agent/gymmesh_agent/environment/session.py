@@ -88,12 +88,22 @@ class Environments:
     Args:
         call_s: seconds that one call (session, tool, turn) may take.
         verify_s: seconds after which an environment without a verdict is given up.
+        agent, agent_instance_id: the agent's name and instance in the mesh.
     """
 
-    def __init__(self, directory: PeerDirectory, call_s: float, verify_s: float) -> None:
+    def __init__(
+        self,
+        directory: PeerDirectory,
+        call_s: float,
+        verify_s: float,
+        agent: str,
+        agent_instance_id: str,
+    ) -> None:
         self.directory = directory
         self.call_s = call_s
         self.verify_s = verify_s
+        self.agent = agent
+        self.agent_instance_id = agent_instance_id
         # By instance: constant while a server runs, so asked once.
         self._descriptions: dict[str, resource_pb2.GetEnvironmentResponse] = {}
 
@@ -353,6 +363,8 @@ class SessionClient:
             rollout_id=attempt.rollout_id,
             attempt=attempt.attempt,
             seed=attempt.seed,
+            agent=self._environments.agent,
+            agent_instance_id=self._environments.agent_instance_id,
         )
         request.task.CopyFrom(self._task)
         return request
