@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, Final, ParamSpec
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.request import (
     MAX_BODY_BYTES,
     MAX_ITEMS,
@@ -186,7 +186,7 @@ class Draft:
 
     def request(
         self,
-        route: Route,
+        route: GatewayRoute,
         *,
         model: object,
         stream: object,
@@ -235,7 +235,7 @@ def _model_name(value: object) -> str:
 
 
 def _digest(
-    route: Route, model: str, instructions: str, items: Iterable[pb.Item], asked: bytes
+    route: GatewayRoute, model: str, instructions: str, items: Iterable[pb.Item], asked: bytes
 ) -> bytes:
     digest = blake2b(digest_size=16)
     head = dumps_clean([route.dialect, route.kind.value, model, instructions])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gymmesh_agent.gateway.dialects.anthropic.messages import read_messages, read_system
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.hints import read_hints, session_of_user
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
@@ -50,7 +50,7 @@ _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 
 
 @total
-def read_anthropic(route: Route, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_anthropic(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = body_of(raw)
     draft = Draft(LEFT_OUT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.chat.messages import read_messages
 from gymmesh_agent.gateway.dialects.hints import read_hints
 from gymmesh_agent.gateway.dialects.reading import (
@@ -43,7 +43,7 @@ _FORMAT_KEYS: Final = ("name", "description", "schema", "strict")
 
 
 @total
-def read_chat(route: Route, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_chat(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = body_of(raw)
     draft = Draft(LEFT_OUT)

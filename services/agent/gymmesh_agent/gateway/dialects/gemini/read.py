@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.gemini.contents import read_contents, read_system
 from gymmesh_agent.gateway.dialects.gemini.keys import camel_keys
 from gymmesh_agent.gateway.dialects.gemini.schema import json_schema
@@ -60,7 +60,7 @@ _NOTES: Final = ("response", "responseJsonSchema", "behavior")
 
 
 @total
-def read_gemini(route: Route, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_gemini(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = camel_keys(body_of(raw))
     if route.kind is RequestKind.COUNT_TOKENS and body.get("generateContentRequest") is not None:

@@ -17,7 +17,7 @@ from gymmesh_responses import LONGEST_TOOL_NAME, with_name_characters
 _BETWEEN: Final = "__"
 
 
-class Namespaces:
+class ToolNamespaces:
     """The names of one request's tools.
 
     Attributes:
