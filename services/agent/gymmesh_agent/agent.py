@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
 from gymmesh_runtime.text.authors_code import described
@@ -33,7 +34,10 @@ __all__ = ["Agent", "Completion", "ContextExceeded", "StopRollout", "find_agent"
 
 GROUP = "gymmesh.agents"
 # Known also where the package is on the path without being installed.
-_BUILT_IN = {"tool_loop": "gymmesh_agent.tool_loop:ToolLoopAgent"}
+_BUILT_IN = {
+    "program": "gymmesh_agent.programs.agent:ProgramAgent",
+    "tool_loop": "gymmesh_agent.tool_loop:ToolLoopAgent",
+}
 
 
 class Agent(ABC):
@@ -60,6 +64,12 @@ class Agent(ABC):
         if options:
             unknown = ", ".join(sorted(options))
             raise ValueError(f"{type(self).__name__} takes no options, got: {unknown}")
+
+    async def program(self, context: RolloutContext) -> rollout_pb2.Program | None:
+        """The program that runs as the agent, for the rollout's first event; None: none does.
+        Called before `run`, with the session open.
+        """
+        return None
 
     @abstractmethod
     async def run(self, context: RolloutContext) -> Completion:

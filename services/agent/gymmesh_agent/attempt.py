@@ -71,6 +71,7 @@ async def run_attempt(attempt: RunningAttempt) -> None:
         try:
             await session.open()
             context = attempt.opened()
+            attempt.program = await agent.agent.program(context)
             await events.emit(attempt.started())
             for opened in attempt.sandboxes():
                 await events.emit(opened)
@@ -130,6 +131,7 @@ class RunningAttempt:
     Attributes:
         key: the rollout's id and the attempt's number.
         stopped: whether it was stopped before its end: there is no terminal event then.
+        program: the program that runs as the agent, once that is known; None: none does.
 
     Raises:
         MeshError: FIELD_INVALID, from the constructor: the request cannot be run at all.
@@ -159,6 +161,7 @@ class RunningAttempt:
             agent.environments, task.environment, self.id, task, self.clock
         )
         self.stopped = False
+        self.program: rollout_pb2.Program | None = None
         self._waited_s = waited_s
         self._ended = asyncio.Event()
         self._overdue = False
@@ -255,6 +258,8 @@ class RunningAttempt:
             started.seed = seed
         started.contract_version = CONTRACT_VERSION
         started.preamble_items = agent.preamble_items
+        if self.program is not None:
+            started.program.CopyFrom(self.program)
         add_items(started.items, plan.items if self._context is None else self._context.items)
         return event
 

@@ -161,6 +161,11 @@ class RolloutContext:
         """How many versions apart the weights of the answers are; None: not known."""
         return self._weights.lag
 
+    @property
+    def name(self) -> str:
+        """The attempt's name, `<rollout_id>/<attempt>`."""
+        return self._attempt.name
+
     def remaining(self) -> float:
         """Seconds until the attempt is stopped."""
         return self._clock.remaining()
@@ -317,6 +322,11 @@ class RolloutContext:
             model_call_id=call.call_id if call is not None else "",
         )
         await self._events.emit(rollout_pb2.RolloutEvent(annotation=note, ignorable=True))
+
+    async def program_ended(self, ended: rollout_pb2.ProgramEnded) -> None:
+        """Record how the program ended that ran as the agent."""
+        self._check_open()
+        await self._events.emit(rollout_pb2.RolloutEvent(program_ended=ended, ignorable=True))
 
     async def check_staleness(self) -> None:
         """Hold the rollout to `max_staleness` against the weights as they are now.

@@ -35,14 +35,15 @@ _HOME: Final = 'umask 077; mkdir -p "$1/tmp" && printf "%s\\n%s" "$PATH" "$PWD"'
 
 
 class ProgramGateway(Protocol):
-    """The gateway of one rollout, as far as a program needs it.
-
-    key: of the rollout. stopped: set when the rollout is over. cause: what ended it.
+    """The gateway of one rollout, as far as a program needs it: the rollout's key, and an event
+    that is set once the rollout is over.
     """
 
     key: str
-    stopped: asyncio.Event
-    cause: Exception | None
+
+    @property
+    def stopped(self) -> asyncio.Event:
+        """See Gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,6 @@ async def run_in_sandbox(
         output_tail=tail.kept,
         left=tuple(one.name for one in left),
         answers=answers(),
-        stopped_by=gateway.cause,
     )
 
 

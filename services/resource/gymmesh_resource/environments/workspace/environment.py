@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -83,16 +83,17 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         self,
         *,
         folder: str | None = None,
-        network: Reach = "none",
-        checks_network: Reach = "none",
+        network: Literal["agent", "none", "open"] | list[str] = "agent",
+        checks_network: Literal["none", "open"] | list[str] = "none",
         shell_timeout_s: Seconds = 8.0,
         workspace_mb: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 256,
     ) -> None:
         """Options.
 
         folder: where the folders and archives are that rows name.
-        network: what the agent's sandbox reaches, as SandboxSpec has it. checks_network: the same
-            of a sandbox for checks alone (`verify_in: fresh` or `snapshot`).
+        network: what the agent's sandbox reaches, as SandboxSpec has it; `agent`: the model
+            endpoint of the agent that runs the rollout. checks_network: the same of a sandbox for
+            checks alone (`verify_in: fresh` or `snapshot`).
         shell_timeout_s: seconds that a command of the tool may take.
         workspace_mb: MiB of a workspace's archive, compressed, that `fresh` copies; a larger one
             earns nothing.
