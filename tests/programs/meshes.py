@@ -101,7 +101,10 @@ def collect(
         cwd=Path(__file__).parents[2],
     )
     return ProgramRun(
-        _lines(output), _lines(place / "rollouts.failures.jsonl"), _lines(log), done.stdout + done.stderr
+        _lines(output),
+        _lines(place / "rollouts.failures.jsonl"),
+        _lines(log),
+        done.stdout + done.stderr,
     )
 
 

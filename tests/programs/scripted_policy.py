@@ -60,7 +60,9 @@ class ScriptedPolicy(Backend):
             }
         )
 
-    def _note(self, rollout_id: str, items: Sequence[Any], tools: Sequence[Any], output: Any) -> None:
+    def _note(
+        self, rollout_id: str, items: Sequence[Any], tools: Sequence[Any], output: Any
+    ) -> None:
         line = {
             "rollout_id": rollout_id,
             "items": len(items),

@@ -75,13 +75,18 @@ def chat(*messages: tuple[str, str], **more: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def posting(
-    gateway: Gateway, body: Any, *, key: str | None = None, path: str = "/v1/chat/completions"
+    gateway: Gateway,
+    body: Any,
+    *,
+    key: str | None = None,
+    path: str = "/v1/chat/completions",
+    headers: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[aiohttp.ClientResponse]:
     """A request of HTTP with a key; None: the rollout's, empty: none."""
     key = gateway.key if key is None else key
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    shown = {**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})}
     async with (
         aiohttp.ClientSession() as session,
-        session.post(gateway.url + path, json=body, headers=headers) as response,
+        session.post(gateway.url + path, json=body, headers=shown) as response,
     ):
         yield response

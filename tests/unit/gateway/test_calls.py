@@ -20,7 +20,12 @@ from tests.unit.agent.streams import model_calls
 from tests.unit.gateway.programs import chat, client, posting, run, serving
 
 TOOL: Any = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
-FLAT_TOOL: Any = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": False}
+FLAT_TOOL: Any = {
+    "type": "function",
+    "name": "add",
+    "parameters": {"type": "object"},
+    "strict": False,
+}
 Stops = rollout_pb2.StopReason
 
 
@@ -329,3 +334,65 @@ async def test_the_key_is_in_no_event() -> None:
 
     events = await run(program, says("x"))
     assert not any(keys[0].encode() in event.SerializeToString() for event in events)
+
+
+async def test_a_rollout_that_is_over_ends_its_calls() -> None:
+    asked = asyncio.Event()
+    seen: list[str] = []
+
+    async def never(request: model_pb2.CreateResponseRequest) -> responses_pb2.Response:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def program(gateway: Gateway) -> None:
+        try:
+            async with posting(gateway, chat(("user", "hi"), stream=True)) as response:
+                seen.append(str(response.status))
+        finally:
+            seen.append("cancelled")
+
+    async with serving(program, never) as mesh:
+        events = await mesh.run(ask(max_wall_s=0.5))
+        assert mesh.model.cancelled == 1
+        assert not mesh.service._gateway._sessions
+    assert events[-1].failed.failure.boundary == rollout_pb2.BOUNDARY_BUDGET
+    assert seen[-1] == "cancelled"
+
+
+async def test_a_program_that_ends_leaves_no_call_behind() -> None:
+    asked = asyncio.Event()
+
+    async def never(request: model_pb2.CreateResponseRequest) -> responses_pb2.Response:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def hang(gateway: Gateway) -> int:
+        async with posting(gateway, chat(("user", "hi"))) as response:
+            return response.status
+
+    left: list[asyncio.Task[int]] = []
+
+    async def program(gateway: Gateway) -> None:
+        left.append(asyncio.create_task(hang(gateway)))
+        await asked.wait()
+
+    async with serving(program, never) as mesh:
+        events = await mesh.run()
+        assert mesh.model.cancelled == 1
+        assert await left[0] == 400  # it outlives its rollout, and is stopped
+    assert events[-1].completed.stop_reason == Stops.STOP_REASON_PROGRAM_EXITED
+
+
+async def test_the_registry_lists_the_gateway() -> None:
+    async def program(gateway: Gateway) -> None:
+        assert gateway.network().relay.address_key == "gateway"
+        assert gateway.network().relay.name == "tool_loop"
+
+    async with serving(program, says("x")) as mesh:
+        listed = mesh.service.meta["gateway"]
+        await mesh.run()
+        assert mesh.service.meta["gateway"] == listed
+        assert mesh.environment.created[0].agent == "tool_loop"
+        assert mesh.environment.created[0].agent_instance_id == "tool_loop-0"

@@ -127,6 +127,18 @@ async def test_both_leases_are_renewed_while_a_sandbox_is_used(tmp_path: Path) -
         } | {service.answers[key].grant.lease for key in service.answers}
 
 
+async def test_forks_that_nobody_has_used_yet_are_renewed_and_end_with_their_client(
+    tmp_path: Path,
+) -> None:
+    service = StandIn(tmp_path)
+    async with client_of(service) as boxes:
+        box = await boxes.create(SandboxSpec(ttl_s=1))
+        await box.fork(2)
+        await service.until("RenewLease", 12)
+        assert set(service.renewed) >= {answer.own_lease for answer in service.answers.values()}
+    assert not service.leases
+
+
 async def test_a_lease_that_cannot_be_renewed_is_noticed_without_a_call(tmp_path: Path) -> None:
     service = StandIn(tmp_path)
     async with client_of(service) as boxes:

@@ -16,7 +16,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import RunningSandbox
 from gymmesh_sandbox.backends.bubblewrap import BubblewrapBackend
-from gymmesh_sandbox.local import Groups
+from gymmesh_sandbox_local import Groups
 from tests.unit.sandbox_bubblewrap.boxes import INSTANCE, backend, box, collected, shell, spec
 
 
@@ -75,8 +75,7 @@ async def test_a_process_that_runs_when_its_sandbox_ends_is_lost(
 async def test_a_sandbox_whose_first_process_is_killed_is_lost(opened: BubblewrapBackend) -> None:
     sandbox = await opened.create(spec())
     process = await sandbox.start(process_pb2.ProcessSpec(shell="echo $PPID; sleep 1000"))
-    assert sandbox._first is not None
-    first = sandbox._first.pid
+    first = sandbox.first_pid
     os.kill(first, signal.SIGKILL)
     assert await sandbox.wait_lost() == "killed"
     with pytest.raises(MeshError, match="SANDBOX_LOST"):

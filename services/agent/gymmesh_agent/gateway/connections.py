@@ -38,7 +38,7 @@ class GatewayConnections:
         if here >= self._most or len(self._strangers) > self._most // _STRANGERS:
             oldest = next(iter(self._strangers), None)
             if oldest is None:
-                return _Closed()
+                return _TurnedAway()
             del self._strangers[oldest]
             oldest.force_close()
         connection = self._server()
@@ -51,6 +51,6 @@ class GatewayConnections:
         self._strangers.pop(connection, None)
 
 
-class _Closed(asyncio.Protocol):
+class _TurnedAway(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

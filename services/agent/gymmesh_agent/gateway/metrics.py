@@ -6,19 +6,19 @@ from typing import Final
 
 from gymmesh_runtime.metrics import counter, gauge, histogram
 
-REQUESTS: Final = counter(
+GATEWAY_REQUESTS: Final = counter(
     "gymmesh_gateway_requests_total",
     "Requests of programs to an agent's gateway, by dialect and by how they ended: answered,"
     " beside (models, token counts), cut (the program was gone), and the kinds of refusal (invalid,"
     " too_large, unauthorized, not_found, stop, context_length, again).",
     "agent dialect outcome",
 )
-OVERHEAD_SECONDS: Final = histogram(
+GATEWAY_OVERHEAD_SECONDS: Final = histogram(
     "gymmesh_gateway_overhead_seconds",
     "Time that an answered request took beside its model call, in seconds: reading, placing and"
     " writing it.",
     "agent",
 )
-CONNECTIONS: Final = gauge(
+GATEWAY_CONNECTIONS: Final = gauge(
     "gymmesh_gateway_connections", "Connections of programs to an agent's gateway.", "agent"
 )

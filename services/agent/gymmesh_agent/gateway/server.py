@@ -92,7 +92,7 @@ class GatewayServer:
                 max_field_size=_LARGEST_HEADER,
                 max_line_size=_LARGEST_HEADER,
             )
-            gauge = metrics.CONNECTIONS.labels(self._agent)
+            gauge = metrics.GATEWAY_CONNECTIONS.labels(self._agent)
             self._connections = GatewayConnections(self._http, self.config.connections, gauge)
             loop = asyncio.get_running_loop()
             self._server = await loop.create_server(self._connections, host, port, backlog=512)
@@ -148,7 +148,7 @@ class GatewayServer:
         except (ConnectionError, TimeoutError):
             writer.abort()
         finally:
-            metrics.REQUESTS.labels(self._agent, dialect.name, outcome).inc()
+            metrics.GATEWAY_REQUESTS.labels(self._agent, dialect.name, outcome).inc()
         return writer.response
 
     def _session_of(self, keys: tuple[str, ...]) -> GatewaySession | None:
@@ -212,7 +212,7 @@ class GatewayServer:
             return  # the program hung up before its end
         session.delivered(pending)
         spent = time.monotonic() - began - pending.model_s
-        metrics.OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
+        metrics.GATEWAY_OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
 
     async def _read(
         self, request: web.BaseRequest, read_body: Callable[[bytes], GatewayRequest | Refusal]

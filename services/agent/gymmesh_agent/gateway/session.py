@@ -35,7 +35,7 @@ _BYTES_PER_TOKEN: Final = 4.0
 # What the run does not decide for a program: the conversation and the tools are the program's.
 _THE_PROGRAMS: Final = ("input", "instructions", "tools", "model")
 
-Reply: TypeAlias = GatewayAnswer | Refusal
+AnswerOrRefusal: TypeAlias = GatewayAnswer | Refusal
 
 
 class PolicyCalls(Protocol):
@@ -68,10 +68,10 @@ class PendingAnswer:
 
     def __init__(self, ticket: int) -> None:
         self.ticket = ticket
-        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.reply: asyncio.Future[AnswerOrRefusal] = asyncio.get_running_loop().create_future()
         self.model_s = 0.0
 
-    def settle(self, reply: Reply) -> None:
+    def settle(self, reply: AnswerOrRefusal) -> None:
         """Set the reply, unless there is one."""
         if not self.reply.done():
             self.reply.set_result(reply)

@@ -86,5 +86,9 @@ class Dialect(Protocol):
         ...
 
     def write_stream_refusal(self, refusal: Refusal) -> bytes:
-        """The last event of a stream that has begun and fails."""
+        """The last event of a stream that has begun and fails.
+
+        Not every program ends at one: Claude Code then asks again without a stream, Gemini CLI
+        three times more with one. Their next request needs `write_refusal`.
+        """
         ...

@@ -29,7 +29,7 @@ from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, read_settin
 from gymmesh_sandbox.backends.bubblewrap.store import ImageStore
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
-from gymmesh_sandbox.local import (
+from gymmesh_sandbox_local import (
     Descriptors,
     Groups,
     Starter,
@@ -151,10 +151,10 @@ class BubblewrapBackend(SandboxBackend):
             raise
         token = next(self._tokens)
         folder = store.instance_folder(spec.instance_id) / "boxes" / str(token)
-        box = BubblewrapBox(machine, store, spec, image, user, folder)
+        box = BubblewrapBox(machine, store, spec, image, user, folder, token)
         box.on_end(self._boxes.discard)
         self._boxes.add(box)
-        await box.open(token)
+        await box.open()
         return box
 
     async def _restart(self, machine: Machine) -> None:

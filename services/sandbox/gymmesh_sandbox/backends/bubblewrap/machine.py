@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
-from gymmesh_sandbox.local import Starter
+from gymmesh_sandbox_local import Starter
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CAPABILITY_VERSION_3 = 0x20080522

@@ -36,7 +36,8 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "service_tier": "chooses a price at the endpoint",
     "speed": "chooses a speed and a price at the endpoint",
     "thinking": "the run decides whether the policy reasons; read as how to show reasoning",
-    # Parts of the system text, of tools and of messages.
+    # Parts of parameters, of the system text, of tools and of messages.
+    "output_config.effort": "the run decides how much the policy reasons",
     "system.billing_header": "is for the endpoint's own records, and changes with every request",
     "tools": "how the endpoint caches, loads and streams a tool is not for the policy",
     "messages": "citations, titles and contexts of documents have no place in a conversation",
@@ -121,7 +122,7 @@ def _output_config(draft: Draft, value: object) -> None:
         if member is None:
             continue
         if key == "effort":
-            draft.params["reasoning"] = {"effort": member}
+            draft.leave_out("output_config.effort")
         elif key == "format":
             _output_format(draft, member)
         else:

@@ -115,8 +115,9 @@ class _Contents:
         if signature and ours is None:
             self._add(_reasoning("", signature))
         self._calls += 1
-        given = call.get("id")
-        call_id = given if isinstance(given, str) and given else ours or f"call_{self._calls}"
+        call_id: str = ours or f"call_{self._calls}"
+        if isinstance(call.get("id"), str) and call["id"]:
+            call_id = call["id"]
         args = call.get("args")
         self._open.setdefault(name, OrderedDict())[call_id] = None
         self._add(

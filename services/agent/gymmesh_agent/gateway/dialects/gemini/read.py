@@ -163,9 +163,6 @@ def _read_config(draft: Draft, value: object) -> bool:
             draft.leave_out(key)
         else:
             draft.keep(key, member)
-    level = thinking.get("thinkingLevel")
-    if isinstance(level, str) and level != "THINKING_LEVEL_UNSPECIFIED":
-        draft.params["reasoning"] = {"effort": level.lower()}
     return thinking.get("includeThoughts") is True
 
 
