@@ -207,3 +207,13 @@ async def test_a_folder_is_an_image(tmp_path: Path) -> None:
         _, wrote, _ = await shell(sandbox, "id -u; stat -c %u /bin/sh; echo x > /new; cat /new")
         assert wrote == b"0\n0\nx\n"
     assert not (folder / "new").exists()
+
+
+async def test_the_root_of_this_machine_is_made_once(tmp_path: Path) -> None:
+    roots = []
+    for _ in range(2):
+        async with backend(tmp_path) as made, box(made) as sandbox:
+            assert (await shell(sandbox, "ls /etc/passwd"))[1] == b"/etc/passwd\n"
+        roots.append([(path, path.stat().st_ino) for path in tmp_path.glob("images/*/host-*")])
+    assert len(roots[0]) == 1
+    assert roots[0] == roots[1]

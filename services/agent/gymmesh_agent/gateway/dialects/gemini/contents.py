@@ -115,7 +115,7 @@ class _Contents:
         if signature and ours is None:
             self._add(_reasoning("", signature))
         self._calls += 1
-        call_id = ours or f"call_{self._calls}"
+        call_id: str = ours or f"call_{self._calls}"
         if isinstance(call.get("id"), str) and call["id"]:
             call_id = call["id"]
         args = call.get("args")

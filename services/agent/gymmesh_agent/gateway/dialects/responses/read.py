@@ -39,7 +39,6 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "include": "what it names comes with the endpoint's own tools, or is sent unasked",
     "reasoning.summary": "the policy's reasoning is sent as it is",
     "reasoning.generate_summary": "the policy's reasoning is sent as it is",
-    "reasoning.encrypted_content": "the policy's reasoning is sent as it is",
     "input": "keys of items that the API does not define are the program's own notes",
 }
 _REFUSED: Final[Mapping[str, str]] = {
