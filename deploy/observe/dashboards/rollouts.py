@@ -91,8 +91,13 @@ _THROUGHPUT: Final = Row(
         ),
         Panel(
             "Collectors' streams",
-            gauges(_scope, m.COLLECT_STREAMS, "agent"),
-            "Collectors' streams that an agent holds, those that may still come back included.",
+            [
+                *gauges(_scope, m.COLLECT_STREAMS, "agent"),
+                Query(_scope.gauge(m.GATEWAY_CONNECTIONS, "agent"), "{{agent}} programs"),
+                Query(_scope.rate(m.GATEWAY_REQUESTS, "outcome"), "requests / s {{outcome}}"),
+            ],
+            "Collectors' streams that an agent holds, those that may still come back included; of"
+            " agents that run programs, connections to the gateway and requests in a second.",
             width=4,
         ),
     ],
@@ -117,8 +122,12 @@ _TIME: Final = Row(
         ),
         Panel(
             "Stages, 95th percentile",
-            p95(_scope, m.ROLLOUT_STAGE_SECONDS, "stage"),
-            "Of the time that an attempt spends in each stage.",
+            [
+                *p95(_scope, m.ROLLOUT_STAGE_SECONDS, "stage"),
+                *p95(_scope, m.GATEWAY_OVERHEAD_SECONDS, "agent"),
+            ],
+            "Of the time that an attempt spends in each stage; and, by agent, of the time that a"
+            " program's request spends in the gateway beside its model call.",
             "s",
             exemplars=True,
         ),

@@ -10,6 +10,7 @@ import msgspec
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.collect_stream import CollectConfig
 from gymmesh_agent.events import DEFAULT_BOUNDS
+from gymmesh_agent.gateway import GatewayConfig
 from gymmesh_responses import CodecError, item_from_json, params_from_json
 
 
@@ -30,9 +31,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         params: Responses parameters under those of the task, which win.
         default_environment: the environment of tasks that name none, which collectors ask for.
         models: the model service for each role; a role not named is served by its namesake.
+        sandboxes: the agent's names for sandbox services, and theirs in the mesh.
         model_timeout_s: seconds that one model call may take; null: what the model service
             allows, within the rollout's time.
-        tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take.
+        tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take;
+            up to ten minutes more where the environment waits for sandboxes.
         verify_timeout_s: seconds after which an environment that says nothing is given up. The
             environment limits its verdicts itself, without what they wait for a processor.
         capture_tokens: whether token ids and log probabilities are captured, where the model
@@ -42,6 +45,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             captured and where the request does not say: `true`, `false`, or `auto`, where tokens
             are captured.
         collect: how collectors are served over Collect; None: as CollectConfig says.
+        gateway: where programs that run as the agent call the model; None: as GatewayConfig says.
 
     Raises:
         ValueError: a value that cannot be meant; the sentence names the key.
@@ -59,12 +63,14 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     params: dict[str, Any] = {}
     default_environment: str = ""
     models: dict[str, str] = {}
+    sandboxes: dict[str, str] = {}
     model_timeout_s: float | None = None
     tool_timeout_s: float = 60.0
     verify_timeout_s: float = 600.0
     capture_tokens: bool = False
     append_only: bool | Literal["auto"] = "auto"
     collect: CollectConfig | None = None
+    gateway: GatewayConfig | None = None
 
     def __post_init__(self) -> None:
         for key in ("max_steps", "max_total_output_tokens"):

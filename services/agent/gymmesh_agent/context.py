@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -19,14 +19,16 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_agent.environment import SessionClient
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import FailureStage, StepFailed
+from gymmesh_agent.gateway.gateway import Gateway
+from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
 from gymmesh_agent.model import (
     Continuations,
     ConversationTree,
+    GatewayCall,
     ItemSequence,
     ModelCall,
     ModelClient,
@@ -36,6 +38,7 @@ from gymmesh_agent.model import (
     read_answer,
 )
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
+from gymmesh_agent.sandboxes import AttemptSandboxes, opened_event
 from gymmesh_agent.tally import AttemptTally
 from gymmesh_agent.telemetry import (
     model_span,
@@ -46,6 +49,7 @@ from gymmesh_agent.telemetry import (
 )
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access import AgentInstance
 
 # For a call that could not be sent: the contract wants a name.
 _NAMELESS = resource_pb2.CallToolResponse(
@@ -97,8 +101,8 @@ class RolloutContext:
         params: the parameters of policy calls, session tools included, without input.
         items: the items that every conversation starts from.
         multi_turn: whether `next_turn` may be called.
-        sandboxes: what lets the agent work in sandboxes of the session, by role. Each holds a
-            secret: hand it on in requests alone.
+        sandboxes: the sandboxes to work in, by role: those that the session lends, and the
+            agent's own.
         tally: what was done so far.
         turn_rewards: the rewards of the environment's turns, in order.
     """
@@ -106,24 +110,27 @@ class RolloutContext:
     def __init__(
         self,
         agent: str,
+        agent_instance_id: str,
         attempt: AttemptId,
         plan: RolloutPlan,
         session: SessionClient,
         models: ModelServices,
+        gateway: GatewayServer,
         events: EventStream,
         clock: RolloutClock,
+        sandboxes: AttemptSandboxes,
     ) -> None:
         self.options = plan.options
         self.limits = plan.limits
         self.params = plan.params
         self.items: ItemSequence = (*plan.items, *session.opened.items)
         self.multi_turn = session.opened.multi_turn
-        self.sandboxes: Mapping[str, grant_pb2.SandboxGrant] = {
-            grant.role: grant for grant in session.opened.sandboxes
-        }
+        self.sandboxes = sandboxes
         self.tally = AttemptTally()
         self.turn_rewards: list[float] = []
         self._agent = agent
+        self._agent_instance_id = agent_instance_id
+        self._gateway = gateway
         self._attempt = attempt
         self._model_names = plan.models
         self._session = session
@@ -153,6 +160,11 @@ class RolloutContext:
         """How many versions apart the weights of the answers are; None: not known."""
         return self._weights.lag
 
+    @property
+    def name(self) -> str:
+        """The attempt's name, `<rollout_id>/<attempt>`."""
+        return self._attempt.name
+
     def remaining(self) -> float:
         """Seconds until the attempt is stopped."""
         return self._clock.remaining()
@@ -167,6 +179,7 @@ class RolloutContext:
         detached: bool = False,
         trainable: bool | None = None,
         params: Mapping[str, Any] | None = None,
+        captured: GatewayCall | None = None,
     ) -> ModelCall:
         """Ask a model for one answer, given the conversation so far and then `items`.
 
@@ -181,6 +194,9 @@ class RolloutContext:
             params: Responses parameters that this call alone changes. They go over the
                 rollout's for the role `policy`; other roles start from none, since the task's
                 parameters and tools are meant for the policy.
+            captured: what a gateway knows of a program's call, of which `params` are then all
+                parameters; None: the agent makes the call itself. A side call is no step, and no
+                actor's last call.
 
         Raises:
             StopRollout: a limit of the policy is reached; ContextExceeded when the
@@ -190,7 +206,9 @@ class RolloutContext:
         self._check_open()
         event = rollout_pb2.RolloutEvent()
         completed = event.model_call_completed
-        completed.call_id = self._count_call(actor)
+        if captured is not None:
+            captured.describe(completed)
+        completed.call_id = self._count_call(is_step=not (actor or completed.side_call))
         completed.parent_call_id = self._continued(parent, actor, detached)
         completed.actor = actor
         completed.model = self._model_names.get(role) or role
@@ -213,6 +231,17 @@ class RolloutContext:
                 raise StepFailed(problem, FailureStage.MODEL, request.model, request.call_id)
             record_call(span, call)
             return call
+
+    def gateway(self, program: str = "") -> Gateway:
+        """A model endpoint for programs, whose calls become the policy's calls of this rollout:
+        `async with context.gateway() as gateway:`, and then `gateway.url` and `gateway.key`.
+
+        Args:
+            program: the name of a known program, whose habits decide what its calls are; empty:
+                its requests tell, if anything does.
+        """
+        agent = AgentInstance(self._agent, self._agent_instance_id)
+        return Gateway(self._gateway, self, self._attempt, agent, program)
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
         """Run all function calls of an answer side by side; the answers in the order of the
@@ -276,6 +305,7 @@ class RolloutContext:
                 completed.reward = reward
             completed.done = reply.done
             completed.model_usage.extend(reply.model_usage)
+            self._note_sandboxes(reply.sandboxes)
             await self._events.emit(event)
             return TurnAnswer(tuple(reply.items), reward, reply.done)
 
@@ -292,6 +322,11 @@ class RolloutContext:
             model_call_id=call.call_id if call is not None else "",
         )
         await self._events.emit(rollout_pb2.RolloutEvent(annotation=note, ignorable=True))
+
+    async def program_ended(self, ended: rollout_pb2.ProgramEnded) -> None:
+        """Record how the program ended that ran as the agent."""
+        self._check_open()
+        await self._events.emit(rollout_pb2.RolloutEvent(program_ended=ended, ignorable=True))
 
     async def check_staleness(self) -> None:
         """Hold the rollout to `max_staleness` against the weights as they are now.
@@ -326,17 +361,17 @@ class RolloutContext:
             raise RuntimeError("the rollout's agent has returned; its context is closed")
         self._events.check()
 
-    def _count_call(self, actor: str) -> str:
+    def _count_call(self, *, is_step: bool) -> str:
         """The id of the model call that is made now. Raises StopRollout at a limit.
 
         Steps are the root agent's alone, output tokens everyone's.
         """
-        steps = 0 if actor else self._root_calls
+        steps = self._root_calls if is_step else 0
         limit = self.limits.reached(steps, self.tally.output_tokens)
         if limit is not None:
             raise StopRollout(Completion(limit))
         self._calls += 1
-        if not actor:
+        if is_step:
             self._root_calls += 1
         return f"c{self._calls}"
 
@@ -364,7 +399,8 @@ class RolloutContext:
         capture, problem = self._continuations.answered(request, reply, call)
         call_id, above, tally = request.call_id, completed.parent_call_id, self.tally
         self._conversations.add_call(call_id, above, completed.detached, items, call.output)
-        self._last[call.actor] = self._latest = call_id
+        if not completed.side_call:
+            self._last[call.actor] = self._latest = call_id
         queue_us = reply.queue_us
         tally.model_calls += 1
         tally.model_queue_us += queue_us
@@ -391,6 +427,11 @@ class RolloutContext:
             except MeshError as error:
                 return error
         return problem
+
+    def _note_sandboxes(self, opened: Sequence[rollout_pb2.SandboxOpened]) -> None:
+        """Send an event for each sandbox that the environment opened for itself."""
+        for one in opened:
+            self._events.note(opened_event(one.sandbox, one.role))
 
     async def _call_tool(
         self, call: ModelCall, position: int, function: responses_pb2.FunctionCall
@@ -430,6 +471,7 @@ class RolloutContext:
             completed.timings.total_us = _us_since(began)
             self._conversations.add_tool_output(call.call_id, position, item)
             self.tally.tool_calls += 1
+            self._note_sandboxes(reply.sandboxes)
             await self._events.emit(event)
             record_tool(span, reply.outcome)
             return ToolAnswer(item, reply.outcome, reply.done)

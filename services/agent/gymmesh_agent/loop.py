@@ -53,6 +53,11 @@ class Completion(msgspec.Struct, frozen=True):
         """Ended by a rule of the agent's own, which `detail` says in one line."""
         return cls(rollout_pb2.STOP_REASON_AGENT_RULE, detail)
 
+    @classmethod
+    def program_exited(cls) -> Completion:
+        """The program that ran as the agent has ended."""
+        return cls(rollout_pb2.STOP_REASON_PROGRAM_EXITED)
+
 
 class StopRollout(Exception):
     """Ends the rollout as completed, from anywhere in an agent.

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from functools import cached_property
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
+from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_agent.agent import find_agent
+from gymmesh_agent.agent import Agent, find_agent
 from gymmesh_agent.attempt import AgentContext, RunningAttempt
 from gymmesh_agent.collect_stream import CollectConfig, CollectServer, draining
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.environment import Environments
 from gymmesh_agent.events import EventQueue, EventSink
+from gymmesh_agent.gateway import GatewayConfig
+from gymmesh_agent.gateway.gateway import ADDRESS_KEY
+from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import RolloutPlans
 from gymmesh_agent.telemetry import RolloutMetrics
@@ -28,12 +33,13 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.text import place_of
 from gymmesh_runtime.text.authors_code import described
+from gymmesh_sandbox_access import SandboxServices, SandboxUser
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0
 
 
-class AgentService(Service):
+class AgentService(Service, SandboxUser):
     """One agent of the mesh: the runtime's Service, and the servicer of AgentService.
 
     Args:
@@ -54,24 +60,53 @@ class AgentService(Service):
         self._draining = False
         self._collect = config.collect or CollectConfig()
         self._collectors = CollectServer(self, self._collect, instance_id)
+        self._gateway = GatewayServer(
+            config.gateway or GatewayConfig(),
+            name,
+            config.models.get("policy", "policy"),
+            self._gateway_opened,
+        )
+        self._meta_changed: Callable[[], None] = lambda: None
+        self._host = ""  # what others connect to
+
+    @cached_property
+    def _class(self) -> type[Agent]:
+        """The agent's class. Raises ConfigError."""
+        try:
+            return find_agent(self._config.use)
+        except ValueError as error:
+            raise ConfigError(str(error), path=f"agents.{self.name}") from None
+
+    @cached_property
+    def sandboxes(self) -> SandboxServices:
+        """The sandbox services at which the agent opens sandboxes itself. Raises ConfigError."""
+        used = {spec.service for spec in self._class.sandboxes.values()}
+        return SandboxServices("agent", self.name, used, self._config.sandboxes)
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """For the registry: the attempts that it runs side by side, as `capacity`."""
-        return {"capacity": str(self._collect.capacity)}
+        """For the registry: the attempts that it runs side by side, as `capacity`, and the address
+        of its gateway once that is open.
+        """
+        meta = {"capacity": str(self._collect.capacity)}
+        if self._gateway.address:
+            meta[ADDRESS_KEY] = self._gateway.reached_at(self._host)
+        return meta
 
     def servicers(self) -> Mapping[str, object]:
         """AgentService."""
         return {AGENT_SERVICE: self}
 
     async def open(self, directory: PeerDirectory) -> None:
-        """Find the agent's class and make its one instance.
+        """Find the agent's class and make its one instance; its sandbox services must be there.
 
         Raises:
             ConfigError: there is no such agent, or it refuses its options.
         """
+        kind = self._class
+        await self.sandboxes.open(directory)
         try:
-            agent = find_agent(self._config.use)(self._config.options)
+            agent = kind(self._config.options)
         except ValueError as error:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
         except BaseException as error:
@@ -87,12 +122,31 @@ class AgentService(Service):
             name=self.name,
             instance_id=self.instance_id,
             plans=RolloutPlans(config, preamble),
-            environments=Environments(directory, config.tool_timeout_s, config.verify_timeout_s),
+            environments=Environments(
+                directory,
+                config.tool_timeout_s,
+                config.verify_timeout_s,
+                agent=self.name,
+                agent_instance_id=self.instance_id,
+            ),
             models=ModelServices(directory, config.model_timeout_s),
+            sandboxes=self.sandboxes,
             preamble_items=len(preamble),
             metrics=RolloutMetrics(self.name),
             background=self._in_background,
+            gateway=self._gateway,
         )
+        if agent.runs_programs:
+            await self._gateway.open()
+
+    def served_as(self, instance: discovery_pb2.Instance) -> None:
+        """Learns the host that others connect to: they reach the gateway there as well."""
+        self._host = instance.address.rpartition(":")[0].strip("[]")
+
+    def follow_meta(self, changed: Callable[[], None]) -> None:
+        """Calls `changed` when the gateway has opened, and now, since the host is known."""
+        self._meta_changed = changed
+        changed()
 
     def drain(self, seconds: float) -> None:
         """Start nothing more for collectors, and let what runs for them end within the grace."""
@@ -108,6 +162,9 @@ class AgentService(Service):
             _, pending = await asyncio.wait(self._tasks, timeout=_CLOSE_S)
             for task in pending:
                 task.cancel()
+        await self._gateway.close()
+        if self._context is not None:
+            await self._context.sandboxes.close()
 
     async def run_rollout(
         self,
@@ -207,6 +264,9 @@ class AgentService(Service):
             contract_version=CONTRACT_VERSION,
             default_environment=self._config.default_environment,
         )
+
+    def _gateway_opened(self) -> None:
+        self._meta_changed()
 
     def _opened(self) -> AgentContext:
         if self._draining or self._context is None:

@@ -8,13 +8,38 @@ from typing import Final, Literal, TypeAlias
 
 from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
 
-Reach: TypeAlias = "Literal['none', 'open'] | Sequence[str] | sandbox_pb2.Network"
-"""What a sandbox can reach: nothing, everything its host can, the hosts listed as `name` or
-`name:port` (`*.name` stands for all names below), or the contract's own message."""
+Reach: TypeAlias = "Literal['none', 'open', 'agent'] | Sequence[str] | sandbox_pb2.Network"
+"""What a sandbox can reach: nothing, everything its host can, the model gateway of the rollout's
+agent at `AGENT_PORT`, the hosts listed as `name` or `name:port` (`*.name` stands for all names
+below), or the contract's own message."""
+
+#: Where a sandbox with the network `agent` reaches the gateway, at 127.0.0.1.
+AGENT_PORT: Final = 8377
 
 #: The role of the sandbox that `Environment.sandbox` declares.
 WORKSPACE: Final = "workspace"
 _MIB: Final = 1 << 20
+_MOST: Final = (1 << 32) // 1000 - 1  # what the contract's numbers hold, also as thousandths
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInstance:
+    """An agent of the mesh, whose model gateway programs in a sandbox may call."""
+
+    name: str
+    instance_id: str
+
+    def network(self) -> sandbox_pb2.Network:
+        """A network that reaches the gateway at `AGENT_PORT`, and nothing else."""
+        return sandbox_pb2.Network(
+            relay=sandbox_pb2.Relay(
+                service="gymmesh.agent.v1.AgentService",
+                name=self.name,
+                instance_id=self.instance_id,
+                address_key="gateway",
+                port=AGENT_PORT,
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +81,22 @@ class SandboxSpec:
     service: str = "sandbox"
     lent: bool = False
 
-    def request(self, request_id: str) -> sandbox_pb2.CreateSandboxRequest:
-        """The request that asks for it. Raises ValueError for a network that cannot be read."""
+    def __post_init__(self) -> None:
+        """Raises ValueError for an amount that can't be meant; the sentence names the field."""
+        for name in ("cpus", "memory_mb", "disk_mb", "pids", "life_s", "ttl_s", "start_timeout_s"):
+            amount = getattr(self, name)
+            if not 0 <= amount <= _MOST:
+                raise ValueError(
+                    f"SandboxSpec.{name} is {amount}: give 0, for the service's default, or more"
+                )
+
+    def request(
+        self, request_id: str, agent: AgentInstance | None = None
+    ) -> sandbox_pb2.CreateSandboxRequest:
+        """The request that asks for it. Raises ValueError for a network that cannot be read.
+
+        agent: for the network `agent`; None: there is none to reach.
+        """
         request = sandbox_pb2.CreateSandboxRequest(
             request_id=request_id,
             image_digest=self.image_digest,
@@ -68,7 +107,7 @@ class SandboxSpec:
                 pids=self.pids,
                 life_s=self.life_s,
             ),
-            network=network_of(self.network),
+            network=network_of(self.network, agent),
             env=self.env,
             user=self.user,
             workdir=self.workdir,
@@ -87,16 +126,18 @@ class SandboxSpec:
         return request
 
 
-def network_of(reach: Reach) -> sandbox_pb2.Network:
+def network_of(reach: Reach, agent: AgentInstance | None = None) -> sandbox_pb2.Network:
     """The contract's message. Raises ValueError."""
     if isinstance(reach, sandbox_pb2.Network):
         return reach
-    if reach == "none":
+    if reach == "agent" and agent is not None:
+        return agent.network()
+    if reach in ("none", "agent"):
         return sandbox_pb2.Network(none=sandbox_pb2.NoNetwork())
     if reach == "open":
         return sandbox_pb2.Network(open=sandbox_pb2.OpenNetwork())
     if isinstance(reach, str):
-        raise ValueError(f"network is {reach!r}; write 'none', 'open' or a list of hosts")
+        raise ValueError(f"network is {reach!r}; write 'none', 'open', 'agent' or a list of hosts")
     return sandbox_pb2.Network(hosts=sandbox_pb2.AllowedHosts(hosts=map(_allowed, reach)))
 
 

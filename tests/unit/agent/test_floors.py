@@ -12,31 +12,57 @@ ROOM = Path(gymmesh_agent.__file__).parent
 #: From the roof down. A file imports its own floor and those below, never one above.
 FLOORS = (
     ("service",),
-    ("attempt", "tool_loop"),
+    ("attempt", "programs.agent", "tool_loop"),
     ("agent", "context"),
-    ("environment.session", "model.client", "model.conversation", "telemetry.rollouts"),
+    ("gateway.connections", "gateway.gateway", "gateway.replies", "gateway.server"),
+    ("gateway.session",),
+    (
+        "environment.session",
+        "model.client",
+        "model.conversation",
+        "sandboxes",
+        "telemetry.rollouts",
+    ),
     (
         "config",
         "environment.verification",
         "events",
         "failures",
+        "gateway.config",
+        "gateway.keys",
+        "gateway.metrics",
+        "gateway.minted",
+        "gateway.request",
         "loop",
         "model.answer",
+        "model.gateway_call",
         "model.metrics",
         "model.tokens",
         "plan",
+        "programs.ends",
+        "programs.in_process",
+        "programs.install",
+        "programs.known_programs",
+        "programs.options",
+        "programs.output",
+        "programs.prepared",
+        "programs.prompt",
+        "programs.run_function",
+        "programs.sandboxed",
         "tally",
         "telemetry.metrics",
     ),
 )
+#: Rooms of their own.
+ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree", "programs")
 
 
 def imports() -> dict[str, set[str]]:
-    """The files of the room, and what each imports of it; `collect_stream` is a room of its own."""
+    """The files of the room, and what each imports of it, but for rooms of their own."""
     files = {
         ".".join(file.relative_to(ROOM).with_suffix("").parts): file
         for file in ROOM.rglob("*.py")
-        if file.stem != "__init__" and file.parent.name != "collect_stream"
+        if file.stem != "__init__" and not file.relative_to(ROOM).as_posix().startswith(ROOMS)
     }
     found = {}
     for name, file in files.items():

@@ -8,11 +8,13 @@ from gymmesh_agent.model.conversation import (
     ItemSequence,
     ModelRequest,
 )
+from gymmesh_agent.model.gateway_call import GatewayCall
 from gymmesh_agent.model.tokens import WeightsAge
 
 __all__ = [
     "Continuations",
     "ConversationTree",
+    "GatewayCall",
     "ItemSequence",
     "ModelCall",
     "ModelClient",

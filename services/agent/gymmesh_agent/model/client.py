@@ -263,6 +263,7 @@ class ModelClient:
         """The request without `conversation`; its items from position `known_items` on."""
         attempt, plan = self._attempt, self._plan
         budget = plan.limits.max_total_output_tokens
+        runs_own = request.role == "policy" and not request.captured
         message = model_pb2.CreateResponseRequest(
             rollout_id=attempt.rollout_id,
             request_id=f"{attempt.name}/{request.call_id}",
@@ -270,7 +271,7 @@ class ModelClient:
         )
         fill_params(
             message.params,
-            plan.params if request.role == "policy" else _NO_PARAMS,
+            plan.params if runs_own else _NO_PARAMS,
             request.items[known_items:],
             None if budget is None else budget - self._tally.output_tokens,
             request.changes,

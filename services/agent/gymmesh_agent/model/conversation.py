@@ -221,6 +221,7 @@ class ModelRequest(msgspec.Struct, eq=False):
         model: the name of the model service.
         role: the role that the model has.
         changes: Responses parameters that this call alone changes.
+        captured: whether a gateway captured it: `changes` are all of its parameters then.
         items: the whole conversation.
         parent: the call of the same service that it continues; empty when there is none, or when
             that call left neither a kept conversation nor tokens.
@@ -232,6 +233,7 @@ class ModelRequest(msgspec.Struct, eq=False):
     model: str
     role: str
     changes: Mapping[str, Any] | None
+    captured: bool
     items: ItemSequence
     parent: str
     continuation: Continuation | None
@@ -295,7 +297,10 @@ class Continuations:
         if self._plan.capture is not None or len(items) > _FEW_ITEMS:
             continuation = self._continuation(above, answered, len(base))
         plain = continuation is None
-        return ModelRequest(about.call_id, model, role, changes, items, above, continuation, plain)
+        captured = about.link != rollout_pb2.CALL_LINK_UNSPECIFIED
+        return ModelRequest(
+            about.call_id, model, role, changes, captured, items, above, continuation, plain
+        )
 
     def prefix_tokens(self, request: ModelRequest) -> model_pb2.PrefixTokens | None:
         """The tokens to send with a conversation that is sent whole; None: there are none."""

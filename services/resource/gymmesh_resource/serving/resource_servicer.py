@@ -30,6 +30,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.telemetry import for_rollout
+from gymmesh_sandbox_access import AgentInstance
 
 T = TypeVar("T")
 # 128 bits, so that an id cannot be guessed.
@@ -140,8 +141,14 @@ class ResourceServicer:
         seed = request.seed if request.HasField("seed") else seed_of(request.task)
         with for_rollout(request.rollout_id):
             session_id = secrets.token_hex(_ID_BYTES)
+            agent = AgentInstance(request.agent, request.agent_instance_id)
             session = await served.new_session(
-                session_id, task, seed, request.rollout_id, request.attempt
+                session_id,
+                task,
+                seed,
+                request.rollout_id,
+                request.attempt,
+                agent if agent.name else None,
             )
             tools: Sequence[responses_pb2.Tool] = ()
             items: Sequence[responses_pb2.Item] = ()
@@ -213,9 +220,12 @@ class ResourceServicer:
         items = _items(turn.say, method)
         if turn.done:
             session.finish()
-        return resource_pb2.NextTurnResponse(
+        answer = resource_pb2.NextTurnResponse(
             items=items, reward=reward, done=session.done, model_usage=usage.entries()
         )
+        if self._served.sandboxes:
+            answer.sandboxes.extend(session.sandboxes.newly_opened())
+        return answer
 
 
 def _items(

@@ -33,7 +33,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
 from gymmesh_runtime.text import shown_place, shown_traceback
 from gymmesh_runtime.text.authors_code import as_exception
-from gymmesh_sandbox_access import SandboxServices
+from gymmesh_sandbox_access import AgentInstance, SandboxServices
 
 #: Seconds that an environment may take to free one session.
 CLOSE_S: Final = 5.0
@@ -96,7 +96,8 @@ class ServedEnvironment:
         )
         if self.changes_state and not self.verify_needs_session:
             refuse_unneeded_session(environment)
-        if any(spec.lent for spec in declared):
+        lends = any(spec.lent for spec in declared)
+        if lends:
             refuse_new_sandboxes(environment, self.verify_needs_session)
         keep = environment.keep_state if config.keep_state is None else config.keep_state
         self.keeps_state = has_state and (self.verify_needs_session if keep is None else keep)
@@ -112,6 +113,7 @@ class ServedEnvironment:
             opens_at_once=not (self.sandboxes or any(map(self.defines, _OPENING))),
             closes_at_once=not (self.sandboxes or self._closes_sessions),
             close=self.end_session,
+            works=_works_in_sandboxes if lends else None,
             clock=clock,
         )
 
@@ -166,10 +168,16 @@ class ServedEnvironment:
         )
 
     async def new_session(
-        self, session_id: str, task: Task, seed: int, rollout_id: str, attempt: int = 0
+        self,
+        session_id: str,
+        task: Task,
+        seed: int,
+        rollout_id: str,
+        attempt: int = 0,
+        agent: AgentInstance | None = None,
     ) -> Session[Any]:
         """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
-        return Session(*await self._parts(session_id, task, seed, rollout_id, attempt))
+        return Session(*await self._parts(session_id, task, seed, rollout_id, attempt, agent))
 
     async def judged_session(self, task: Task, seed: int, rollout_id: str) -> JudgedSession[Any]:
         """A session to judge a rollout in whose own is gone. Raises as `new_session`."""
@@ -179,12 +187,18 @@ class ServedEnvironment:
         return session
 
     async def _parts(
-        self, session_id: str, task: Task, seed: int, rollout_id: str, attempt: int = 0
+        self,
+        session_id: str,
+        task: Task,
+        seed: int,
+        rollout_id: str,
+        attempt: int = 0,
+        agent: AgentInstance | None = None,
     ) -> tuple[str, Task, int, Any, str, Models, SessionSandboxes]:
         """What a session is made of, once its state is."""
         try:
             specs = self.environment.sandbox_specs(task) if self.sandboxes else {}
-            sandboxes = SessionSandboxes(self.sandboxes, specs, rollout_id, attempt)
+            sandboxes = SessionSandboxes(self.sandboxes, specs, rollout_id, attempt, agent)
             if self._creates_state:
                 state = await self._create_state.call((task, seed))
             else:
@@ -211,6 +225,11 @@ class ServedEnvironment:
     def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
         fault = callers_fault(error, self.name, task)
         return fault or environment_fault(error, self.name, stage)
+
+
+async def _works_in_sandboxes(session: Session[Any]) -> bool:
+    """Whether the agent works in what it was lent."""
+    return await session.sandboxes.worked_in()
 
 
 def seed_of(task: rollout_pb2.Task) -> int:

@@ -22,7 +22,7 @@ from gymmesh_agent.gateway.tree.compactions import Compactions
 from gymmesh_agent.gateway.tree.normal_form import text_of_arguments
 from gymmesh_agent.gateway.tree.placement import NewCall, RepeatedCall
 from gymmesh_agent.gateway.tree.placing import Placing, TreeState
-from gymmesh_agent.gateway.tree.reading import KnownCalls, read_conversation
+from gymmesh_agent.gateway.tree.reading import ConversationReader, KnownCalls
 from gymmesh_agent.gateway.tree.repeats import Repeats
 from gymmesh_agent.gateway.tree.side_calls import habits_of
 
@@ -44,7 +44,7 @@ class CallTree:
         self._calls: dict[int, CapturedCall] = {}
         self._by_context: dict[bytes, list[CapturedCall]] = {}
         self._by_id: dict[str, CapturedCall] = {}
-        self._known = KnownCalls(self._by_context, self._by_id, tag)
+        self._reader = ConversationReader(KnownCalls(self._by_context, self._by_id, tag))
         self._repeats = Repeats()
         self._state = TreeState(self._by_context, Actors(), Compactions(), set())
 
@@ -53,7 +53,7 @@ class CallTree:
         earlier = self._repeats.earlier(request)
         if earlier is not None:
             return RepeatedCall(earlier.ticket)
-        read = read_conversation(request, self._known)
+        read = self._reader.read(request)
         hints = request.hints
         call = CapturedCall(
             ticket=next(self._tickets),
@@ -68,7 +68,7 @@ class CallTree:
         self._calls[call.ticket] = call
         self._by_context.setdefault(read.context, []).append(call)
         self._repeats.add(request, call)
-        if call.parent is not None and not call.side_call:
+        if call.parent is not None:
             call.parent.continued += 1
         return placed
 
@@ -80,10 +80,9 @@ class CallTree:
             output: the answer's items as recorded; not to be changed any more.
         """
         call = self._calls[ticket]
-        call.answer(call_id, output)
+        form = call.answer(call_id, output)
         self._by_id[call_id] = call
-        if call.compaction:
-            self._state.compactions.add(call)
+        self._state.compactions.add(call, form)
         for item in call.output:
             if item.WhichOneof("kind") == "function_call":
                 texts = text_of_arguments(item.function_call.arguments)
@@ -100,5 +99,5 @@ class CallTree:
         self._repeats.remove(call)
         if call.added:
             self._state.actors.remove(call)
-        if call.parent is not None and not call.side_call:
+        if call.parent is not None:
             call.parent.continued -= 1

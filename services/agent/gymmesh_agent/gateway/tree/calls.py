@@ -26,8 +26,8 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         compaction: whether it asks for a summary that is to replace the conversation.
         added: whether it counts among its actor's calls.
         window: how often the program had replaced its history; None where it does not say.
-        parent: the call that it hangs on.
-        continued: how many calls continue it, side calls not counted.
+        parent: the call whose conversation it begins with; None for side calls.
+        continued: how many calls have this one as their parent.
         call_id: the recorded call's id; empty until it is answered.
         output: the answer's items as recorded.
         form: the answer in normal form; None until it is answered.
@@ -52,10 +52,11 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
     form: AnswerForm | None = None
     delivered: bool = False
 
-    def answer(self, call_id: str, output: Iterable[pb.Item]) -> None:
-        """The call was answered."""
+    def answer(self, call_id: str, output: Iterable[pb.Item]) -> AnswerForm:
+        """The call was answered; the answer in normal form."""
         self.call_id, self.output = call_id, tuple(output)
-        self.form = answer_form(self.output)
+        self.form = form = answer_form(self.output)
+        return form
 
     def wrote(self, form: AnswerForm, named: bool) -> bool:
         """Whether this is the recorded answer, in whatever spelling.
@@ -72,7 +73,7 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
             return True
         return (
             named
-            and own.text.strip() == form.text.strip()
+            and own.bare == form.bare
             and len(own.calls) == len(form.calls)
             and all(
                 ours.name == theirs.name
@@ -93,7 +94,7 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         own = self.form
         if own is None or form is None:
             return tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
-        ours, theirs = own.text.strip(), form.text.strip()
+        ours, theirs = own.bare, form.bare
         names = [call.name for call in own.calls]
         same_calls = names == [call.name for call in form.calls]
         is_fragment = not form.calls and bool(theirs) and ours.startswith(theirs)

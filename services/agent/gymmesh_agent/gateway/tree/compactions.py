@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gymmesh_agent.gateway.tree.calls import CapturedCall
-from gymmesh_agent.gateway.tree.normal_form import user_texts
+from gymmesh_agent.gateway.tree.normal_form import AnswerForm, user_texts
 from gymmesh_agent.gateway.tree.reading import ReadConversation
 
 # A shorter summary may stand in a text by chance.
@@ -21,33 +21,39 @@ class Compactions:
 
     def __init__(self) -> None:
         self._calls: list[tuple[CapturedCall, str]] = []
+        # The latest call that wrote an answer, by the answer's key.
+        self._latest: dict[bytes, CapturedCall] = {}
 
-    def add(self, call: CapturedCall) -> None:
-        """A call that asked for a summary was answered."""
-        assert call.form is not None
-        found = _SUMMARY.search(call.form.text)
-        self._calls.append((call, (found[2] if found else call.form.text).strip()))
+    def add(self, call: CapturedCall, form: AnswerForm) -> None:
+        """A call was answered."""
+        self._latest[form.key] = call
+        if call.compaction:
+            found = _SUMMARY.search(form.text)
+            self._calls.append((call, (found[2] if found else form.text).strip()))
 
     def led_to(
         self, read: ReadConversation, call: CapturedCall, new_window: bool
     ) -> CapturedCall | None:
         """The compaction whose summary a conversation begins with; None: there is none.
 
-        The summary stands in a user's message, or as an answer out of its place. A program that
-        counts its windows says itself that it replaced the history.
+        The summary stands in a user's message, or as an answer out of its place, behind all that
+        was asked before: a recorded conversation may hold an earlier summary. Recorded answers out
+        of their place are older than the summary. A later one shows that the history behind the
+        summary was changed. A program that counts its windows says itself that it replaced the
+        history.
 
         Args:
             new_window: whether the call is the first of its window.
         """
         if not self._calls:
             return None
-        texts: Sequence[str] = user_texts(read.items[read.boundary :])
+        texts: Sequence[str] = user_texts(read.items[read.known :])
+        written = [one.named or self._latest.get(one.form.key) for one in read.foreign]
+        newest = max((one.ticket for one in written if one is not None), default=0)
         for compaction, summary in reversed(self._calls):
-            assert compaction.form is not None
-            if any(
-                one.named is compaction or one.form.key == compaction.form.key
-                for one in read.foreign
-            ):
+            if newest > compaction.ticket:
+                return None
+            if any(one is compaction for one in written):
                 return compaction
             if len(summary) >= _SHORTEST and any(summary in text for text in texts):
                 return compaction

@@ -4,7 +4,7 @@ Equal in normal form are:
     - arguments whose JSON values are equal after a round trip through JavaScript: keys in any
       order, 1 and 1.0, integers beyond 2^53 at the precision of a double; no arguments and `{}`
     - texts in one block, several blocks or several messages in a row of one role
-    - an answer with its reasoning and without; with white space at its text's ends and without
+    - an answer with its reasoning and without, and with other white space in its text
     - ids and status of any kind: a tool's output is known by the place of its call in the answer
 
 Everything else is a difference: roles, texts, images, names, the order of items.
@@ -56,11 +56,13 @@ class AnswerForm(msgspec.Struct, frozen=True):
 
     Attributes:
         text: the texts, joined, as they came.
+        bare: the same without white space.
         calls: the tool calls in order.
         key: 16 bytes, equal for equal answers.
     """
 
     text: str
+    bare: str
     calls: tuple[CallForm, ...]
     key: bytes
 
@@ -94,11 +96,12 @@ def answer_form(items: Iterable[pb.Item]) -> AnswerForm:
         elif kind == "opaque" and item.opaque.type.endswith("_call"):
             calls.append(_opaque_call(item.opaque))
     text = "".join(texts)
-    digest = blake2b(text.strip().encode(), digest_size=DIGEST_BYTES)
-    for call in calls:
-        digest.update(_MARK + b"c" + call.name.encode() + _MARK)
-        digest.update(call.arguments)
-    return AnswerForm(text, tuple(calls), digest.digest())
+    bare = "".join(text.split())
+    digest = blake2b(bare.encode(), digest_size=DIGEST_BYTES)
+    for one in calls:
+        digest.update(_MARK + b"c" + one.name.encode() + _MARK)
+        digest.update(one.arguments)
+    return AnswerForm(text, bare, tuple(calls), digest.digest())
 
 
 def canonical_arguments(raw: bytes) -> bytes:
@@ -147,6 +150,12 @@ class PrefixHash:
         self._hash = blake2b(digest_size=DIGEST_BYTES)
         self._last = b""  # what the last text belongs to, so that the next of that role joins it
         self._calls: dict[str, int] = {}  # the place of each call of the last answer, by wire id
+
+    def copy(self) -> PrefixHash:
+        """Another one that has the same so far."""
+        copied = PrefixHash()
+        copied._hash, copied._last, copied._calls = self._hash.copy(), self._last, {**self._calls}
+        return copied
 
     def digest(self) -> bytes:
         """Of everything so far."""

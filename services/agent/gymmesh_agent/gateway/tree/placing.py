@@ -92,6 +92,7 @@ class Placing:
     def _after(self, parent: CapturedCall) -> NewCall:
         """A request that begins with a recorded conversation."""
         call = self._call
+        call.parent = parent
         call.actor = self._actor_after(parent)
         call.trained = parent.trained
         fork = self._departure(parent)
@@ -114,15 +115,16 @@ class Placing:
             return None
         if is_other:
             return _fork(_BRANCH, "a sub-agent begins with this conversation")
-        if (read.foreign or read.left_out or parent.continued) and not call.compaction:
+        is_again = bool(self._alike(self._state.by_context.get(read.context, ())))
+        if not (is_again or call.compaction):
             new_window = self._state.actors.is_new_window(call)
             compaction = self._state.compactions.led_to(read, call, new_window)
             if compaction is not None and compaction is not parent:
                 return _compacted(compaction)
-        if read.foreign and (read.foreign[0].instead or not read.left_out):
-            return _changed(read.foreign[0], _likeliest(read.foreign[0].instead, call))[0]
         if read.left_out:
             return _left_out(read.left_out)[0]
+        if read.foreign:
+            return _changed(read.foreign[0], _likeliest(read.foreign[0].instead, call))[0]
         if is_changed:
             return _fork(tokens_pb2.FORK_REASON_PREAMBLE_CHANGED, _what_changed(parent, call))
         return _fork(_BRANCH, "another call continues it already")
@@ -130,6 +132,9 @@ class Placing:
     def _anew(self) -> NewCall:
         """A request that begins with no recorded conversation."""
         call, read, state = self._call, self._read, self._state
+        if again := self._alike(state.by_context.get(read.context, ())):
+            fork = _fork(_BRANCH, "the program asks for another answer to the same conversation")
+            return self._detached(None, fork, again[0].actor)
         if not call.compaction:
             new_window = state.actors.is_new_window(call)
             compaction = state.compactions.led_to(read, call, new_window)
@@ -145,9 +150,6 @@ class Placing:
         if named:
             detail = f"what came before the answer of {named[-1].call_id} is changed"
             return self._detached(named[-1], _fork(_REWRITTEN, detail), named[-1].actor)
-        if again := self._alike(state.by_context.get(read.context, ())):
-            fork = _fork(_BRANCH, "the program asks for another answer to the same conversation")
-            return self._detached(None, fork, again[0].actor)
         is_own = all(one.form.key in state.own_answers for one in read.foreign)
         if state.actors.has_main and not is_own:
             return self._unknown(state.actors.of(call))
@@ -186,7 +188,7 @@ class Placing:
     def _detached(self, led: CapturedCall | None, fork: tokens_pb2.Fork, actor: str) -> NewCall:
         """A conversation that begins anew, for a known reason."""
         known = None
-        if led is None or led.thread != self._call.thread:
+        if led is not None and led.thread != self._call.thread:
             known = self._state.actors.of(self._call)
         self._call.actor = actor if known is None else known
         return self._placed(led, _FORK, fork, detached=True)
@@ -220,7 +222,6 @@ class Placing:
         detached: bool = False,
     ) -> NewCall:
         call, read = self._call, self._read
-        call.parent = parent
         # The parent's conversation holds its leading system text.
         detached = detached or parent is None or parent.lead != call.lead
         return NewCall(
@@ -270,14 +271,14 @@ def _changed(
     """Why a history departs where something stands in the place of an answer, and of which; None:
     several calls have an answer in this place, or none has.
     """
-    if foreign.named is not None and foreign.named in instead:
+    if foreign.named is not None and foreign.named in foreign.instead:
         instead = [foreign.named]
-    elif foreign.named is not None:
+    elif not instead and foreign.named is not None:
         detail = f"what came before the answer of {foreign.named.call_id} is changed"
         return _fork(_REWRITTEN, detail), foreign.named
-    if not instead:
+    elif not instead:
         return _fork(_REWRITTEN, "it holds an answer that no call of the rollout wrote"), None
-    named = foreign.named is not None
+    named = foreign.named is instead[0]
     reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
     near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
     detail = f"the answer of {near[0].call_id} is changed"
@@ -287,12 +288,11 @@ def _changed(
 def _left_out(
     calls: Sequence[CapturedCall],
 ) -> tuple[tokens_pb2.Fork, CapturedCall | None]:
-    """The fork of a history without the answers of these calls, and the last one left out; None:
-    there are several answers to the same conversation.
+    """The fork of a history without the answer of these calls, and the call; None: there are
+    several answers to the same conversation.
     """
-    names = ", ".join(call.call_id for call in calls[-3:])
-    last = [call for call in calls if call.context == calls[-1].context]
-    return _fork(_REWRITTEN, f"left out of the history: the answer of {names}"), only(last)
+    names = ", ".join(call.call_id for call in calls)
+    return _fork(_REWRITTEN, f"left out of the history: the answer of {names}"), only(calls)
 
 
 def _what_changed(parent: CapturedCall, call: CapturedCall) -> str:

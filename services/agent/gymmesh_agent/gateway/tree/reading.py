@@ -7,7 +7,7 @@ is where the conversation leaves the recorded ones, and how.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -28,6 +28,8 @@ from gymmesh_agent.gateway.tree.normal_form import (
 
 # The most items of an answer that is compared with recorded ones where it holds several answers.
 _LONGEST_ANSWER: Final = 64
+# How many conversations that go on side by side are read from where they stopped.
+_MOST_MARKS: Final = 8
 
 
 class KnownCalls(NamedTuple):
@@ -95,8 +97,10 @@ class ReadConversation(msgspec.Struct, kw_only=True):
         context: a digest of the whole conversation without its preamble.
         recorded: the recorded answers along the way.
         boundary: how many items the longest recorded conversation has that it begins with.
-        foreign: what stands behind the boundary in the place of answers.
-        left_out: calls behind the boundary whose context it holds, but not their answer.
+        known: how many items the longest recorded context has that it begins with: at least the
+            boundary. Behind it nothing is as it was asked before.
+        foreign: what stands behind `known` in the place of answers.
+        left_out: the calls whose context that is, where no answer follows it.
         ids: from a tool call's id in the request to the recorded one.
     """
 
@@ -106,6 +110,7 @@ class ReadConversation(msgspec.Struct, kw_only=True):
     context: bytes = b""
     recorded: list[Recorded] = []
     boundary: int = 0
+    known: int = 0
     foreign: list[Foreign] = []
     left_out: list[CapturedCall] = []
     ids: dict[str, str] = {}
@@ -134,55 +139,165 @@ class ReadConversation(msgspec.Struct, kw_only=True):
         return tuple(found)
 
 
-def read_conversation(request: GatewayRequest, known: KnownCalls) -> ReadConversation:
-    """Read a request's conversation. Linear in its items."""
-    items = request.items
-    found = ReadConversation(items=items, offer=_offer(request))
-    place = 0
-    lead = PrefixHash()
+class ConversationReader:
+    """Reads requests. Of a request that begins like one of the last few, only what follows their
+    last recorded answer is read: the cost of a growing conversation is that of its new items and of
+    one comparison of the others.
+
+    Args:
+        known: the calls so far; it grows while the reader is used.
+    """
+
+    def __init__(self, known: KnownCalls) -> None:
+        self._known = known
+        self._marks: list[_Mark] = []
+
+    def read(self, request: GatewayRequest) -> ReadConversation:
+        """Read a request's conversation. Linear in its items."""
+        mark = self._latest_mark(request.items)
+        if mark is not None:
+            found = self._read_from(mark, request)
+            # Otherwise it leaves the recorded conversation before the mark, and how is not kept.
+            if len(found.recorded) > len(mark.recorded):
+                return found
+        lead, begin = _read_preamble(request.items)
+        start = _Mark(request.items[:begin], begin, lead, PrefixHash(), (), {})
+        return self._read_from(start, request)
+
+    def _read_from(self, mark: _Mark, request: GatewayRequest) -> ReadConversation:
+        """Read what follows a mark."""
+        items, place, prefix = request.items, len(mark.items), mark.prefix.copy()
+        found = ReadConversation(
+            items=items,
+            lead=mark.lead,
+            offer=_offer(request),
+            recorded=[*mark.recorded],
+            ids={**mark.ids},
+        )
+        latest = None
+        while place < len(items):
+            if is_model_item(items[place]):
+                place, matched = self._read_answers(found, prefix, place)
+                latest = matched or latest
+                continue
+            if place > mark.begin:
+                passed = _beside_none(self._known.answered(prefix))
+                if passed:
+                    found.known, found.foreign, found.left_out = place, [], passed
+            _note_output_id(found, items[place], self._known)
+            prefix.add_item(items[place])
+            place += 1
+        found.context = prefix.digest()
+        if latest is not None:
+            self._keep(latest, found, mark)
+        return found
+
+    def _read_answers(
+        self, found: ReadConversation, prefix: PrefixHash, place: int
+    ) -> tuple[int, tuple[int, PrefixHash] | None]:
+        """Read the answers that begin at `place`. Returns the place after them, and of the last
+        recorded one the place and the hash before it.
+        """
+        run, latest = _Run.at(found.items, place, self._known), None
+        while run.place < run.end:
+            there = [call for call in self._known.answered(prefix) if _may_continue(call, found)]
+            start = run.place
+            matched = run.recorded_answer(there) if there else None
+            if matched is not None and not self._is_certain(matched, run, there, prefix):
+                matched = None
+            if matched is None:
+                self._read_foreign(found, prefix, run, there)
+                continue
+            form, run.place, calls = matched
+            own = calls[0].form
+            assert own is not None
+            latest = start, prefix.copy()
+            prefix.add_answer(own, form.calls)
+            if len(calls) == 1:
+                _note_ids(found, form, calls[0])
+            found.recorded.append(Recorded(start, run.place, tuple(calls)))
+            found.boundary = found.known = run.place
+            found.foreign, found.left_out = [], []
+        return run.end, latest
+
+    def _is_certain(
+        self,
+        matched: tuple[AnswerForm, int, list[CapturedCall]],
+        run: _Run,
+        there: Sequence[CapturedCall],
+        prefix: PrefixHash,
+    ) -> bool:
+        """Whether a recorded answer is one, where more follows it in the same breath: the whole may
+        also be another call's answer that was changed.
+        """
+        form, end, calls = matched
+        if end == run.end or len(there) == 1 or run.is_named(end):
+            return True
+        own = calls[0].form
+        assert own is not None
+        behind = prefix.copy()
+        behind.add_answer(own, form.calls)
+        return bool(self._known.answered(behind))
+
+    def _read_foreign(
+        self, found: ReadConversation, prefix: PrefixHash, run: _Run, there: list[CapturedCall]
+    ) -> None:
+        """Read what is no recorded answer in its place; `there`: the calls with an answer there."""
+        start = run.place
+        named = run.take_foreign(prefix, self._known)
+        form = answer_form(found.items[start : run.place])
+        if named is not None and named.wrote(form, named=True):
+            _note_ids(found, form, named)
+        else:
+            for item in found.items[start : run.place]:
+                _note_call_id(found, item, self._known)
+        instead = tuple(_beside_none(there))
+        if instead:
+            found.known, found.foreign, found.left_out = start, [], []
+        found.foreign.append(Foreign(start, run.place, form, named, instead))
+
+    def _latest_mark(self, items: Sequence[pb.Item]) -> _Mark | None:
+        """The longest beginning that a request shares with the last ones."""
+        alike = (one for one in self._marks if items[: len(one.items)] == one.items)
+        return max(alike, key=lambda one: len(one.items), default=None)
+
+    def _keep(
+        self, latest: tuple[int, PrefixHash], found: ReadConversation, resumed: _Mark
+    ) -> None:
+        """Keep the state before the last recorded answer, in place of that which was resumed."""
+        place, prefix = latest
+        recorded = [one for one in found.recorded if one.start < place]
+        mark = _Mark(found.items[:place], resumed.begin, found.lead, prefix, recorded, found.ids)
+        others = [one for one in self._marks if one is not resumed]
+        self._marks = [mark, *others[: _MOST_MARKS - 1]]
+
+
+class _Mark(NamedTuple):
+    """Where the next request of a conversation is read from.
+
+    Attributes:
+        items: everything before the last recorded answer. That answer is read again, since by then
+            another call may have written the same.
+        begin: how many of them are the preamble.
+        lead, recorded, ids: as in ReadConversation.
+        prefix: the hash of the items.
+    """
+
+    items: Sequence[pb.Item]
+    begin: int
+    lead: bytes
+    prefix: PrefixHash
+    recorded: Sequence[Recorded]
+    ids: Mapping[str, str]
+
+
+def _read_preamble(items: Sequence[pb.Item]) -> tuple[bytes, int]:
+    """A digest of the leading system text, and how many items it has."""
+    place, lead = 0, PrefixHash()
     while place < len(items) and is_preamble_item(items[place]):
         lead.add_item(items[place])
         place += 1
-    found.lead, begin = lead.digest(), place
-    prefix = PrefixHash()
-    while place < len(items):
-        if is_model_item(items[place]):
-            place = _read_answers(found, prefix, place, known)
-            continue
-        if place > begin:
-            found.left_out += known.answered(prefix)
-        _note_output_id(found, items[place], known)
-        prefix.add_item(items[place])
-        place += 1
-    found.context = prefix.digest()
-    return found
-
-
-def _read_answers(
-    found: ReadConversation, prefix: PrefixHash, place: int, known: KnownCalls
-) -> int:
-    """Read the answers that begin at `place`; the place after them."""
-    run = _Run.at(found.items, place, known)
-    while run.place < run.end:
-        there = known.answered(prefix)
-        start = run.place
-        matched = run.recorded_answer(there) if there else None
-        if matched is None:
-            named = run.take_foreign(prefix, known)
-            for item in found.items[start : run.place]:
-                _note_call_id(found, item, known)
-            form = answer_form(found.items[start : run.place])
-            found.foreign.append(Foreign(start, run.place, form, named, tuple(there)))
-            continue
-        form, run.place, calls = matched
-        own = calls[0].form
-        assert own is not None
-        prefix.add_answer(own, form.calls)
-        ids = calls[0].recorded_ids() if len(calls) == 1 else []
-        found.ids.update(zip((call.wire_id for call in form.calls), ids, strict=False))
-        found.recorded.append(Recorded(start, run.place, tuple(calls)))
-        found.boundary, found.foreign, found.left_out = run.place, [], []
-    return run.end
+    return lead.digest(), place
 
 
 class _Run(msgspec.Struct):
@@ -218,6 +333,8 @@ class _Run(msgspec.Struct):
             named = self.names[self.place - self.begin : end - self.begin]
             names = {call.ticket for call in named if call is not None}
             form = answer_form(self.items[self.place : end])
+            if end < self.end and not form.bare and not form.calls:
+                break  # the reasoning of what follows, which is no answer of its own
             calls = [
                 call
                 for call in there
@@ -227,17 +344,21 @@ class _Run(msgspec.Struct):
                 return form, end, _closest(calls, form)
         return None
 
+    def is_named(self, end: int) -> bool:
+        """Whether ids of the items before `end` say who wrote them."""
+        return any(self.names[self.place - self.begin : end - self.begin])
+
     def take_foreign(self, prefix: PrefixHash, known: KnownCalls) -> CapturedCall | None:
         """Read items that are no recorded answer in its place: until one that another call wrote,
         or until where a recorded call was asked. Returns the call that their ids name.
         """
         named: CapturedCall | None = None
-        begin = self.place
+        start = prefix.digest()
         while self.place < self.end:
             name = self.names[self.place - self.begin]
             if name is not None and named is not None and name is not named:
                 break
-            if self.place > begin and known.answered(prefix):
+            if prefix.digest() != start and known.answered(prefix):
                 break
             named = named or name
             prefix.add_item(self.items[self.place])
@@ -245,10 +366,26 @@ class _Run(msgspec.Struct):
         return named
 
 
+def _may_continue(call: CapturedCall, found: ReadConversation) -> bool:
+    """Whether a conversation may hold a call's answer: that of a side call stays beside others."""
+    return not call.side_call or (call.lead, call.offer) == (found.lead, found.offer)
+
+
+def _beside_none(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
+    """Those that are not beside a conversation, whose answers belong into no history."""
+    return [call for call in calls if not call.side_call]
+
+
 def _closest(calls: list[CapturedCall], form: AnswerForm) -> list[CapturedCall]:
     """Of equal answers those with the very same text, where there are any."""
     exact = [call for call in calls if call.form is not None and call.form.text == form.text]
     return exact or calls
+
+
+def _note_ids(found: ReadConversation, form: AnswerForm, call: CapturedCall) -> None:
+    """Note the recorded ids of an answer's tool calls."""
+    wire_ids = (one.wire_id for one in form.calls)
+    found.ids.update(zip(wire_ids, call.recorded_ids(), strict=True))
 
 
 def _note_call_id(found: ReadConversation, item: pb.Item, known: KnownCalls) -> None:

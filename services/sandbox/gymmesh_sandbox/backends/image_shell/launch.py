@@ -1,8 +1,8 @@
-"""The text that a shell in a pod runs. Pure.
+"""The text that a shell in a sandbox runs. Pure.
 
-What is to run travels on standard input and not in the request's address, which the API server
-writes to its logs. The API's exec knows no folder, no variables, and does not say a process's
-number or end: the shell does.
+What is to run travels on standard input and not as arguments, which others may write to their logs.
+Starting a program says nothing of a folder, variables, a process's number or its end: the shell
+does.
 """
 
 from __future__ import annotations

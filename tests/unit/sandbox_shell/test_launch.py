@@ -1,4 +1,4 @@
-"""What a shell in a pod runs, run by this machine's own."""
+"""What a shell in a sandbox runs, run by this machine's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gymmesh_sandbox.backends.kubernetes import frames, launch
+from gymmesh_sandbox.backends.image_shell import launch
+from gymmesh_sandbox.backends.image_shell.end_mark import EndMark
 
 WORD = b"0123456789abcdef"
 
@@ -30,7 +31,7 @@ def supervised(*argv: bytes, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
     """The exit code, standard output behind the two numbers, and standard error."""
     script = launch.supervised(WORD, b"/", (0, 0, 0, 0), {"A": "it's\n\\0101"}, argv)
     done = run(script, stdin)
-    mark = frames.EndMark(WORD)
+    mark = EndMark(WORD)
     said = mark.take(done.stderr)
     tree, alone, rest = done.stdout.split(b"\n", 2)
     assert tree.isdigit()

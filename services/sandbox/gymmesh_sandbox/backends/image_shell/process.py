@@ -1,4 +1,4 @@
-"""A process in a pod."""
+"""A process in a sandbox, under a shell that says how it ended."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
+from gymmesh_sandbox.backends.image_shell.end_mark import EndMark
+from gymmesh_sandbox.backends.image_shell.programs import ProgramLost, StartedProgram
 from gymmesh_sandbox.backends.image_shell.signals import Signals, SignalTarget
-from gymmesh_sandbox.backends.kubernetes import frames
-from gymmesh_sandbox.backends.kubernetes.api import FAILURES
-from gymmesh_sandbox.backends.kubernetes.programs import ExecConnection
 from gymmesh_sandbox.errors import sandbox_lost
 
 _BY_SIGNAL: Final = 128
@@ -21,33 +20,33 @@ _LAST_OUTPUT_S: Final = 0.5
 _WAITING_PIECES: Final = 16
 
 
-class PodProcess(RunningProcess):
+class ShellProcess(RunningProcess):
     """A process that was started, and the shell above it that says how it ended.
 
     Args:
         first: what was read of its output already.
         mark: finds its end on standard error.
         alone: the process; `tree`: the shell, from which all descend.
-        sandbox_runs: whether its pod is known to run, and did not take it along.
+        sandbox_runs: whether the sandbox is known to run, and did not take it along.
         on_end: called once its end is known.
     """
 
     def __init__(
         self,
         sandbox_id: str,
-        connection: ExecConnection,
-        first: list[tuple[int, bytes]],
+        program: StartedProgram,
+        first: list[tuple[Stream, bytes]],
         *,
-        mark: frames.EndMark,
+        mark: EndMark,
         alone: SignalTarget,
         tree: SignalTarget,
         signals: Signals,
         sandbox_runs: Callable[[], Awaitable[bool]],
-        on_end: Callable[[PodProcess], None],
+        on_end: Callable[[ShellProcess], None],
     ) -> None:
         self.tree = tree
         self._sandbox_id = sandbox_id
-        self._connection = connection
+        self._program = program
         self._first = first
         self._mark = mark
         self._alone = alone
@@ -74,18 +73,18 @@ class PodProcess(RunningProcess):
         if self._ended.done():
             return
         # What the process no longer reads would be waited for until its end.
-        writing = asyncio.ensure_future(self._connection.send(data))
+        writing = asyncio.ensure_future(self._program.send(data))
         try:
             await asyncio.wait((writing, self._ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
             writing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, *FAILURES):
+            with contextlib.suppress(asyncio.CancelledError, OSError):
                 await writing
 
     async def close_stdin(self) -> None:
         if not self._ended.done():
-            with contextlib.suppress(*FAILURES):
-                await self._connection.end_stdin()
+            with contextlib.suppress(OSError):
+                await self._program.end_stdin()
 
     async def signal(self, number: int, *, descendants: bool) -> None:
         if not self._ended.done():
@@ -102,19 +101,19 @@ class PodProcess(RunningProcess):
 
     async def _read(self) -> None:
         try:
-            for channel, data in self._first:
-                await self._take(channel, data)
+            for stream, data in self._first:
+                await self._take(stream, data)
             loop = asyncio.get_running_loop()
-            with contextlib.suppress(TimeoutError, *FAILURES):
+            with contextlib.suppress(OSError):
                 async with asyncio.timeout(None) as bound:
-                    while (read := await self._connection.read()) is not None:
+                    while (read := await self._program.read()) is not None:
                         await self._take(*read)
                         if self._mark.numbers is not None and bound.when() is None:
                             await self._settle()
                             # A descendant may hold the streams open, and write on.
                             bound.reschedule(loop.time() + _LAST_OUTPUT_S)
             await self._settle()
-            await self._connection.close()
+            await self._program.close()
             await self._put(Stream.STDERR, self._mark.rest())
             await self._pieces.put(None)
         except asyncio.CancelledError:
@@ -123,16 +122,14 @@ class PodProcess(RunningProcess):
                 self._pieces.get_nowait()
             self._pieces.put_nowait(None)
             self._lose()
-            await self._connection.close()
+            await self._program.close()
             raise
         finally:
             self._on_end(self)
 
-    async def _take(self, channel: int, data: bytes) -> None:
-        if channel == frames.STDOUT:
-            await self._put(Stream.STDOUT, data)
-        else:
-            await self._put(Stream.STDERR, self._mark.take(data))
+    async def _take(self, stream: Stream, data: bytes) -> None:
+        own = self._mark.take(data) if stream is Stream.STDERR else data
+        await self._put(stream, own)
 
     async def _put(self, stream: Stream, data: bytes) -> None:
         if data and not self._unread:
@@ -146,11 +143,11 @@ class PodProcess(RunningProcess):
             code, before, after = self._mark.numbers
             oom = after > before
         else:
-            # The shell ended without the mark: by a signal, or with its pod.
+            # The shell ended without the mark: by a signal, or with its sandbox.
             oom = False
             try:
-                code = frames.exit_code_of(self._connection.status or b"")
-            except frames.ExecRefused:
+                code = self._program.exit_code()
+            except ProgramLost:
                 code = 0
             if code <= _BY_SIGNAL:
                 self._lose()
@@ -163,7 +160,7 @@ class PodProcess(RunningProcess):
 
     def _lose(self) -> None:
         if not self._ended.done():
-            cause = "its pod ended, or the connection to it broke"
+            cause = "it ended, or the connection to it broke"
             self._ended.set_exception(sandbox_lost(self._sandbox_id, cause))
 
 

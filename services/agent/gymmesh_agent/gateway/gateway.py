@@ -1,0 +1,136 @@
+"""What an agent hands to a program: an address and a key, for as long as its rollout lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final
+
+from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_agent.gateway.keys import new_key, redacted
+from gymmesh_agent.gateway.minted import tag_of
+from gymmesh_agent.gateway.server import GatewayServer
+from gymmesh_agent.gateway.session import GatewaySession, PolicyCalls
+from gymmesh_agent.gateway.tree import CallTree
+from gymmesh_agent.loop import ContextExceeded
+from gymmesh_agent.plan import AttemptId
+from gymmesh_sandbox_access import AGENT_PORT, AgentInstance
+
+IS_FACE = True  # see tools/import_faces.py
+
+#: The key of `Instance.meta` with the gateway's address, for the relays of sandboxes.
+ADDRESS_KEY: Final = "gateway"
+
+
+class Gateway:
+    """A rollout's way to the model for programs that speak an API over HTTP.
+
+    Use it as an async context manager: the key works inside of the block. When a call fails, or a
+    limit of the policy is reached, programs get errors that stop them; the block has `stop_s`
+    seconds to end then, and is cancelled after that. Its end raises what stopped it, whatever the
+    block made of the programs' errors.
+
+    Args:
+        server: the agent's; opened where that was not done.
+        policy: makes the model calls.
+        agent: what the relays of sandboxes find the server by.
+        program: the name of a known program; empty: its requests tell.
+
+    Attributes:
+        key: what a program takes as its API key.
+    """
+
+    def __init__(
+        self,
+        server: GatewayServer,
+        policy: PolicyCalls,
+        attempt: AttemptId,
+        agent: AgentInstance,
+        program: str = "",
+    ) -> None:
+        self.key = new_key()
+        self._server = server
+        self._agent = agent
+        tag = tag_of(attempt.rollout_id, attempt.attempt)
+        self._session = GatewaySession(
+            self.key, policy, CallTree(tag, program), tag, server.config.calls_per_rollout
+        )
+        self._watching: asyncio.Task[None] | None = None
+        self._body: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._cancelled = False
+
+    @property
+    def url(self) -> str:
+        """The root of its address, for programs on this machine: `http://HOST:PORT`. The APIs are
+        at `/v1` (OpenAI, Anthropic) and `/v1beta` (Gemini).
+        """
+        return f"http://{self._server.address}"
+
+    @property
+    def keyed_url(self) -> str:
+        """The same with the key in its path, for programs that take no key. It is a secret."""
+        return f"{self.url}/r/{self.key}"
+
+    @property
+    def stopped(self) -> asyncio.Event:
+        """Set once programs must end."""
+        return self._session.stopped
+
+    @property
+    def cause(self) -> Exception | None:
+        """What the block's end will raise; None while the rollout may go on."""
+        return self._session.cause
+
+    @property
+    def sandbox_url(self) -> str:
+        """The root of its address in a sandbox with the network `agent`."""
+        return f"http://127.0.0.1:{AGENT_PORT}"
+
+    def network(self) -> sandbox_pb2.Network:
+        """The network of a sandbox that the agent opens: it reaches the gateway at `sandbox_url`,
+        and nothing else.
+        """
+        return self._agent.network()
+
+    def redact(self, text: bytes) -> bytes:
+        """A text with `***` for each key, such as a program's output before it is kept."""
+        return redacted(text)
+
+    async def __aenter__(self) -> Gateway:
+        await self._server.open()
+        self._body = asyncio.current_task()
+        assert self._body is not None  # a coroutine runs in a task
+        self._cancelling = self._body.cancelling()
+        self._watching = asyncio.create_task(self._watch())
+        self._server.add(self._session)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.remove(self._session)
+        if self._watching is not None:
+            self._watching.cancel()
+        await self._session.close()
+        if self._cancelled and self._body is not None:
+            ours = self._body.uncancel() <= self._cancelling
+        else:
+            ours = False
+        if isinstance(exc, asyncio.CancelledError) and not ours:
+            return  # the rollout itself is cancelled
+        if (cause := self._session.cause) is not None:
+            raise cause
+        if exc is None and self._session.context_exceeded:
+            raise ContextExceeded
+
+    async def _watch(self) -> None:
+        """Cancel the block when it does not end in time once the rollout is over."""
+        await self._session.stopped.wait()
+        await asyncio.sleep(self._server.config.stop_s)
+        if self._body is not None:
+            self._cancelled = True
+            self._body.cancel()

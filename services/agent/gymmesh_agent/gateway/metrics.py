@@ -1,0 +1,24 @@
+"""What a gateway counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh_runtime.metrics import counter, gauge, histogram
+
+GATEWAY_REQUESTS: Final = counter(
+    "gymmesh_gateway_requests_total",
+    "Requests of programs to an agent's gateway, by dialect and by how they ended: answered,"
+    " beside (models, token counts), cut (the program was gone), and the kinds of refusal (invalid,"
+    " too_large, unauthorized, not_found, stop, context_length, again).",
+    "agent dialect outcome",
+)
+GATEWAY_OVERHEAD_SECONDS: Final = histogram(
+    "gymmesh_gateway_overhead_seconds",
+    "Time that an answered request took beside its model call, in seconds: reading, placing and"
+    " writing it.",
+    "agent",
+)
+GATEWAY_CONNECTIONS: Final = gauge(
+    "gymmesh_gateway_connections", "Connections of programs to an agent's gateway.", "agent"
+)

@@ -1,0 +1,265 @@
+"""The HTTP edge of an agent's gateway: one address for all programs, dialects and rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from aiohttp import web
+
+from gymmesh_agent.gateway import metrics
+from gymmesh_agent.gateway.config import GatewayConfig
+from gymmesh_agent.gateway.connections import GatewayConnections
+from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
+from gymmesh_agent.gateway.keys import keys_in, split_path
+from gymmesh_agent.gateway.replies import Writer
+from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind, RequestKind
+from gymmesh_agent.gateway.session import GatewaySession, PendingAnswer
+from gymmesh_runtime.addresses import at_port, is_local, is_wildcard, log_exposure
+from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.serving import requests_log
+
+IS_FACE = True  # see tools/import_faces.py
+
+# A connection without a request, or with half of one, is closed after so many seconds.
+_IDLE_S: Final = 30.0
+_BODY_S: Final = 60.0
+_WRITE_S: Final = 60.0
+_STOP_S: Final = 2.0
+_LARGEST_HEADER: Final = 1 << 15
+# Longer bodies are read beside the event loop, so that other rollouts go on meanwhile.
+_LARGE_BODY: Final = 1 << 17
+# Bodies that are held at a time, of all rollouts, in the longest body that is allowed.
+_MOST_BODIES: Final = 4
+
+_UNKNOWN_KEY: Final = Refusal(RefusalKind.UNAUTHORIZED, "The API key is not valid.")
+_CROWDED: Final = Refusal(RefusalKind.AGAIN, "The gateway is busy; send the request again later.")
+_TOO_SLOW: Final = Refusal(RefusalKind.AGAIN, f"The body did not arrive within {_BODY_S:g} s.")
+_TOO_MANY: Final = Refusal(RefusalKind.AGAIN, "The rollout has too many connections.")
+
+
+class GatewayServer:
+    """The gateway of one agent. Opened when it is first needed, closed once.
+
+    Args:
+        agent: the agent's name, for metrics.
+        model: the name of the model that programs are told of.
+        opened: called once it listens.
+
+    Attributes:
+        address: where it listens, host and port; empty until it is open.
+    """
+
+    def __init__(
+        self, config: GatewayConfig, agent: str, model: str, opened: Callable[[], None]
+    ) -> None:
+        self.config = config
+        self.address = ""
+        self._agent = agent
+        self._model = model
+        self._opened = opened
+        self._sessions: dict[str, GatewaySession] = {}
+        self._opening = asyncio.Lock()
+        self._http: web.Server | None = None
+        self._server: asyncio.Server | None = None
+        self._connections: GatewayConnections
+        self._held_bytes = 0
+        self._started = int(time.time())
+
+    async def open(self) -> None:
+        """Listen, unless that is done. Raises ConfigError, and OSError where the port is taken."""
+        async with self._opening:
+            if self.address:
+                return
+            host, port = self.config.address()
+            if not (is_local(host) or self.config.plain):
+                raise ConfigError(
+                    f"will not serve programs on {host}, where keys and conversations would travel "
+                    "unencrypted; listen on 127.0.0.1, or allow it with gateway.plain: true",
+                    path=f"agents.{self._agent}.gateway.listen",
+                )
+            self._http = web.Server(
+                self._serve,
+                handler_cancellation=True,
+                access_log=None,
+                logger=requests_log("gymmesh.agent.gateway"),
+                keepalive_timeout=_IDLE_S,
+                lingering_time=_STOP_S,
+                max_field_size=_LARGEST_HEADER,
+                max_line_size=_LARGEST_HEADER,
+            )
+            gauge = metrics.GATEWAY_CONNECTIONS.labels(self._agent)
+            self._connections = GatewayConnections(self._http, self.config.connections, gauge)
+            loop = asyncio.get_running_loop()
+            try:
+                self._server = await loop.create_server(self._connections, host, port, backlog=512)
+            except OSError as error:
+                problem = f"cannot serve programs on {self.config.listen}: {error.strerror}"
+                raise OSError(error.errno, problem) from error
+            self.address = at_port(host, self._server.sockets[0].getsockname()[1])
+            log_exposure(
+                "The gateway for programs listens", host, "call models with a key", tokens=True
+            )
+            self._opened()
+
+    def reached_at(self, host: str) -> str:
+        """The address for others, who connect to this machine by `host`."""
+        own, _, port = self.address.rpartition(":")
+        return at_port(host, int(port)) if host and is_wildcard(own.strip("[]")) else self.address
+
+    async def close(self) -> None:
+        """End all connections. Bounded, and harmless when called twice."""
+        if self._server is not None:
+            self._server.close()
+        if self._http is not None:
+            await self._http.shutdown(_STOP_S)
+
+    def add(self, session: GatewaySession) -> None:
+        """Serve a rollout's programs from now on."""
+        self._sessions[session.key] = session
+
+    def remove(self, session: GatewaySession) -> None:
+        """Its key opens nothing any more."""
+        self._sessions.pop(session.key, None)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        began = time.monotonic()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        key, path = split_path(request.rel_url.raw_path)
+        asked = route(request.method, path, request.query, headers)
+        dialect = (
+            dialect_for(path, headers) if isinstance(asked, Refusal) else DIALECTS[asked.dialect]
+        )
+        writer = Writer(request, dialect, _WRITE_S, self.config.keep_alive_s)
+        session = self._session_of((key,) if key else keys_in(headers, request.query))
+        outcome = "cut"
+        try:
+            if session is None:
+                outcome = await writer.refuse(_UNKNOWN_KEY)
+            elif not self._welcome(session, request):
+                outcome = await writer.refuse(_TOO_MANY)
+            elif isinstance(asked, Refusal):
+                outcome = await writer.refuse(asked)
+            elif asked.kind in (RequestKind.LIST_MODELS, RequestKind.GET_MODEL):
+                outcome = await writer.whole(self._about_models(dialect, asked))
+            else:
+                read = partial(dialect.read, asked, headers)
+                outcome = await self._answer(session, request, read, dialect, writer, began)
+        except (ConnectionError, TimeoutError):
+            writer.abort()
+        finally:
+            metrics.GATEWAY_REQUESTS.labels(self._agent, dialect.name, outcome).inc()
+        return writer.response
+
+    def _session_of(self, keys: tuple[str, ...]) -> GatewaySession | None:
+        return next((found for key in keys if (found := self._sessions.get(key))), None)
+
+    def _welcome(self, session: GatewaySession, request: web.BaseRequest) -> bool:
+        """Whether the rollout may use this connection."""
+        connection = request.protocol
+        self._connections.known(connection)
+        open_now = {one for one in session.connections if one.transport is not None}
+        session.connections = open_now
+        if connection not in open_now:
+            if len(open_now) >= self.config.connections_per_rollout:
+                return False
+            open_now.add(connection)
+        return True
+
+    def _about_models(self, dialect: Dialect, asked: GatewayRoute) -> bytes:
+        if asked.kind is RequestKind.LIST_MODELS:
+            return dialect.write_models([self._model], self._started)
+        return dialect.write_model(asked.model, self._started)
+
+    async def _answer(
+        self,
+        session: GatewaySession,
+        request: web.BaseRequest,
+        read_body: Callable[[bytes], GatewayRequest | Refusal],
+        dialect: Dialect,
+        writer: Writer,
+        began: float,
+    ) -> str:
+        """Answer a request with a body; how it ended."""
+        if session.waiting >= self.config.calls_per_rollout:
+            return await writer.refuse(_CROWDED)
+        session.waiting += 1
+        try:
+            read, length = await self._read(request, read_body)
+            if isinstance(read, Refusal):
+                return await writer.refuse(read)
+            if read.kind is RequestKind.COUNT_TOKENS:
+                return await writer.whole(dialect.write_token_count(session.count_tokens(length)))
+            pending = session.submit(read, length)
+            if isinstance(pending, Refusal):
+                return await writer.refuse(pending)
+            outcome = await writer.answer(read, pending)
+            if outcome == "answered":
+                self._delivered(session, pending, request, began)
+            return outcome
+        finally:
+            session.waiting -= 1
+
+    def _delivered(
+        self,
+        session: GatewaySession,
+        pending: PendingAnswer,
+        request: web.BaseRequest,
+        began: float,
+    ) -> None:
+        transport = request.transport
+        if transport is None or transport.is_closing():
+            return  # the program hung up before its end
+        session.delivered(pending)
+        spent = time.monotonic() - began - pending.model_s
+        metrics.GATEWAY_OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
+
+    async def _read(
+        self, request: web.BaseRequest, read_body: Callable[[bytes], GatewayRequest | Refusal]
+    ) -> tuple[GatewayRequest | Refusal, int]:
+        """The request, or why it cannot be read, and the length of its body."""
+        most = self.config.max_body_bytes
+        if (request.content_length or 0) > most:
+            return _too_large(most), 0
+        body = bytearray()
+        with self._holding() as hold:
+            try:
+                async with asyncio.timeout(_BODY_S):
+                    while piece := await request.content.readany():
+                        body += piece
+                        if len(body) > most:
+                            return _too_large(most), 0
+                        if not hold(len(piece)):
+                            return _CROWDED, 0
+            except TimeoutError:
+                return _TOO_SLOW, 0
+            except web.RequestPayloadError as error:
+                return Refusal(RefusalKind.INVALID, f"The body cannot be read: {error}"), 0
+            whole = bytes(body)
+            if len(whole) < _LARGE_BODY:
+                return read_body(whole), len(whole)
+            return await asyncio.to_thread(read_body, whole), len(whole)
+
+    @contextmanager
+    def _holding(self) -> Iterator[Callable[[int], bool]]:
+        """Counts the bytes of a body while it is held; tells whether there is room for more."""
+        held = 0
+
+        def hold(count: int) -> bool:
+            nonlocal held
+            held += count
+            self._held_bytes += count
+            return self._held_bytes <= _MOST_BODIES * self.config.max_body_bytes
+
+        try:
+            yield hold
+        finally:
+            self._held_bytes -= held
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(RefusalKind.TOO_LARGE, f"The body is longer than {most} bytes.")

@@ -1,0 +1,271 @@
+"""The calls of one rollout's programs: placed in its tree of calls, answered, recorded.
+
+A request is placed the moment it was read. A repeat of an earlier one gets that one's answer,
+whether it was given or is still awaited. Any other becomes a model call, which goes on when the
+program hangs up, so that its retry finds the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_agent.gateway.request import GatewayAnswer, GatewayRequest, Refusal, RefusalKind
+from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
+from gymmesh_agent.loop import ContextExceeded, StopRollout
+from gymmesh_agent.model import GatewayCall, ItemSequence, ModelCall
+from gymmesh_responses import CodecError, dumps, params_to_dict
+from gymmesh_runtime.errors import MeshError
+
+_OVER: Final = Refusal(RefusalKind.STOP, "The rollout is over.")
+_BUSY: Final = Refusal(
+    RefusalKind.AGAIN, "Too many requests of this rollout wait for an answer; send it again later."
+)
+_TOO_LONG: Final = Refusal(
+    RefusalKind.CONTEXT_LENGTH,
+    "The conversation exceeds the model's maximum context length. Shorten it.",
+)
+# A program that does not shorten its conversation is stopped after so many refusals in a row.
+_MOST_TOO_LONG: Final = 16
+_BYTES_PER_TOKEN: Final = 4.0
+#: The key under which a rollout keeps what a program asks for beside the conversation.
+_ASKED: Final = "gateway_request"
+# What the run does not decide for a program: the conversation and the tools are the program's.
+_THE_PROGRAMS: Final = ("input", "instructions", "tools", "model")
+
+AnswerOrRefusal: TypeAlias = GatewayAnswer | Refusal
+
+
+class PolicyCalls(Protocol):
+    """What a session asks of a rollout: the part of RolloutContext that calls the policy."""
+
+    params: responses_pb2.ResponseParams
+
+    async def call_model(
+        self,
+        items: ItemSequence = (),
+        *,
+        actor: str = "",
+        parent: ModelCall | Literal["start"] | None = None,
+        detached: bool = False,
+        trainable: bool | None = None,
+        params: Mapping[str, Any] | None = None,
+        captured: GatewayCall | None = None,
+    ) -> ModelCall:
+        """See RolloutContext."""
+
+    async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
+        """See RolloutContext."""
+
+
+class PendingAnswer:
+    """The answer to a request, there or awaited. Repeats of a request share it.
+
+    Attributes:
+        ticket: the call's number in the tree.
+        reply: the answer, or why there is none; shield it from a cancelled waiter.
+        model_s: seconds that the model call took; 0 until it was answered.
+    """
+
+    def __init__(self, ticket: int) -> None:
+        self.ticket = ticket
+        self.reply: asyncio.Future[AnswerOrRefusal] = asyncio.get_running_loop().create_future()
+        self.model_s = 0.0
+
+    def settle(self, reply: AnswerOrRefusal) -> None:
+        """Set the reply, unless there is one."""
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+
+class GatewaySession:
+    """One rollout at the gateway.
+
+    Args:
+        key: opens it.
+        policy: makes the model calls.
+        tree: the rollout's calls; empty.
+        tag: of its minted ids.
+        most_calls: model calls at a time.
+
+    Attributes:
+        waiting: requests that wait for an answer now.
+        connections: those that showed the key and may be open.
+        cause: what ended the rollout: StopRollout at a limit, an error of the model service;
+            None: it may go on.
+        stopped: set once there is a cause, or the session was closed.
+    """
+
+    def __init__(
+        self, key: str, policy: PolicyCalls, tree: CallTree, tag: str, most_calls: int
+    ) -> None:
+        self.key = key
+        self.waiting = 0
+        self.connections = set[Any]()
+        self.cause: Exception | None = None
+        self.stopped = asyncio.Event()
+        self._policy = policy
+        self._tree = tree
+        self._tag = tag
+        self._most_calls = most_calls
+        self._run_params = _run_params(policy.params)
+        self._pending: dict[int, PendingAnswer] = {}
+        self._answered: dict[str, ModelCall] = {}
+        self._tasks = set[asyncio.Task[None]]()
+        self._asked: dict[str, bytes] = {}  # by actor: what its last call asked for, as JSON
+        self._too_long = 0  # refusals in a row
+        self._bytes_per_token = _BYTES_PER_TOKEN
+
+    @property
+    def context_exceeded(self) -> bool:
+        """Whether the last call did not fit the model's context."""
+        return self._too_long > 0
+
+    def submit(self, request: GatewayRequest, body_bytes: int) -> PendingAnswer | Refusal:
+        """Place a request and have it answered; `body_bytes`: how long it was."""
+        if self.stopped.is_set():
+            return _OVER
+        if len(self._tasks) >= self._most_calls:
+            return _BUSY
+        placement = self._tree.place(request)
+        if isinstance(placement, RepeatedCall):
+            return self._pending[placement.ticket]
+        pending = self._pending[placement.ticket] = PendingAnswer(placement.ticket)
+        task = asyncio.create_task(self._answer(pending, placement, request, body_bytes))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return pending
+
+    def delivered(self, pending: PendingAnswer) -> None:
+        """The last byte of the answer was written: the same request again is another one."""
+        self._tree.delivered(pending.ticket)
+
+    def count_tokens(self, body_bytes: int) -> int:
+        """About how many tokens a request has, by the requests that were answered before."""
+        return round(body_bytes / self._bytes_per_token)
+
+    def stop(self, cause: Exception) -> None:
+        """Answer no further request. A failure ends the calls under way; a limit lets them end."""
+        if self.stopped.is_set():
+            return
+        self.cause = cause
+        self.stopped.set()
+        if not isinstance(cause, StopRollout):
+            self._cancel()
+
+    async def close(self) -> None:
+        """End all calls; harmless when called twice."""
+        self.stopped.set()
+        self._cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _cancel(self) -> None:
+        current = asyncio.current_task()
+        for task in self._tasks:
+            if task is not current:
+                task.cancel()
+
+    async def _answer(
+        self, pending: PendingAnswer, placed: NewCall, request: GatewayRequest, body_bytes: int
+    ) -> None:
+        """Make the model call of a request, and settle its answer. Raises nothing."""
+        try:
+            pending.settle(await self._call(pending, placed, request, body_bytes))
+        except ContextExceeded:
+            pending.settle(self._exceeded(placed))
+        except StopRollout as stop:
+            self.stop(stop)
+        except CodecError as error:
+            pending.settle(Refusal(RefusalKind.INVALID, f"The request cannot be sent on: {error}"))
+        except MeshError as error:
+            if error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
+                pending.settle(self._exceeded(placed))
+            else:
+                self.stop(error)
+        except Exception as error:
+            self.stop(error)
+        finally:
+            if not (pending.reply.done() and isinstance(pending.reply.result(), GatewayAnswer)):
+                self._tree.failed(pending.ticket)
+                del self._pending[pending.ticket]
+            pending.settle(_OVER)
+
+    async def _call(
+        self, pending: PendingAnswer, placed: NewCall, request: GatewayRequest, body_bytes: int
+    ) -> GatewayAnswer:
+        params, replaced = self._params(request)
+        began = time.monotonic()
+        call = await self._policy.call_model(
+            placed.items,
+            actor=placed.actor,
+            parent=self._answered[placed.parent] if placed.parent else "start",
+            detached=placed.detached,
+            trainable=placed.trainable,
+            params=params,
+            captured=GatewayCall(
+                link=placed.link,
+                side_call=placed.side_call,
+                fork=placed.fork,
+                replaced_params=replaced,
+            ),
+        )
+        pending.model_s = time.monotonic() - began
+        self._too_long = 0
+        if call.input_tokens:
+            self._bytes_per_token = max(1.0, body_bytes / call.input_tokens)
+        self._answered[call.call_id] = call
+        self._tree.answered(placed.ticket, call.call_id, call.output)
+        await self._note(request, call)
+        return GatewayAnswer(
+            tag=self._tag,
+            call_id=call.call_id,
+            response=call.response,
+            created=int(time.time()),
+        )
+
+    async def _note(self, request: GatewayRequest, call: ModelCall) -> None:
+        """Keep what a call asked for beside its conversation, where its actor asked for something
+        else before.
+        """
+        asked = {
+            "model": request.model,
+            "dialect": request.dialect,
+            "program": request.hints.program,
+            "instructions": request.instructions or None,
+            "tools": list(request.tools),
+            "params": request.params,
+            "left_out": list(request.left_out),
+        }
+        text = dumps(asked)
+        if self._asked.get(call.actor) != text:
+            self._asked[call.actor] = text
+            await self._policy.annotate(_ASKED, asked, call)
+
+    def _exceeded(self, placed: NewCall) -> Refusal:
+        if not placed.side_call:
+            self._too_long += 1
+            if self._too_long >= _MOST_TOO_LONG:
+                self.stop(ContextExceeded())
+        return _TOO_LONG
+
+    def _params(self, request: GatewayRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A call's parameters, the run's over the program's, and those that the run replaced."""
+        run, asked = self._run_params, request.params
+        params = {**asked, **run}
+        if request.instructions:
+            params["instructions"] = request.instructions
+        if request.tools:
+            params["tools"] = list(request.tools)
+        replaced = {key: asked[key] for key in asked if key in run and asked[key] != run[key]}
+        return params, replaced
+
+
+def _run_params(params: responses_pb2.ResponseParams) -> Mapping[str, Any]:
+    """What the run decides for every call."""
+    found = params_to_dict(params)
+    return {key: value for key, value in found.items() if key not in _THE_PROGRAMS}

@@ -1,0 +1,41 @@
+"""What a gateway says of a model call that it captured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_responses import dumps
+
+
+class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """How a program's call hangs on the calls before it.
+
+    Attributes:
+        link: as in ModelCallCompleted.
+        side_call: what it is for, where it is beside the conversation; empty for all others.
+        fork: how its conversation departs from the parent's; None: it does not.
+        replaced_params: Responses parameters that the program asked for and the run replaced.
+    """
+
+    link: rollout_pb2.CallLink.ValueType
+    side_call: str = ""
+    fork: tokens_pb2.Fork | None = None
+    replaced_params: Mapping[str, Any] = {}
+
+    def describe(self, completed: rollout_pb2.ModelCallCompleted) -> None:
+        """Fill in the fields of the call's event.
+
+        Raises:
+            CodecError: a replaced parameter is not JSON.
+        """
+        completed.link = self.link
+        completed.side_call = self.side_call
+        if self.fork is not None:
+            completed.fork.CopyFrom(self.fork)
+        if self.replaced_params:
+            completed.replaced_params_json = dumps(self.replaced_params)

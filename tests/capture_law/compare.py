@@ -1,0 +1,75 @@
+"""Conversations compared without the tree's own normal form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable
+
+from gymmesh.responses.v1 import responses_pb2 as pb
+
+
+def flat(items: Iterable[pb.Item]) -> list[Hashable]:
+    """A conversation as texts, calls and outputs, whatever its spelling and ids."""
+    found: list[Hashable] = []
+    texts: list[str] = []
+    calls: list[tuple[str, str]] = []
+    places: dict[str, int] = {}
+    in_answer = False
+
+    def close() -> None:
+        nonlocal in_answer
+        if in_answer:
+            found.append(("assistant", "".join("".join(texts).split()), tuple(calls)))
+        texts.clear()
+        calls.clear()
+        in_answer = False
+
+    for item in items:
+        if item.HasField("reasoning"):
+            in_answer = True
+        elif item.HasField("message") and item.message.role == "assistant":
+            in_answer = True
+            texts.append(_text(item.message))
+        elif item.HasField("function_call"):
+            if not in_answer:
+                places.clear()
+            in_answer = True
+            one = item.function_call
+            places[one.call_id] = len(calls)
+            calls.append((one.name, _arguments(one.arguments)))
+        elif item.HasField("message"):
+            close()
+            text = _text(item.message)
+            if found and isinstance(found[-1], tuple) and found[-1][0] == item.message.role:
+                text = str(found.pop()[1]) + text  # type: ignore[index]
+            found.append((item.message.role, text))
+        else:
+            answers = item.function_call_output
+            place = len(calls) and places.get(answers.call_id)
+            close()
+            found.append(("output", places.get(answers.call_id, place), answers.text))
+    close()
+    return found
+
+
+def _text(message: pb.Message) -> str:
+    if message.HasField("text"):
+        return message.text
+    return "".join(part.input_text.text + part.output_text.text for part in message.parts.parts)
+
+
+def _arguments(raw: bytes) -> str:
+    """Canonical JSON; a star for what is no JSON object, and for what stands in its place."""
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return "*"
+    return "*" if "not_an_object" in value else json.dumps(_js(value), sort_keys=True)
+
+
+def _js(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _js(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_js(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,242 @@
+"""What is true of a request, told by who knows where each part of its history comes from.
+
+A history is a list of segments. A segment of input is known by its content, an answer by the call
+that wrote it, so that the truth does not depend on what answers look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh.rollout.v1 import rollout_pb2
+
+BRANCH = tokens_pb2.FORK_REASON_BRANCH
+REWRITTEN = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
+RESPELLED = tokens_pb2.FORK_REASON_RESPELLED
+PREAMBLE = tokens_pb2.FORK_REASON_PREAMBLE_CHANGED
+COMPACTION = tokens_pb2.FORK_REASON_COMPACTION
+CONTINUATION = rollout_pb2.CALL_LINK_CONTINUATION
+FORK = rollout_pb2.CALL_LINK_FORK
+SIDE = rollout_pb2.CALL_LINK_SIDE
+UNKNOWN = rollout_pb2.CALL_LINK_UNKNOWN
+
+Preamble = tuple[str, tuple[str, ...]]
+Thread = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a history.
+
+    Attributes:
+        key: what it is: equal for equal parts.
+        wire: its items as the program sends them.
+        true: its items as recorded.
+        wrote: the call whose answer it is, changed or not.
+        reason: why it is not that answer; None: it is, or it is no answer at all.
+        is_foreign: whether the program wrote it in a model's name.
+        is_named: whether an id on the wire says whose answer it is.
+    """
+
+    key: Hashable
+    wire: tuple[pb.Item, ...]
+    true: tuple[pb.Item, ...]
+    wrote: TrueCall | None = None
+    reason: int | None = None
+    is_foreign: bool = False
+    is_named: bool = False
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether it is an answer as it was written."""
+        return self.wrote is not None and self.reason is None
+
+
+@dataclass(eq=False)
+class TrueCall:
+    """A call, and where it belongs."""
+
+    number: int
+    context: tuple[Hashable, ...]
+    preamble: Preamble
+    thread: Thread
+    continues: TrueCall | None = None
+    side: str = ""
+    asks_summary: bool = False
+    ticket: int = 0
+    call_id: str = ""
+    output: tuple[pb.Item, ...] = ()
+    is_answered: bool = False
+    is_delivered: bool = False
+    is_failed: bool = False
+    digest: bytes = b""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Where a request belongs."""
+
+    link: int
+    parent: TrueCall | None = None
+    detached: bool = True
+    reason: int | None = None
+    side: str = ""
+    is_new_actor: bool = False
+    continues: bool = False
+
+
+@dataclass
+class Truth:
+    """All calls of a session."""
+
+    calls: list[TrueCall] = field(default_factory=list)
+
+    def repeated(self, digest: bytes, thread: Thread, *, marked: bool) -> TrueCall | None:
+        """The call that a request repeats."""
+        for call in reversed(self._live()):
+            if (call.digest, call.thread) == (digest, thread):
+                return call if marked or not call.is_delivered else None
+        return None
+
+    def expected(
+        self,
+        segments: Sequence[Segment],
+        preamble: Preamble,
+        thread: Thread,
+        *,
+        side: str = "",
+        compacted: TrueCall | None = None,
+        starter: TrueCall | None = None,
+        is_sub_agent: bool = False,
+    ) -> Expected:
+        """Where a request belongs that is no repeat."""
+        keys = tuple(segment.key for segment in segments)
+        end, parent = self._longest(segments, keys)
+        if side:
+            changed = parent is None or parent.preamble[0] != preamble[0]
+            return Expected(SIDE, parent, changed, side=side)
+        if parent is not None:
+            found = self._after(parent, end, segments, keys, preamble, thread, compacted)
+            return replace(found, continues=True)
+        return self._anew(segments, keys, preamble, thread, compacted, starter, is_sub_agent)
+
+    def _live(self) -> list[TrueCall]:
+        return [call for call in self.calls if not call.is_failed]
+
+    def _longest(
+        self, segments: Sequence[Segment], keys: tuple[Hashable, ...]
+    ) -> tuple[int, TrueCall | None]:
+        for end in range(len(segments), 0, -1):
+            last = segments[end - 1]
+            if last.is_intact and last.wrote is not None and last.wrote.context == keys[: end - 1]:
+                return end, last.wrote
+        return 0, None
+
+    def _there(self, context: tuple[Hashable, ...]) -> list[TrueCall]:
+        return [
+            call
+            for call in self._live()
+            if call.is_answered and not call.side and call.context == context
+        ]
+
+    def _departures(
+        self, start: int, segments: Sequence[Segment], keys: tuple[Hashable, ...]
+    ) -> tuple[Segment | None, list[TrueCall], list[TrueCall]]:
+        """Behind the longest context that was asked before: the segment in the place of an answer,
+        the answers there, and those left out.
+        """
+        for place in range(len(segments) - 1, max(start, 1) - 1, -1):
+            there = self._there(keys[:place])
+            if there and (segments[place].wrote is not None or segments[place].is_foreign):
+                return segments[place], there, []
+            if there:
+                return None, [], there
+        for segment in segments[start:]:
+            if segment.wrote is not None or segment.is_foreign:
+                return segment, [], []
+        return None, [], []
+
+    def _after(
+        self,
+        parent: TrueCall,
+        end: int,
+        segments: Sequence[Segment],
+        keys: tuple[Hashable, ...],
+        preamble: Preamble,
+        thread: Thread,
+        compacted: TrueCall | None,
+    ) -> Expected:
+        first, there, left_out = self._departures(end, segments, keys)
+        detached = parent.preamble[0] != preamble[0]
+        changed = parent.preamble != preamble
+        used = any(call.continues is parent for call in self._live())
+        if thread[1] and thread != parent.thread:
+            return Expected(FORK, parent, detached, BRANCH, is_new_actor=True)
+        if compacted is not None:
+            return Expected(FORK, parent, detached, COMPACTION)
+        if first is not None:
+            return Expected(FORK, parent, detached, _reason(first, there))
+        if left_out:
+            return Expected(FORK, parent, detached, REWRITTEN)
+        if changed:
+            return Expected(FORK, parent, detached, PREAMBLE)
+        if used:
+            return Expected(FORK, parent, detached, BRANCH)
+        return Expected(CONTINUATION, parent, detached)
+
+    def _anew(
+        self,
+        segments: Sequence[Segment],
+        keys: tuple[Hashable, ...],
+        preamble: Preamble,
+        thread: Thread,
+        compacted: TrueCall | None,
+        starter: TrueCall | None,
+        is_sub_agent: bool,
+    ) -> Expected:
+        def alike(calls: Sequence[TrueCall]) -> list[TrueCall]:
+            return [call for call in calls if (call.preamble, call.thread) == (preamble, thread)]
+
+        same = [call for call in self._live() if call.context == keys and not call.side]
+        if alike(same):
+            return Expected(FORK, None, reason=BRANCH)
+        first, there, left_out = self._departures(0, segments, keys)
+        if (
+            compacted is None
+            and first is not None
+            and first.is_intact
+            and first.wrote
+            and not there
+        ):
+            # What is left of a compacted conversation: it begins with the summary as an answer.
+            compacted = first.wrote
+            later = [one for one in segments if one.wrote and one.wrote.number > compacted.number]
+            if not compacted.asks_summary or later:
+                compacted = None
+        if compacted is not None:
+            return Expected(FORK, compacted, reason=COMPACTION)
+        if first is not None and (instead := alike(there)):
+            is_known = first.is_named or first.reason == RESPELLED
+            near = [first.wrote] if is_known and first.wrote in instead else instead
+            return Expected(FORK, _only(near), reason=_reason(first, near))
+        if skipped := alike(left_out):
+            return Expected(FORK, _only(skipped), reason=REWRITTEN)
+        if moved := [one for one in segments if one.wrote is not None]:
+            named = [one.wrote for one in moved if one.is_named]
+            return Expected(FORK, named[-1] if named else None, reason=REWRITTEN)
+        if starter is not None:
+            return Expected(FORK, starter, reason=BRANCH, is_new_actor=True)
+        return Expected(CONTINUATION, None, is_new_actor=is_sub_agent)
+
+
+def _reason(first: Segment, there: Sequence[TrueCall | None]) -> int:
+    if first.wrote is not None and first.wrote in there and first.reason is not None:
+        return first.reason
+    return REWRITTEN
+
+
+def _only(calls: Sequence[TrueCall | None]) -> TrueCall | None:
+    return calls[0] if len(calls) == 1 else None
