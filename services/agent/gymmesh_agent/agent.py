@@ -69,7 +69,7 @@ class Agent(ABC):
             unknown = ", ".join(sorted(options))
             raise ValueError(f"{type(self).__name__} takes no options, got: {unknown}")
 
-    async def program(self, context: RolloutContext) -> rollout_pb2.Program | None:
+    async def program_of(self, context: RolloutContext) -> rollout_pb2.Program | None:
         """The program that runs as the agent, for the rollout's first event; None: none does.
         Called before `run`, with the session open.
         """

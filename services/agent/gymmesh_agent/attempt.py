@@ -74,7 +74,7 @@ async def run_attempt(attempt: RunningAttempt) -> None:
         try:
             await session.open()
             context = attempt.opened()
-            attempt.program = await agent.agent.program(context)
+            attempt.program = await agent.agent.program_of(context)
             await events.emit(attempt.started())
             for grant in session.opened.sandboxes:
                 await events.emit(opened_event(grant.sandbox, grant.role))

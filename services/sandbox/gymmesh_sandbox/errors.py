@@ -71,6 +71,15 @@ def start_timeout(seconds: float) -> MeshError:
     )
 
 
+def image_not_found(image: str, cause: str) -> MeshError:
+    """SANDBOX_IMAGE_NOT_FOUND."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
+        f"There is no image {image!r}: {cause}.",
+        metadata={"image": image},
+    )
+
+
 def image_failed(image: str, cause: str) -> MeshError:
     """SANDBOX_IMAGE_FAILED."""
     return MeshError(

@@ -105,8 +105,9 @@ class Sandboxes:
         self._created = metrics.SANDBOXES_CREATED
         # Shown as 0 from the start: a rate misses the first of what appears with it.
         self._created.labels(name, "ready")
-        for cause in ("asked", "expired", "lost"):
+        for cause in ("asked", "expired", "lost", "out_of_memory"):
             metrics.SANDBOXES_ENDED.labels(name, cause)
+        self._stuck_left = metrics.SANDBOXES_LEFT.labels(name, "stuck")
         for unlabelled in (
             metrics.SANDBOXES_EXEC_SECONDS,
             metrics.SANDBOXES_PROCESSES,
@@ -334,11 +335,12 @@ class Sandboxes:
             cause = await live.running.wait_lost()
         except MeshError as problem:
             cause = problem.message
-        error = sandbox_lost(live.id, cause)
+        _LOGGER.warning("sandbox %s is lost: %s", live.id, cause)
         if cause == OUT_OF_MEMORY:
             error = sandbox_out_of_memory(live.id, live.plan.spec.resources.memory_bytes)
-        _LOGGER.warning("sandbox %s is lost: %s", live.id, cause)
-        self.end(live, "lost", error)
+            self.end(live, "out_of_memory", error)
+        else:
+            self.end(live, "lost", sandbox_lost(live.id, cause))
 
     def _stuck(self, live: LiveSandbox) -> None:
         self.end(live, "lost", sandbox_lost(live.id, "a process did not end when it was killed"))
@@ -366,6 +368,7 @@ class Sandboxes:
                 _LOGGER.exception("sandbox %s could not be ended (try %d)", sandbox_id, attempt)
             if attempt < _END_TRIES:
                 await asyncio.sleep(doubled_s(_FIRST_PAUSE_S, attempt))
+        self._stuck_left.inc()
 
     async def _undo(self, tasks: Sequence[asyncio.Task[RunningSandbox]]) -> None:
         await cancel_and_wait(*tasks)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
+from gymmesh_sandbox.errors import option_unsupported
 
 #: What `RunningSandbox.wait_lost` returns for a sandbox that was ended at its limit of memory.
 OUT_OF_MEMORY: Final = "out of memory"
@@ -257,9 +258,9 @@ class SandboxBackend(ABC):
     async def create(self, spec: SandboxSpec) -> RunningSandbox:
         """Starts a sandbox. The service keeps the time to start, and cancels when it is over."""
 
-    @abstractmethod
     async def delete_snapshot(self, name: str) -> None:
-        """Removes a snapshot; harmless when it is not there."""
+        """Removes a snapshot; harmless when it is not there. For backends that have snapshots."""
+        raise option_unsupported("DeleteSnapshot", self.name)
 
     @abstractmethod
     async def close(self) -> None:

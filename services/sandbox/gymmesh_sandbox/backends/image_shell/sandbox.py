@@ -26,6 +26,8 @@ from gymmesh_sandbox.backends.image_shell.signals import MARK, Signals, SignalTa
 from gymmesh_sandbox.errors import image_failed, option_unsupported, sandbox_lost
 
 _START_S: Final = 30.0
+# The exit code of a shell for a program that the kernel does not take.
+_NOT_RUN: Final = 126
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BLOCK: Final = 512
 _KIB: Final = 1024
@@ -112,7 +114,7 @@ class ShellSandbox(RunningSandbox):
         try:
             end = EndMark(word)
             async with asyncio.timeout(_START_S):
-                (tree, alone), first = await self._first_lines(program)
+                (tree, alone), first = await self._first_lines(program, end)
                 started = await self._signals.started(tree)
         except TimeoutError:
             await program.close()
@@ -209,13 +211,18 @@ class ShellSandbox(RunningSandbox):
         return not self.ended and not self._lost.done() and await self.still_runs()
 
     async def _first_lines(
-        self, program: StartedProgram
+        self, program: StartedProgram, end: EndMark
     ) -> tuple[tuple[int, int], list[tuple[Stream, bytes]]]:
         """The numbers of the shell and of the process, and what was read behind them."""
         said, rest = b"", list[tuple[Stream, bytes]]()
         while said.count(b"\n") < 2:
             read = await program.read()
             if read is None:
+                for stream, piece in rest:
+                    if stream is Stream.STDERR:
+                        end.take(piece)
+                if end.numbers is not None and end.numbers[0] == _NOT_RUN:
+                    raise field_invalid("process", "has more words and variables than can be run")
                 raise MeshError(
                     errors_pb2.ERROR_REASON_INTERNAL_FAULT,
                     "The sandbox does not start a process: its shell ended before.",
