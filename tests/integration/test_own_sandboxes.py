@@ -124,7 +124,7 @@ def rows_of(folder: Path, environment: str) -> list[dict[str, Any]]:
 def documented(name: str) -> str:
     """The Python of the page about sandboxes that has this class."""
     text = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
-    (block,) = [one for one in re.findall(r"```python\n(.*?)```", text, re.S) if name in one]
+    (block,) = [str(one) for one in re.findall(r"```python\n(.*?)```", text, re.S) if name in one]
     return block
 
 
