@@ -8,10 +8,13 @@ from typing import Final, Literal, TypeAlias
 
 from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
 
-Reach: TypeAlias = "Literal['none', 'open', 'agent'] | Sequence[str] | sandbox_pb2.Network"
+Reach: TypeAlias = (
+    "Literal['none', 'open', 'agent'] | Sequence[str | sandbox_pb2.AllowedHost]"
+    " | sandbox_pb2.Network"
+)
 """What a sandbox can reach: nothing, everything its host can, the model gateway of the rollout's
 agent at `AGENT_PORT`, the hosts listed as `name` or `name:port` (`*.name` stands for all names
-below), or the contract's own message."""
+below; an AllowedHost of the contract may have private addresses), or the contract's own message."""
 
 #: Where a sandbox with the network `agent` reaches the gateway, at 127.0.0.1.
 AGENT_PORT: Final = 8377
@@ -19,6 +22,7 @@ AGENT_PORT: Final = 8377
 #: The role of the sandbox that `Environment.sandbox` declares.
 WORKSPACE: Final = "workspace"
 _MIB: Final = 1 << 20
+_MOST: Final = (1 << 32) // 1000 - 1  # what the contract's numbers hold, also as thousandths
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,15 @@ class SandboxSpec:
     service: str = "sandbox"
     lent: bool = False
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for an amount that can't be meant; the sentence names the field."""
+        for name in ("cpus", "memory_mb", "disk_mb", "pids", "life_s", "ttl_s", "start_timeout_s"):
+            amount = getattr(self, name)
+            if not 0 <= amount <= _MOST:
+                raise ValueError(
+                    f"SandboxSpec.{name} is {amount}: give 0, for the service's default, or more"
+                )
+
     def request(
         self, request_id: str, agent: AgentInstance | None = None
     ) -> sandbox_pb2.CreateSandboxRequest:
@@ -131,7 +144,9 @@ def network_of(reach: Reach, agent: AgentInstance | None = None) -> sandbox_pb2.
     return sandbox_pb2.Network(hosts=sandbox_pb2.AllowedHosts(hosts=map(_allowed, reach)))
 
 
-def _allowed(host: str) -> sandbox_pb2.AllowedHost:
+def _allowed(host: str | sandbox_pb2.AllowedHost) -> sandbox_pb2.AllowedHost:
+    if isinstance(host, sandbox_pb2.AllowedHost):
+        return host
     name, _, port = host.partition(":")
     if not name or (port and not (port.isascii() and port.isdecimal())):
         raise ValueError(f"network has {host!r}; write a host as name or name:port")
