@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from tests.capture_law.spelling import INVALID, Habits
+
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_agent.gateway.minted import Minted
 from gymmesh_agent.gateway.request import GatewayRequest, Hints
 from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
 from tests.capture_law.compare import flat
@@ -32,48 +33,12 @@ from tests.capture_law.truth import (
 )
 from tests.unit.gateway_tree.wire import TAG, call, message, output, reasoning, request
 
-INVALID = b'{"broken'
-#: What a dialect sends where the arguments are no JSON object.
-PLACEHOLDER = b'{"not_an_object":true}'
 SYSTEMS = ("You are an agent.", "You are an agent. Today is Tuesday.")
 TOOLS = (("shell",), ("shell", "edit"))
 
 
 class WrongPlace(AssertionError):
     """The tree said something that is not so."""
-
-
-@dataclass(frozen=True)
-class Habits:
-    """How a program spells its history, and what it says of itself."""
-
-    program: str
-    sessions: bool
-    sub_agent_ids: bool
-    own_call_ids: bool
-    message_ids: bool
-    reasoning: str  # kept, anonymous, dropped
-    arguments: str  # verbatim, javascript, pretty
-    objects_only: bool
-    texts: str  # plain, parts, split, stripped
-    texts_first: bool
-
-    @classmethod
-    def drawn(cls, rng: Random) -> Habits:
-        """Of a random program."""
-        program = rng.choice(["", "", "claude-code", "codex", "opencode", "mini-swe-agent"])
-        return cls(
-            program=program,
-            sessions=program in ("claude-code", "codex", "opencode") or rng.random() < 0.2,
-            sub_agent_ids=rng.random() < 0.6,
-            own_call_ids=rng.random() < 0.1,
-            message_ids=rng.random() < 0.3,
-            reasoning=rng.choice(["kept", "anonymous", "dropped"]),
-            arguments=rng.choice(["verbatim", "javascript", "pretty"]),
-            objects_only=rng.random() < 0.5,
-            texts=rng.choice(["plain", "parts", "split", "stripped"]),
-            texts_first=rng.random() < 0.5,
-        )
 
 
 @dataclass(eq=False)
@@ -506,7 +471,7 @@ class Session:
         self._answer(asked, answer)
         self._deliver(asked)
         conversation.waiting, conversation.last = None, asked
-        segment = self._echoed(asked)
+        segment = self.habits.echoed(asked, self._rng)
         if segment.wire:
             conversation.segments = (*conversation.asked, segment)
 
@@ -656,61 +621,6 @@ class Session:
             items.append(message("assistant", self._unique()))
         return items
 
-    def _echoed(self, asked: TrueCall) -> Segment:
-        """A recorded answer as the program has it in its history."""
-        habits, rng = self.habits, self._rng
-        wire: list[pb.Item] = []
-        is_named = False
-        for place, item in enumerate(asked.output):
-            minted = Minted(TAG, asked.call_id, place).id("call")
-            if item.HasField("reasoning"):
-                if habits.reasoning != "dropped":
-                    copied = pb.Item()
-                    copied.CopyFrom(item)
-                    if habits.reasoning == "kept":
-                        copied.reasoning.id, is_named = minted, True
-                    wire.append(copied)
-            elif item.HasField("message"):
-                wire += self._spelled_text(item.message.text, minted)
-                is_named = is_named or habits.message_ids
-            else:
-                is_named = is_named or not habits.own_call_ids
-                wire_id = f"own-{rng.random()}" if habits.own_call_ids else minted
-                name, arguments = item.function_call.name, item.function_call.arguments
-                wire.append(call(name, self._spelled_arguments(arguments), wire_id))
-        if habits.texts_first:
-            wire.sort(key=lambda item: item.HasField("function_call"))
-        true = asked.output
-        is_lost = habits.objects_only and INVALID in _arguments(true)
-        if is_lost and not is_named:
-            # Nothing on the wire says what this was: the program wrote it anew.
-            return Segment(("lost", asked.number), tuple(wire), true, asked, RESPELLED)
-        return Segment(("ans", asked.number), tuple(wire), true, asked, is_named=is_named)
-
-    def _spelled_text(self, text: str, minted: str) -> list[pb.Item]:
-        habits = self.habits
-        id = minted if habits.message_ids else ""
-        if habits.texts == "stripped":
-            return [message("assistant", text.strip(), id=id)]
-        if habits.texts == "parts" and len(text) > 2:
-            return [message("assistant", text[:2], text[2:], id=id)]
-        if habits.texts == "split" and len(text) > 2 and not id:
-            return [message("assistant", text[:2]), message("assistant", text[2:])]
-        return [message("assistant", text, id=id)]
-
-    def _spelled_arguments(self, arguments: bytes) -> bytes:
-        habits = self.habits
-        if arguments == INVALID:
-            return PLACEHOLDER if habits.objects_only else arguments
-        if habits.arguments == "verbatim":
-            return arguments
-        value = json.loads(arguments)
-        if habits.arguments == "pretty":
-            return json.dumps(value, indent=2, sort_keys=True).encode()
-        if "n" in value:
-            value["n"] = 1
-        return json.dumps(value, separators=(",", ":")).encode()
-
 
 _LINKS: dict[int, str] = {
     CONTINUATION: "continuation",
@@ -733,10 +643,6 @@ def _text_of(items: Sequence[pb.Item]) -> str:
     return "".join(item.message.text for item in items if item.HasField("message"))
 
 
-def _arguments(items: Sequence[pb.Item]) -> list[bytes]:
-    return [item.function_call.arguments for item in items if item.HasField("function_call")]
-
-
 @dataclass
 class Tally:
     """What many sessions came to."""
@@ -745,7 +651,7 @@ class Tally:
     links: Counter[str] = field(default_factory=Counter)
 
 
-def run_sessions(seed: int, count: int, steps: int = 14) -> Tally:
+def run_sessions(seed: str, count: int, steps: int = 14) -> Tally:
     """Run sessions. Raises WrongPlace with the session's log at the first wrong word."""
     tally = Tally()
     for number in range(count):

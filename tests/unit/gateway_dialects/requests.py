@@ -10,6 +10,10 @@ from typing import Any
 import yaml
 
 from gymmesh_agent.gateway.dialects import DIALECTS, route
+from gymmesh_agent.gateway.dialects.anthropic import read as anthropic
+from gymmesh_agent.gateway.dialects.chat import read as chat
+from gymmesh_agent.gateway.dialects.gemini import read as gemini
+from gymmesh_agent.gateway.dialects.responses import read as responses
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal
 
 Json = dict[str, Any]
@@ -19,6 +23,14 @@ PATHS = {
     "chat": "/v1/chat/completions",
     "anthropic": "/v1/messages",
     "gemini": "/v1beta/models/m:generateContent",
+}
+
+#: What each dialect leaves out, and why.
+LEFT_OUT = {
+    "responses": responses.LEFT_OUT,
+    "chat": chat.LEFT_OUT,
+    "anthropic": anthropic.LEFT_OUT,
+    "gemini": gemini.LEFT_OUT,
 }
 
 

@@ -12,10 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gymmesh_agent.gateway.dialects import DIALECTS, dialect_for, route
-from gymmesh_agent.gateway.dialects.anthropic import read as anthropic
-from gymmesh_agent.gateway.dialects.chat import read as chat
-from gymmesh_agent.gateway.dialects.gemini import read as gemini
-from gymmesh_agent.gateway.dialects.responses import read as responses
 from gymmesh_agent.gateway.request import (
     MAX_BODY_BYTES,
     MAX_ITEMS,
@@ -27,16 +23,10 @@ from gymmesh_responses import params_from_json
 from tests.unit.codec import strategies
 from tests.unit.gateway_dialects import answers
 from tests.unit.gateway_dialects.answers import answer_of
-from tests.unit.gateway_dialects.requests import PATHS, ask, cases
+from tests.unit.gateway_dialects.requests import LEFT_OUT, PATHS, ask, cases
 
 Json = dict[str, Any]
 
-LEFT_OUT = {
-    "responses": responses.LEFT_OUT,
-    "chat": chat.LEFT_OUT,
-    "anthropic": anthropic.LEFT_OUT,
-    "gemini": gemini.LEFT_OUT,
-}
 BODIES = {dialect: [case["body"] for case in cases(f"read_{dialect}.yaml")] for dialect in DIALECTS}
 
 

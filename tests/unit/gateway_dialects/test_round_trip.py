@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.dialects import DIALECTS
 from gymmesh_agent.gateway.minted import answers_minted, minted_of
 from gymmesh_agent.gateway.request import GatewayRequest
@@ -202,7 +203,7 @@ def test_calls_name_themselves(dialect: str, program: Program, output: list[Json
     assert sorted(one.output for one in answered) == calls
 
 
-def _is_call(item: Any) -> bool:
+def _is_call(item: pb.Item) -> bool:
     return item.HasField("function_call") or item.opaque.type == "custom_tool_call"
 
 

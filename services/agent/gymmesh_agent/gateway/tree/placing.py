@@ -273,12 +273,12 @@ def _changed(
     """
     if foreign.named is not None and foreign.named in foreign.instead:
         instead = [foreign.named]
-    elif foreign.named is not None:
+    elif not instead and foreign.named is not None:
         detail = f"what came before the answer of {foreign.named.call_id} is changed"
         return _fork(_REWRITTEN, detail), foreign.named
-    if not instead:
+    elif not instead:
         return _fork(_REWRITTEN, "it holds an answer that no call of the rollout wrote"), None
-    named = foreign.named is not None
+    named = foreign.named is instead[0]
     reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
     near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
     detail = f"the answer of {near[0].call_id} is changed"

@@ -203,6 +203,8 @@ class ConversationReader:
             there = [call for call in self._known.answered(prefix) if _may_continue(call, found)]
             start = run.place
             matched = run.recorded_answer(there) if there else None
+            if matched is not None and not self._is_certain(matched, run, there, prefix):
+                matched = None
             if matched is None:
                 self._read_foreign(found, prefix, run, there)
                 continue
@@ -217,6 +219,25 @@ class ConversationReader:
             found.boundary = found.known = run.place
             found.foreign, found.left_out = [], []
         return run.end, latest
+
+    def _is_certain(
+        self,
+        matched: tuple[AnswerForm, int, list[CapturedCall]],
+        run: _Run,
+        there: Sequence[CapturedCall],
+        prefix: PrefixHash,
+    ) -> bool:
+        """Whether a recorded answer is one, where more follows it in the same breath: the whole may
+        also be another call's answer that was changed.
+        """
+        form, end, calls = matched
+        if end == run.end or len(there) == 1 or run.is_named(end):
+            return True
+        own = calls[0].form
+        assert own is not None
+        behind = prefix.copy()
+        behind.add_answer(own, form.calls)
+        return bool(self._known.answered(behind))
 
     def _read_foreign(
         self, found: ReadConversation, prefix: PrefixHash, run: _Run, there: list[CapturedCall]
@@ -322,6 +343,10 @@ class _Run(msgspec.Struct):
             if calls:
                 return form, end, _closest(calls, form)
         return None
+
+    def is_named(self, end: int) -> bool:
+        """Whether ids of the items before `end` say who wrote them."""
+        return any(self.names[self.place - self.begin : end - self.begin])
 
     def take_foreign(self, prefix: PrefixHash, known: KnownCalls) -> CapturedCall | None:
         """Read items that are no recorded answer in its place: until one that another call wrote,

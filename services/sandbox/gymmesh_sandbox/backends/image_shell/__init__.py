@@ -4,7 +4,8 @@ For backends whose only way into a sandbox is to start a program in it: `ShellSa
 rest of that.
 """
 
+from gymmesh_sandbox.backends.image_shell.command import CommandProgram
 from gymmesh_sandbox.backends.image_shell.programs import ProgramLost, StartedProgram
 from gymmesh_sandbox.backends.image_shell.sandbox import ShellSandbox
 
-__all__ = ["ProgramLost", "ShellSandbox", "StartedProgram"]
+__all__ = ["CommandProgram", "ProgramLost", "ShellSandbox", "StartedProgram"]

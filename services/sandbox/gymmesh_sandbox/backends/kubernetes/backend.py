@@ -28,7 +28,6 @@ from gymmesh_sandbox.backends.kubernetes.pods import ClaimedPods, NewPods, PodSo
 from gymmesh_sandbox.backends.kubernetes.sandbox import PodSandbox
 from gymmesh_sandbox.backends.kubernetes.status import Pod
 from gymmesh_sandbox.backends.kubernetes.watch import PodWatch
-from gymmesh_sandbox.errors import option_unsupported
 
 _LOGGER = logging.getLogger("gymmesh.sandbox.kubernetes")
 
@@ -126,9 +125,6 @@ class KubernetesBackend(SandboxBackend):
             raise
         self._images[sandbox.image] = sandbox.image_digest
         return sandbox
-
-    async def delete_snapshot(self, name: str) -> None:
-        raise option_unsupported("DeleteSnapshot", self.name)
 
     async def close(self) -> None:
         api, self._api = self._api, None

@@ -7,13 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import SandboxSpec
 from gymmesh_sandbox.backends.kubernetes import manifest
 from gymmesh_sandbox.backends.kubernetes.config import KubernetesOptions
 from gymmesh_sandbox.backends.kubernetes.status import Condition, PodMetadata, shown_words
-from gymmesh_sandbox.errors import image_failed, option_unsupported
+from gymmesh_sandbox.errors import image_failed, image_not_found, option_unsupported
 
 #: The group and version of SandboxClaim, and of Sandbox.
 CLAIM_VERSION: Final = "extensions.agents.x-k8s.io/v1beta1"
@@ -77,12 +76,8 @@ def check_claim(spec: SandboxSpec, options: KubernetesOptions, backend: str) -> 
     if not isinstance(spec.root, str):
         raise option_unsupported("build", backend)
     if spec.root not in options.claims:
-        raise MeshError(
-            errors_pb2.ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
-            f"There is no warm pool for the image {spec.root!r}; the option 'claims' has"
-            f" {', '.join(sorted(options.claims))}.",
-            metadata={"image": spec.root},
-        )
+        known = ", ".join(sorted(options.claims))
+        raise image_not_found(spec.root, f"the option 'claims' has a warm pool for {known} alone")
     if spec.user:
         raise option_unsupported("user of a claimed pod", backend)
     kind = spec.network.WhichOneof("kind") or "none"
