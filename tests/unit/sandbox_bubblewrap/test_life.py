@@ -92,6 +92,23 @@ async def test_the_spawner_is_started_again(opened: BubblewrapBackend) -> None:
         assert (await shell(another, "true"))[0].exit_code == 0
 
 
+async def test_calls_that_a_killed_spawner_had_are_lost(opened: BubblewrapBackend) -> None:
+    sandbox = await opened.create(spec())
+    (spawner,) = [pid for pid in running("spawner.py") if _parent(pid) == os.getpid()]
+    os.kill(spawner, signal.SIGSTOP)
+    starting = asyncio.ensure_future(sandbox.start(process_pb2.ProcessSpec(shell="true")))
+    making = asyncio.ensure_future(opened.create(spec("b-2")))
+    assert opened._machine is not None
+    async with asyncio.timeout(60):
+        while len(opened._machine.starter._answers) < 2:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    os.kill(spawner, signal.SIGKILL)
+    for call in (starting, making):
+        with pytest.raises(MeshError, match="SANDBOX_LOST"):
+            await call
+    await sandbox.end()
+
+
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
