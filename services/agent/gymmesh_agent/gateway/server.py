@@ -95,7 +95,11 @@ class GatewayServer:
             gauge = metrics.GATEWAY_CONNECTIONS.labels(self._agent)
             self._connections = GatewayConnections(self._http, self.config.connections, gauge)
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(self._connections, host, port, backlog=512)
+            try:
+                self._server = await loop.create_server(self._connections, host, port, backlog=512)
+            except OSError as error:
+                problem = f"cannot serve programs on {self.config.listen}: {error.strerror}"
+                raise OSError(error.errno, problem) from error
             self.address = at_port(host, self._server.sockets[0].getsockname()[1])
             log_exposure(
                 "The gateway for programs listens", host, "call models with a key", tokens=True
