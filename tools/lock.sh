@@ -23,4 +23,4 @@ compile dev --extra dev "$@"
 compile core --constraint requirements/dev.txt "$@"
 # What deploy/images/Dockerfile installs: what the services of most meshes need.
 compile image --extra consul --extra math --extra mcp --extra openai --extra otel \
-    --extra structured-outputs --extra xds --constraint requirements/dev.txt "$@"
+    --extra structured-outputs --extra xds --extra docker --constraint requirements/dev.txt "$@"

@@ -221,6 +221,31 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             "{{ $value | humanize }} programs could not be run in a sandbox.",
         ),
         Alert(
+            "GymmeshSandboxPlacesTaken",
+            scope.gauge(m.SANDBOXES_WAITING, "service"),
+            "> 0",
+            10,
+            "warning",
+            "{{ $value | humanize }} calls wait for a place for a sandbox of"
+            " {{ $labels.service }}.",
+        ),
+        Alert(
+            "GymmeshSandboxesLost",
+            scope.increase(m.SANDBOXES_ENDED, "service", where='cause="lost"'),
+            "> 0",
+            0,
+            "warning",
+            "{{ $value | humanize }} sandboxes of {{ $labels.service }} were lost while they ran.",
+        ),
+        Alert(
+            "GymmeshSandboxesLeft",
+            scope.increase(m.SANDBOXES_LEFT, "service", where='cause="stuck"'),
+            "> 0",
+            0,
+            "warning",
+            "{{ $value | humanize }} sandboxes of {{ $labels.service }} could not be ended.",
+        ),
+        Alert(
             "GymmeshDiskSlow",
             scope.quantile(0.95, m.JOURNAL_COMMIT_SECONDS, "instance"),
             f"> {times.seconds(5):g}",

@@ -93,6 +93,20 @@ class Rendered:
         values: dict[str, Any] = yaml.safe_load(text)
         return values
 
+    def isolating(self) -> set[str]:
+        """The Deployments in whose pods bubblewrap runs."""
+        values = self.values()
+        found = {
+            f"{RELEASE}-gymmesh-environment-{name}"
+            for name, one in values["environments"].items()
+            if (one or {}).get("sandbox")
+        }
+        return found | {
+            f"{RELEASE}-gymmesh-sandbox-{name}"
+            for name, one in values.get("sandboxes", {}).items()
+            if one["config"].get("backend", "bubblewrap") == "bubblewrap"
+        }
+
     def file(self, name: str) -> str:
         """A file of the mesh's ConfigMap."""
         (found,) = (one for one in self.of("ConfigMap") if name in one.get("data", {}))

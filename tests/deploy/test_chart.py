@@ -32,7 +32,7 @@ FOREIGN = {
 
 
 def test_the_value_files_are_those_that_are_promised() -> None:
-    assert VALUE_FILES == ["external-vllm", "gpu", "ha", "no-consul", "small"]
+    assert VALUE_FILES == ["external-vllm", "gpu", "ha", "no-consul", "sandboxes", "small"]
 
 
 @pytest.mark.parametrize("name", VALUE_FILES)
@@ -100,7 +100,7 @@ def test_every_object_is_the_releases(rendered: Rendered) -> None:
 @every_values
 def test_services_carry_what_discovery_over_kubernetes_reads(rendered: Rendered) -> None:
     roles = {"agent": "agent", "environment": "resource", "model": "model"}
-    roles["discovery"] = "discovery"
+    roles |= {"sandbox": "sandbox", "discovery": "discovery"}
     found = {}
     for service in rendered.of("Service"):
         labels = service["metadata"]["labels"]
@@ -116,6 +116,7 @@ def test_services_carry_what_discovery_over_kubernetes_reads(rendered: Rendered)
     wanted = {("agent", one) for one in values["agents"]}
     wanted |= {("environment", one) for one in values["environments"]}
     wanted |= {("model", one) for one in values["models"]}
+    wanted |= {("sandbox", one) for one in values.get("sandboxes", ())}
     assert found.keys() - {("discovery", "registry")} == wanted
     for (component, _), spec in found.items():
         assert ("clusterIP" in spec) == (component != "discovery")

@@ -16,7 +16,8 @@ from tests.support.docs import ROOT, parse_command
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
 EVERY: dict[str, dict[str, Any]] = COMPOSE["services"]
 SERVICES = {name: one for name, one in EVERY.items() if "profiles" not in one}
-OBSERVERS = {name: one for name, one in EVERY.items() if name not in SERVICES}
+OBSERVERS = {name: one for name, one in EVERY.items() if "observe" in one.get("profiles", ())}
+SANDBOXES = {name: one for name, one in EVERY.items() if "sandboxes" in one.get("profiles", ())}
 PROVISIONED = ROOT / "deploy" / "observe" / "compose"
 
 
@@ -27,7 +28,7 @@ def test_it_has_the_services_of_a_mesh_by_their_names() -> None:
 
 
 def test_its_commands_are_gym_clis_and_lead_to_one_another() -> None:
-    for name, one in SERVICES.items():
+    for name, one in (SERVICES | SANDBOXES).items():
         parse_command(one["command"])
         options = dict(arg[2:].split("=") for arg in one["command"] if arg.startswith("--"))
         assert options["advertise"] == name
@@ -41,10 +42,25 @@ def test_its_containers_may_do_little_and_one_port_is_published_here_alone() -> 
     for name, one in EVERY.items():
         assert one["read_only"] is True
         assert one["cap_drop"] == ["ALL"]
-        assert one["security_opt"] == ["no-new-privileges:true"]
+        if name not in SANDBOXES:
+            assert one["security_opt"] == ["no-new-privileges:true"]
         published = {"tool_loop": "9401:9400", "prometheus": "9090:9090", "grafana": "3000:3000"}
         ports = [f"127.0.0.1:{published[name]}"] if name in published else []
         assert one.get("ports", []) == ports
+
+
+def test_a_sandbox_service_has_what_bubblewrap_needs_and_no_more() -> None:
+    ((name, boxes),) = SANDBOXES.items()
+    assert boxes["command"][:3] == ["serve", "sandbox", name]
+    assert boxes["build"]["target"] == "sandbox"
+    assert "privileged" not in boxes
+    assert "cap_add" not in boxes
+    options = dict(one.split("=" if "=" in one else ":", 1) for one in boxes["security_opt"])
+    assert options.keys() == {"no-new-privileges", "seccomp", "apparmor", "systempaths"}
+    assert (ROOT / "deploy" / options["seccomp"]).exists()
+    # What all its sandboxes take together.
+    assert boxes["mem_limit"]
+    assert boxes["pids_limit"]
 
 
 def test_prometheus_scrapes_every_service_and_has_the_rules() -> None:
@@ -54,6 +70,16 @@ def test_prometheus_scrapes_every_service_and_has_the_rules() -> None:
     found = {
         group["targets"][0]: (group["labels"]["kind"], group["labels"]["service_name"])
         for group in job["static_configs"]
+    }
+    # One that does not run has no address, and is not missed.
+    (names,) = job["dns_sd_configs"]
+    assert names["names"] == list(SANDBOXES)
+    assert (names["type"], names["port"]) == ("A", 9464)
+    for one in job["relabel_configs"]:
+        assert (one["source_labels"], one["regex"]) == (["__meta_dns_name"], "boxes")
+    assert {one["target_label"]: one["replacement"] for one in job["relabel_configs"]} == {
+        "kind": "sandbox",
+        "service_name": "boxes",
     }
     # What a service is called in labels is what Prometheus' service discovery would call it.
     assert found == {

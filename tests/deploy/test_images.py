@@ -16,7 +16,9 @@ from tests.support.docs import ROOT
 IMAGES = ROOT / "deploy" / "images"
 DOCKERFILE = (IMAGES / "Dockerfile").read_text()
 # What bubblewrap calls to make a sandbox.
-NEEDED = {"clone", "clone3", "mount", "pivot_root", "prctl", "seccomp", "umount2", "unshare"}
+NEEDED = {
+    *("clone", "clone3", "mount", "pivot_root", "prctl", "seccomp", "setns", "umount2", "unshare"),
+}
 
 
 def test_hadolint_has_nothing_to_say(tools: Path) -> None:

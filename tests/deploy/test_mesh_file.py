@@ -53,8 +53,8 @@ def test_the_loader_takes_it_and_finds_the_services_that_pods_serve(
 def test_what_a_service_is_given_is_what_it_gets(rendered: Rendered, folder: Path) -> None:
     config = msgspec.to_builtins(load(rendered, folder), enc_hook=str)
     values = rendered.values()
-    for kind in ("agents", "environments", "models"):
-        for name, said in values[kind].items():
+    for kind in ("agents", "environments", "models", "sandboxes"):
+        for name, said in values.get(kind, {}).items():
             for key, value in said.get("config", {}).items():
                 assert _holds(config[kind][name][key], value), f"{kind}.{name}.{key}"
 
@@ -64,6 +64,18 @@ def _holds(found: Any, said: Any) -> bool:
     if isinstance(said, dict):
         return all(_holds(found[key], value) for key, value in said.items())
     return bool(found == said)
+
+
+def test_sandboxes_without_network_can_be_had_where_policies_are_enforced(
+    chart: Chart, folder: Path
+) -> None:
+    for more, enforced in (
+        ((), True),
+        (("--set=networkPolicy.enabled=false",), False),
+        (("--set=sandboxes.pods.config.options.network_policies=false",), False),
+    ):
+        options = load(chart.render("sandboxes", *more), folder).sandboxes["pods"].options
+        assert options["network_policies"] is enforced, more
 
 
 def test_large_numbers_stay_whole(chart: Chart, folder: Path) -> None:
@@ -142,12 +154,15 @@ def test_callers_are_known_by_the_certificates_that_cert_manager_issues(
         "agent": {"register", "serve"},
         "resource": {"register", "serve"},
         "model": {"register"},
+        "sandbox": {"register"},
         "discovery": {"observe"},
         "collector": {"collect"},
         "prometheus": {"observe"},
         "trainer": {"collect", "control"},
     }
     names["resource"] = names.pop("environment")
+    # Of a kind that this mesh has no service of there is no certificate.
+    assert security.identities["sandbox"].registers == ("sandbox",)
     for kind, shown in names.items():
         (known,) = security.identities[kind].certificates
         assert [one for one, has in names.items() if known in has] == [kind]

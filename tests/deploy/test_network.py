@@ -28,10 +28,12 @@ CALLS: Final = {
     ("collector", "agent"),
     ("agent", "environment"),
     ("agent", "model"),
+    ("agent", "sandbox"),
     ("environment", "model"),
+    ("environment", "sandbox"),
 }
 TO_REGISTRY: Final = {
-    (caller, "discovery") for caller in ("collector", "agent", "environment", "model")
+    (caller, "discovery") for caller in ("collector", "agent", "environment", "model", "sandbox")
 }
 
 
@@ -59,7 +61,7 @@ def test_between_pods_exactly_what_the_mesh_does_is_allowed(rendered: Rendered) 
     assert allowed == wanted
 
 
-_OURS: Final = frozenset(("agent", "environment", "model", "discovery"))
+_OURS: Final = frozenset(("agent", "environment", "model", "sandbox", "discovery"))
 
 
 @every_values
@@ -104,6 +106,43 @@ def test_what_leaves_the_cluster_is_what_needs_to(chart: Chart) -> None:
     assert ports == [443, 6443]
 
 
+SANDBOXES: Final = "sandboxes"
+_POD: Final = {"gymmesh.io/sandbox": "sb-1"}
+_KINDS: Final = ("none", "open")
+
+
+def test_pods_of_sandboxes_call_nobody_unless_their_network_is_open(chart: Chart) -> None:
+    policies = chart.render("sandboxes").of("NetworkPolicy")
+    pods = {kind: (SANDBOXES, _POD | {"gymmesh.io/sandbox-network": kind}) for kind in _KINDS}
+    daemon: Pod = ("containers", {"app": "docker"})
+    dns: Pod = ("kube-system", {"k8s-app": "kube-dns"})
+    for kind, pod in pods.items():
+        assert _may(policies, pod, dns, 53) == (kind == "open")
+        assert _may(policies, pod, daemon, 2375) == (kind == "open")
+        for other in (*pods.values(), ("default", {}), (NAMESPACE, {})):
+            assert not _may(policies, pod, other, GRPC)
+            assert not _may(policies, other, pod, GRPC)
+    # Others' pods in that namespace are none of the chart's business.
+    assert _may(policies, (SANDBOXES, {"app": "other"}), ("default", {}), GRPC)
+
+
+def test_only_a_service_whose_sandboxes_are_pods_reaches_the_api_server(chart: Chart) -> None:
+    rendered = chart.render("sandboxes")
+    policies = rendered.of("NetworkPolicy")
+    services = {
+        one.labels["gymmesh.io/name"]: (NAMESPACE, one.labels)
+        for one in rendered.services()
+        if one.labels["app.kubernetes.io/component"] == "sandbox"
+    }
+    reach = {name for name, pod in services.items() if _may(policies, pod, ("default", {}), 6443)}
+    assert reach == {"pods", "claimed"}
+    # By lists of hosts and open networks.
+    assert all(_may(policies, pod, ("containers", {}), 2375) for pod in services.values())
+    closed = chart.render("sandboxes", "--set-json=networkPolicy.sandboxEgress=[]")
+    policies = closed.of("NetworkPolicy")
+    assert not any(_may(policies, pod, ("containers", {}), 2375) for pod in services.values())
+
+
 @every_values
 def test_traces_may_leave_where_there_is_a_receiver_of_them(rendered: Rendered) -> None:
     receiver: Pod = ("monitoring", {"app": "otel-collector"})
@@ -129,9 +168,10 @@ def test_names_are_resolved_by_nodes_caches_and_in_openshift_too(rendered: Rende
     for name, pod in _pods(rendered).items():
         assert _may(policies, pod, cache, 53), name
         assert _may(policies, pod, openshift, 5353), name
+    whole = {f"mesh-gymmesh-{component}" for component in (*_OURS, "collector")}
     for policy in policies:
-        if "Egress" not in policy["spec"]["policyTypes"]:
-            continue
+        if policy["metadata"]["name"] not in whole:
+            continue  # it adds to another, or is about sandboxes' pods
         peers = [to for one in policy["spec"].get("egress", []) for to in one.get("to", [])]
         assert {"ipBlock": {"cidr": "169.254.20.10/32"}} in peers
 
@@ -156,7 +196,8 @@ def _rules(
     """The rules of each policy that selects the pod for a direction."""
     for policy in policies:
         spec = policy["spec"]
-        ours = pod[0] == NAMESPACE and direction in spec["policyTypes"]
+        space = policy["metadata"].get("namespace", NAMESPACE)
+        ours = pod[0] == space and direction in spec["policyTypes"]
         if ours and _chosen(spec["podSelector"], pod[1]):
             yield spec.get(direction.lower(), [])
 
@@ -186,6 +227,10 @@ def _peer(peer: dict[str, Any], pod: Pod) -> bool:
 
 
 def _chosen(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    assert selector.keys() <= {"matchLabels"}
+    assert selector.keys() <= {"matchLabels", "matchExpressions"}
     wanted: dict[str, str] = selector.get("matchLabels", {})
+    for one in selector.get("matchExpressions", ()):
+        assert one["operator"] == "Exists"
+        if one["key"] not in labels:
+            return False
     return wanted.items() <= labels.items()

@@ -15,11 +15,7 @@ CLOSE_S = 15  # what a service needs besides draining
 
 @every_values
 def test_no_container_may_do_more_than_it_must(rendered: Rendered) -> None:
-    sandboxed = {
-        f"mesh-gymmesh-environment-{name}"
-        for name, one in rendered.values()["environments"].items()
-        if one.get("sandbox")
-    }
+    sandboxed = rendered.isolating()
     workloads = list(rendered.workloads())
     assert len(workloads) >= 4
     for one in workloads:
@@ -136,31 +132,85 @@ def test_a_pod_has_the_time_to_drain(rendered: Rendered) -> None:
 
 @every_values
 def test_service_account_tokens_are_where_the_api_server_is_called(rendered: Rendered) -> None:
-    backend = rendered.values().get("discovery", {}).get("backend", "kubernetes")
-    with_token = [
+    values = rendered.values()
+    backend = values.get("discovery", {}).get("backend", "kubernetes")
+    callers = {"mesh-gymmesh-discovery"} if backend == "kubernetes" else set()
+    callers |= {
+        f"mesh-gymmesh-sandbox-{name}"
+        for name, one in values.get("sandboxes", {}).items()
+        if one["config"].get("backend") == "kubernetes"
+    }
+    with_token = {
         one.name
         for one in rendered.workloads()
         if one.spec.get("automountServiceAccountToken") is not False
-    ]
-    assert with_token == (["mesh-gymmesh-discovery"] if backend == "kubernetes" else [])
-    roles, bindings = rendered.of("Role"), rendered.of("RoleBinding")
-    if backend != "kubernetes":
-        assert not roles
-        assert not bindings
-        return
-    (role,), (binding,) = roles, bindings
-    assert role["rules"] == [
-        {
-            "apiGroups": ["discovery.k8s.io"],
-            "resources": ["endpointslices"],
-            "verbs": ["list", "watch"],
-        }
-    ]
-    (subject,) = binding["subjects"]
-    (discovery,) = (one for one in rendered.services() if one.name == with_token[0])
-    assert subject["name"] == discovery.spec["serviceAccountName"]
-    assert subject["namespace"] == "rollouts"
+    }
+    assert with_token == callers
+    roles = {one["metadata"]["name"]: one for one in rendered.of("Role")}
+    bindings = {one["metadata"]["name"]: one for one in rendered.of("RoleBinding")}
+    assert roles.keys() == bindings.keys() == callers
     assert not rendered.of("ClusterRole")
+    accounts = {one.name: one.spec["serviceAccountName"] for one in rendered.services()}
+    for name, binding in bindings.items():
+        (subject,) = binding["subjects"]
+        assert binding["roleRef"]["name"] == name
+        assert (subject["name"], subject["namespace"]) == (accounts[name], "rollouts")
+        # Nobody else has the account, whose token may do this.
+        assert [one for one, account in accounts.items() if account == accounts[name]] == [name]
+    for name in callers & {"mesh-gymmesh-discovery"}:
+        assert roles[name]["rules"] == [
+            {
+                "apiGroups": ["discovery.k8s.io"],
+                "resources": ["endpointslices"],
+                "verbs": ["list", "watch"],
+            }
+        ]
+
+
+def test_every_sandbox_service_has_an_account_of_its_own(chart: Chart) -> None:
+    rendered = chart.render("sandboxes")
+    accounts = {one.name: one.spec["serviceAccountName"] for one in rendered.services()}
+    own = {name: one for name, one in accounts.items() if "-sandbox-" in name}
+    assert len(set(own.values())) == len(own) == 4
+    assert not set(own.values()) & {one for name, one in accounts.items() if name not in own}
+    made = {one["metadata"]["name"] for one in rendered.of("ServiceAccount")}
+    assert set(accounts.values()) <= made
+
+
+def test_a_sandbox_service_may_do_to_pods_what_its_backend_asks_for(chart: Chart) -> None:
+    rendered = chart.render("sandboxes")
+    roles = {one["metadata"]["name"]: one for one in rendered.of("Role")}
+    may = {
+        name: {
+            (resource, verb)
+            for rule in roles[f"mesh-gymmesh-sandbox-{name}"]["rules"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        for name in ("pods", "claimed")
+    }
+    either = {("pods", one) for one in ("get", "list", "watch")} | {
+        (resource, verb)
+        for resource in ("pods/exec", "pods/portforward")
+        for verb in ("create", "get")
+    }
+    assert may["pods"] == either | {
+        ("pods", "create"),
+        ("pods", "delete"),
+        ("networkpolicies", "create"),
+    }
+    assert may["claimed"] == either | {("sandboxes", "get")} | {
+        ("sandboxclaims", verb) for verb in ("create", "delete", "get", "list", "watch")
+    }
+    for name in may:
+        assert roles[f"mesh-gymmesh-sandbox-{name}"]["metadata"]["namespace"] == "sandboxes"
+
+
+def test_bubblewrap_is_in_the_image_of_the_services_that_use_it(chart: Chart) -> None:
+    rendered = chart.render("sandboxes")
+    images = {one.name: one.container["image"].partition(":")[0] for one in rendered.services()}
+    using = {name for name, image in images.items() if image == "gymmesh-sandbox"}
+    assert using == rendered.isolating() == {"mesh-gymmesh-sandbox-boxes"}
 
 
 @every_values

@@ -77,9 +77,18 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Chart:
 
 
 @pytest.fixture(scope="session")
+def claiming(cluster: Cluster) -> Cluster:
+    """A cluster with the definitions of kubernetes-sigs/agent-sandbox."""
+    from tests.kubernetes import agent_sandbox
+
+    agent_sandbox.define(cluster)
+    return cluster
+
+
+@pytest.fixture(scope="session")
 def furnished(cluster: Cluster) -> Cluster:
     """A cluster with what the chart's value files want of one: cert-manager's, KEDA's and the
-    Prometheus operator's definitions (and nobody who acts upon them), and priorities.
+    Prometheus operator's definitions (and nobody who acts upon them), a namespace and priorities.
     """
     paths = sorted(Path(PROGRAMS, "crds").glob("*.yaml"))
     if not paths:
@@ -91,6 +100,8 @@ def furnished(cluster: Cluster) -> Cluster:
         spec = definition["spec"]
         served = next(one["name"] for one in spec["versions"] if one["served"])
         cluster.wait_for(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}")
+    # Of the sandboxes that are pods; the chart makes no namespace.
+    cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": "sandboxes"}})
     for name in ("batch", "inference"):
         priority = {"metadata": {"name": name}, "value": 1}
         cluster.call("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)

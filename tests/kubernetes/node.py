@@ -1,8 +1,9 @@
 """A node that runs: pods are processes of this machine, each with its own process numbers, a /proc
 and an empty /mnt, and what the API server would pass on to the node's kubelet is answered here.
 
-The real API server speaks SPDY to a kubelet; so this one stands in front of it, answers an exec by
-itself, in the words of `v5.channel.k8s.io`, and passes on everything else. Needs root.
+The real API server speaks SPDY to a kubelet; so this one stands in front of it, answers an exec and
+a port by itself, in the words of `v5.channel.k8s.io` and `v4.channel.k8s.io`, and passes on
+everything else. Needs root.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Node:
 
     async def _take(self, pod: Pod) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        image = pod["spec"]["containers"][0]["image"]
+        image, main = (pod["spec"]["containers"][0][one] for one in ("image", "name"))
         if "deletionTimestamp" in pod["metadata"]:
             await self._end(uid)
             await bury_pod(self._cluster, self._namespace, name)
@@ -86,10 +87,13 @@ class Node:
         elif uid not in self._first:
             await self._start(pod)
             state: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-            await self.tell(name, {"phase": "Running", "containerStatuses": [container(state)]})
+            said = {"phase": "Running", "containerStatuses": [container(state, main)]}
+            await self.tell(name, said)
         elif (code := self._first[uid].returncode) is not None:
             state = {"terminated": {"exitCode": code % 256, "reason": "Error"}}
-            await self.tell(name, {"phase": "Failed", "containerStatuses": [container(state)]})
+            await self.tell(
+                name, {"phase": "Failed", "containerStatuses": [container(state, main)]}
+            )
 
     async def _start(self, pod: Pod) -> None:
         uid = pod["metadata"]["uid"]
@@ -166,6 +170,36 @@ class Node:
                 await ending
         return socket
 
+    async def forward(self, request: web.Request) -> web.StreamResponse:
+        """Connects to a port of a pod, which here is this machine's."""
+        found = await self._first_in(request.match_info["name"])
+        if found is None:
+            raise web.HTTPNotFound
+        port = int(request.query["ports"])
+        socket = web.WebSocketResponse(protocols=("v4.channel.k8s.io",), max_msg_size=0)
+        await socket.prepare(request)
+        for channel in (0, 1):
+            await socket.send_bytes(bytes((channel,)) + port.to_bytes(2, "little"))
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError as error:
+            await socket.send_bytes(b"\x01" + f"connect to {port}: {error.strerror}".encode())
+            await socket.close()
+            return socket
+        copying = asyncio.ensure_future(_copy_and_close(reader, socket))
+        try:
+            async for message in socket:
+                if message.type is not aiohttp.WSMsgType.BINARY:
+                    break
+                writer.write(message.data[1:])
+                await writer.drain()
+        finally:
+            writer.close()
+            copying.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                await copying
+        return socket
+
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """Everything else is the API server's."""
         session = request.app[_SESSION]
@@ -187,11 +221,12 @@ class Node:
             return response
 
 
-def container(state: dict[str, Any]) -> dict[str, Any]:
+def container(state: dict[str, Any], name: str = "main") -> dict[str, Any]:
     """What a kubelet says of the one container of a pod."""
     return {
-        "name": "main",
+        "name": name,
         "image": "none",
+        "containerID": "tests://1",
         "imageID": "registry.test/image@sha256:" + "a" * 64,
         "ready": "running" in state,
         "restartCount": 0,
@@ -205,6 +240,11 @@ async def _copy(
     assert source is not None
     while piece := await source.read(_PIECE):
         await socket.send_bytes(bytes((channel,)) + piece)
+
+
+async def _copy_and_close(source: asyncio.StreamReader, socket: web.WebSocketResponse) -> None:
+    await _copy(source, socket, 0)
+    await socket.close()
 
 
 async def _say_end(
@@ -237,6 +277,7 @@ async def running_node(cluster: Cluster, namespace: str) -> AsyncIterator[Node]:
     node = Node(cluster, namespace)
     app = web.Application(client_max_size=1 << 24)
     app.router.add_get(f"/api/v1/namespaces/{namespace}/pods/{{name}}/exec", node.exec)
+    app.router.add_get(f"/api/v1/namespaces/{namespace}/pods/{{name}}/portforward", node.forward)
     app.router.add_route("*", "/{path:.*}", node.pass_on)
     connector = aiohttp.TCPConnector(ssl=False)
     async with aiohttp.ClientSession(connector=connector) as session:

@@ -18,7 +18,7 @@ from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.compose import specs_of
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from tests.deploy.chart import VALUE_FILES, Chart, Rendered
+from tests.deploy.chart import RELEASE, VALUE_FILES, Chart, Rendered
 from tests.kubernetes.cluster import NODE, ZONE, ApiError, Cluster
 from tests.kubernetes.kubelet import kubelet
 from tests.kubernetes.release import Object, Refused, Release, comes
@@ -26,6 +26,7 @@ from tests.unit.runtime.probe import until
 
 LONG_S: Final = 60.0
 GRPC, HEALTH, METRICS = 9400, 9401, 9464
+SANDBOXES: Final = "sandboxes"
 every_values = pytest.mark.parametrize("name", VALUE_FILES)
 
 
@@ -42,7 +43,12 @@ async def test_the_api_server_takes_every_manifest(release: Release, name: str) 
     """A dry run on the server: its schemas, its defaults and its admission."""
     rendered = release.render(name)
     await make_accounts(release, rendered)
-    said = await release.kubectl(*DRY_RUN, given=rendered.text)
+    there = [one for one in rendered.manifests if is_elsewhere(one)]
+    here = [one for one in rendered.manifests if one not in there]
+    said = await release.kubectl(*DRY_RUN, given=yaml.safe_dump_all(here))
+    if there:
+        where = ("--namespace", SANDBOXES)
+        said += await release.kubectl(*DRY_RUN, *where, given=yaml.safe_dump_all(there))
     taken = [line for line in said.splitlines() if line.endswith("(server dry run)")]
     assert len(taken) == len(rendered.manifests), said
     # Nothing of it was really made.
@@ -96,12 +102,7 @@ async def test_pods_keep_to_the_strictest_standard_but_for_the_sandbox(
             await release.cluster.ask("POST", f"{space}/pods?dryRun=All", pod)
         except ApiError as error:
             refused[one.name] = str(error)
-    sandboxed = [
-        f"mesh-gymmesh-environment-{name}"
-        for name, values in rendered.values()["environments"].items()
-        if (values or {}).get("sandbox")
-    ]
-    assert list(refused) == sandboxed, refused
+    assert refused.keys() == rendered.isolating(), refused
     assert all("violates PodSecurity" in one for one in refused.values()), refused
 
 
@@ -119,12 +120,16 @@ async def test_it_is_installed_listed_found_and_gone(
     async with kubelet(release.cluster, release.namespace):
         await release.install(name)
         there = await release.objects()
-        assert {key_of(one) for one in rendered.manifests if not is_hook(one)} <= there
+        here = [one for one in rendered.manifests if not (is_hook(one) or is_elsewhere(one))]
+        assert {key_of(one) for one in here} <= there
+        assert await elsewhere(release) == {
+            key_of(one) for one in rendered.manifests if is_elsewhere(one)
+        }
         pods = await all_run(release, rendered)
         await slices_list_them(release, rendered, pods)
         await budgets_count_them(release, rendered, pods)
         await selectors_meet(release, rendered)
-        if rendered.of("Role"):
+        if any(name_of(one).endswith("-discovery") for one in rendered.of("Role")):
             await discovery_sees_them(release, rendered, pods, tmp_path, monkeypatch)
         await release.uninstall()
         kept = {
@@ -134,6 +139,7 @@ async def test_it_is_installed_listed_found_and_gone(
         }
         assert len(kept) == sum("size" in one for one in storage_of(rendered))
         await is_left(release, before | kept)
+        assert not await elsewhere(release)
 
 
 async def is_left(release: Release, wanted: set[str]) -> None:
@@ -158,6 +164,21 @@ def storage_of(rendered: Rendered) -> list[Object]:
 
 def is_hook(manifest: Object) -> bool:
     return "helm.sh/hook" in manifest["metadata"].get("annotations", {})
+
+
+def is_elsewhere(manifest: Object) -> bool:
+    """Whether it is in the namespace of the sandboxes."""
+    return bool(manifest["metadata"].get("namespace") == SANDBOXES)
+
+
+async def elsewhere(release: Release) -> set[str]:
+    """What a release has in the namespace of the sandboxes."""
+    kinds = "roles,rolebindings,networkpolicies"
+    selector = f"app.kubernetes.io/instance={RELEASE}"
+    found = await release.kubectl(
+        "get", kinds, "--namespace", SANDBOXES, "--selector", selector, "-o", "name"
+    )
+    return set(found.split())
 
 
 def key_of(manifest: Object) -> str:
@@ -288,7 +309,9 @@ async def selectors_meet(release: Release, rendered: Rendered) -> None:
             assert len(known) == (0 if "vllm" in name_of(service) else 2)
     components = set()
     for one in rendered.of("NetworkPolicy"):
-        labels = one["spec"]["podSelector"]["matchLabels"]
+        labels = one["spec"]["podSelector"].get("matchLabels", {})
+        if is_elsewhere(one):
+            continue
         component = labels["app.kubernetes.io/component"]
         components.add(component)
         collects = any(job["kind"] == "Job" for job in rendered.manifests)

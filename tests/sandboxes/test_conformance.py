@@ -20,6 +20,7 @@ import yaml
 from tests.sandboxes.conftest import CONFORMANCE
 from tests.sandboxes.engines import daemons
 from tests.support.optional import require
+from tests.support.own_backend import install_own_backend
 from tests.support.served import serve
 
 # Seventy cases and more, each with a sandbox of its own, on a machine that does much else.
@@ -37,17 +38,21 @@ class Tried:
         section: of the configuration, in addition to what all have.
         other_user: a user of its image; empty: it has one user.
         nobody: whether the service is run by a user without privileges.
+        hostile: whether hostile programs are run in it, too.
     """
 
     name: str
     section: Mapping[str, Any]
     other_user: str = "nobody"
     nobody: bool = False
+    hostile: bool = True
 
 
+_OWN = "of the docs"
 _TRIED = [
     Tried("bubblewrap", {"backend": "bubblewrap"}),
     Tried("bubblewrap, not root", {"backend": "bubblewrap"}, other_user="", nobody=True),
+    Tried(_OWN, {"backend": "namespaces"}, other_user="", hostile=False),
     *(Tried(one.name, {"backend": "docker", "options": one.options}) for one in daemons()),
 ]
 
@@ -82,11 +87,13 @@ async def test_conformance(tried: Tried, folder: Path, request: pytest.FixtureRe
     config = folder / "mesh.yaml"
     config.write_text(yaml.safe_dump({"sandboxes": {"boxes": section}}))
     profile = folder / "profile.yaml"
-    names = {"python": "python3", "hostile": True}
+    names = {"python": "python3", "hostile": tried.hostile}
     profile.write_text(
         yaml.safe_dump(names | ({"other_user": tried.other_user} if tried.other_user else {}))
     )
     prefix, python = _as_nobody(store) if tried.nobody else ((), sys.executable)
+    if tried.name == _OWN:
+        prefix = install_own_backend(folder / "packages")
     log = folder / "serve.log"
     served = await serve(
         "sandbox", "boxes", "--config", config, log=log, prefix=prefix, python=python

@@ -163,8 +163,10 @@ _SANDBOX_SERVICES: Final = Row(
             [
                 Query(_scope.rate(m.SANDBOXES_CREATED, "outcome"), "created: {{outcome}}"),
                 Query(_scope.rate(m.SANDBOXES_ENDED, "cause"), "ended: {{cause}}"),
+                Query(_scope.rate(m.SANDBOXES_LEFT, "cause"), "left over: {{cause}}"),
             ],
-            "In a second. Expired ones were not renewed: their owners were lost.",
+            "In a second. Expired ones were not renewed: their owners were lost. Left over are"
+            " those of a service that was killed, and those that could not be ended.",
             "ops",
             width=6,
         ),

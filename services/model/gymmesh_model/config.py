@@ -170,8 +170,10 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """The endpoints' base URLs without a slash at the end; empty where none is configured."""
-        given = self.urls or ([self.url] if self.url else [])
+        """The endpoints' base URLs without a slash at the end; where none is configured the
+        backend's own, if it has one.
+        """
+        given = self.urls or [url for url in (self.url or self.facts.default_url,) if url]
         return tuple(url.rstrip("/") for url in given)
 
     def _meant(self) -> str:

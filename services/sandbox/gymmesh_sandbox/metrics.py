@@ -22,8 +22,14 @@ SANDBOXES_CREATED: Final = counter(
 )
 SANDBOXES_ENDED: Final = counter(
     "gymmesh_sandboxes_ended_total",
-    "Sandboxes that ended, by service and cause (asked, removed, expired, life, lost, not_started,"
-    " shutdown).",
+    "Sandboxes that ended, by service and cause (asked, removed, expired, life, lost,"
+    " out_of_memory, not_started, shutdown).",
+    "service cause",
+)
+SANDBOXES_LEFT: Final = counter(
+    "gymmesh_sandboxes_left_total",
+    "Sandboxes that were left over, by service and cause: earlier, ended at the start of an"
+    " instance that was killed before; stuck, which could not be ended.",
     "service cause",
 )
 SANDBOXES_START_SECONDS: Final = histogram(

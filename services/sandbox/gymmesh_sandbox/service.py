@@ -13,6 +13,7 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving import usable_processors
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.timers import cancel_and_wait
+from gymmesh_sandbox import metrics
 from gymmesh_sandbox.admission import Admission, Width
 from gymmesh_sandbox.backends import SandboxBackend, find_backend
 from gymmesh_sandbox.config import SandboxConfig
@@ -86,8 +87,9 @@ class SandboxService(Service):
         config, backend = self._config, self._backend
         self._life.begin()
         await backend.open()
+        left = metrics.SANDBOXES_LEFT.labels(self.name, "earlier")
         for mark in self._life.left:
-            await backend.end_leftovers(mark)
+            left.inc(await backend.end_leftovers(mark))
         capabilities = type(backend.capabilities)()
         capabilities.CopyFrom(backend.capabilities)
         capabilities.adapts = config.adapts

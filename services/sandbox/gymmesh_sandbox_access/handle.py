@@ -161,11 +161,17 @@ class SandboxHandle:
         return image
 
     async def fork(self, count: int = 1) -> list[SandboxHandle]:
-        """New sandboxes whose files start as this one's are now; the caller ends them."""
+        """New sandboxes whose files start as this one's are now; the caller ends them.
+
+        Their leases are renewed from now on, also while nobody uses them.
+        """
         opened = await self._connection.ready()
         request = sandbox_pb2.ForkSandboxRequest(request_id=_new_id(), count=count)
         answer = await self._connection.call(lambda peer: peer.ForkSandbox, request, _START_S)
-        return [self._forked(opened, made) for made in answer.sandboxes]
+        forks = [self._forked(opened, made) for made in answer.sandboxes]
+        for fork in forks:
+            await fork.open()
+        return forks
 
     async def grant(self, role: str) -> grant_pb2.SandboxGrant:
         """What lets another service work in it for as long as its lease is renewed here.
@@ -210,7 +216,11 @@ class SandboxHandle:
         await opened.calls.call(lambda peer: peer.RevokeLease, request, MARGIN_S)
 
     async def end(self) -> None:
-        """Ends it, or leaves it where this side doesn't own it. Raises no MeshError."""
+        """Ends it. Raises no MeshError; RuntimeError for one that was lent: its owner ends it."""
+        if self._connection.lent:
+            raise RuntimeError(
+                "this sandbox was lent, and its owner ends it; leave() only stops using it"
+            )
         await self._connection.end()
 
     async def renewed_lease(self) -> bytes:

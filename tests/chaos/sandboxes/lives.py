@@ -103,10 +103,10 @@ class Lives:
         """Looks at the list of sandboxes again and again, until cancelled."""
         while True:
             with suppress(MeshError):  # the service may be down
-                self.look(await self.list())
+                self.look(await self.listed())
             await asyncio.sleep(_LOOK_S)
 
-    async def list(self) -> Sequence[sandbox_pb2.SandboxInfo]:
+    async def listed(self) -> Sequence[sandbox_pb2.SandboxInfo]:
         """The sandboxes that there are. Raises MeshError."""
         found: list[sandbox_pb2.SandboxInfo] = []
         request = sandbox_pb2.ListSandboxesRequest()

@@ -11,7 +11,7 @@ from typing import Any, Final
 import aiodocker
 
 from gymmesh_sandbox.backends.bubblewrap.launch import _PLACE
-from gymmesh_sandbox.local import Groups
+from gymmesh_sandbox_local import Groups
 from tests.chaos.sandboxes.using import MARK
 
 _OURS: Final = json.dumps({"label": ["gymmesh.instance"]})

@@ -120,7 +120,7 @@ async def _owners_die(up: SandboxesUp, world: SandboxWorld, lives: Lives) -> flo
     left = await _until_nothing(up, world.ttl_s + _BUSY_S)
     lives.violations += [f"left by owners that were killed: {one}" for one in left]
     lives.violations += [
-        f"in the list, without an owner: {one.sandbox.sandbox_id}" for one in await lives.list()
+        f"in the list, without an owner: {one.sandbox.sandbox_id}" for one in await lives.listed()
     ]
     return time.monotonic() - begun
 

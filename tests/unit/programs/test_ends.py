@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.sandbox.v1 import process_pb2
-from gymmesh_agent.failures import FailureStage, StepFailed, failure_of, step_failed
-from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
+from gymmesh_agent.failures import failure_of, step_failed
 from gymmesh_agent.programs.ends import ProgramEnd, completion_of
 from gymmesh_runtime.errors import MeshError
 
@@ -36,8 +34,6 @@ def end(cause: process_pb2.ExitCause.ValueType = EXITED, **fields: Any) -> Progr
         (end(OUT_OF_MEMORY, exit_code=None, signal=9), "PROGRAM_EXITED"),
         (end(TIMED_OUT, exit_code=None, signal=9), "PROGRAM_TIMEOUT"),
         (end(left=("sleep", "sleep", "node")), "PROGRAM_EXITED"),
-        (end(stopped_by=StopRollout(Completion(rollout_pb2.STOP_REASON_MAX_STEPS))), "MAX_STEPS"),
-        (end(SIGNALED, exit_code=None, signal=9, stopped_by=ContextExceeded()), "CONTEXT_LENGTH"),
     ],
 )
 def test_what_the_policy_did_completes_and_is_judged(ended: ProgramEnd, reason: str) -> None:
@@ -71,28 +67,18 @@ def test_what_is_not_the_policys_doing_fails_at_program(
     assert failure.retry_safe is retry_safe
 
 
-@pytest.mark.parametrize("exit_code", [0, 1, 137])
-def test_a_failed_model_call_is_the_models_failure_whatever_the_exit(exit_code: int) -> None:
-    cause = MeshError(errors_pb2.ERROR_REASON_MODEL_TIMEOUT, "gone")
-    failed = StepFailed(cause, FailureStage.MODEL, "policy", "c3")
-    with pytest.raises(StepFailed) as raised:
-        completion_of(end(exit_code=exit_code, stopped_by=failed), "openhands")
-    failure = failure_of(raised.value, environment_retry_safe=True)
-    assert failure.boundary == rollout_pb2.BOUNDARY_MODEL
-    assert failure.call_id == "c3"
-
-
 def test_the_error_says_what_the_program_wrote_last() -> None:
     with pytest.raises(MeshError, match="it wrote: no such option --fast"):
         completion_of(end(exit_code=2, answers=0, output_tail=b"\nno such option\n --fast"), "x")
 
 
 def test_the_event_says_how_it_ended_and_what_it_left() -> None:
-    event = end(exit_code=3, output_tail=b"\xffbye", left=("sleep", "node", "sleep")).event()
+    ended = end(exit_code=3, output_tail=b"\xffbye", left=("sleep", "node", "sleep"))
+    event = ended.event("codex 1.2")
     assert event.exit_code == 3
     assert event.output_tail == b"\xffbye"
-    assert event.detail == "exit code 3; 3 processes left and killed: node, sleep"
-    killed = end(SIGNALED, exit_code=None, signal=15).event()
+    assert event.detail == "codex 1.2: exit code 3; 3 processes left and killed: node, sleep"
+    killed = end(SIGNALED, exit_code=None, signal=15).event("x")
     assert not killed.HasField("exit_code")
-    assert (killed.signal, killed.detail) == (15, "signal SIGTERM")
-    assert end(TIMED_OUT, exit_code=None, signal=9).event().detail == "its time was up"
+    assert (killed.signal, killed.detail) == (15, "x: signal SIGTERM")
+    assert end(TIMED_OUT, exit_code=None, signal=9).detail == "its time was up"

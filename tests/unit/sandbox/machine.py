@@ -98,7 +98,7 @@ async def left_behind(before: list[str]) -> list[str]:
 
 def groups() -> list[Path]:
     """The control groups that this process made and did not remove."""
-    own = f"gymmesh-sandbox-*-{os.getpid()}-*"
+    own = f"gymmesh-box-of-*-{os.getpid()}-*"
     # Not by Path.glob, which fails where a group of another process goes meanwhile.
     walk = os.walk("/sys/fs/cgroup")
     return [Path(at, name) for at, names, _ in walk for name in fnmatch.filter(names, own)]

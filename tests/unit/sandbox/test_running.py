@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 
 import pytest
 
@@ -131,6 +133,29 @@ async def test_closing_ends_what_runs() -> None:
         assert not result.succeeded
         with pytest.raises(SandboxError, match="not open"):
             await sandbox.run(program_in("shell", "true"), TIGHT)
+    assert not await left_behind(before)
+
+
+@pytest.mark.parametrize("made", [BubblewrapSandbox, UnsandboxedPrograms])
+async def test_the_end_of_the_spawner_is_no_doing_of_the_program(
+    made: type[BubblewrapSandbox | UnsandboxedPrograms],
+) -> None:
+    before = descendants()
+    sandbox = made()
+    await sandbox.open()
+    try:
+        for _ in range(2):  # it is started again
+            async with sandbox.start(Program(("/bin/cat",)), TIGHT) as running:
+                await running.write(b"a")
+                assert await running.read_exactly(1) == b"a"
+                os.kill(sandbox._starter.pid, signal.SIGKILL)
+                with pytest.raises(SandboxError, match="was killed"):
+                    await running.read_exactly(1)
+                with pytest.raises(SandboxError, match="was killed"):
+                    await running.communicate(b"")
+        assert (await sandbox.run(program_in("shell", "echo ok"), TIGHT)).stdout == b"ok\n"
+    finally:
+        await sandbox.close()
     assert not await left_behind(before)
 
 

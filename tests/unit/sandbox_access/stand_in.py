@@ -115,6 +115,17 @@ class StandIn:
         self._fault("CreateSandbox")  # the answer is lost
         return answer
 
+    async def ForkSandbox(
+        self, request: sandbox_pb2.ForkSandboxRequest, context: CallContext
+    ) -> sandbox_pb2.ForkSandboxResponse:
+        self._note("ForkSandbox", request)
+        self._check(request)
+        made = []
+        for number in range(request.count):
+            asked = sandbox_pb2.CreateSandboxRequest(request_id=f"{request.request_id}-{number}")
+            made.append(await self.CreateSandbox(asked, context))
+        return sandbox_pb2.ForkSandboxResponse(sandboxes=made)
+
     async def AttachSandbox(
         self, request: sandbox_pb2.AttachSandboxRequest, context: CallContext
     ) -> sandbox_pb2.AttachSandboxResponse:

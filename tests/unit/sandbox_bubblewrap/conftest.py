@@ -14,11 +14,20 @@ from tests.support.optional import require
 from tests.unit.sandbox_bubblewrap.boxes import backend, box
 
 
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of images that the stores of all tests share: what is in it is made once."""
+    return tmp_path_factory.mktemp("images")
+
+
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncGenerator[BubblewrapBackend]:
+async def opened(tmp_path: Path, images: Path) -> AsyncGenerator[BubblewrapBackend]:
     """An open backend."""
     require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
-    async with backend(tmp_path / "store") as made:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "images").symlink_to(images)
+    async with backend(store) as made:
         yield made
 
 

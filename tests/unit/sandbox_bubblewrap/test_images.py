@@ -10,6 +10,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
+@cache
 def base() -> bytes:
     """A layer with a shell: this machine's, with what it is linked to."""
     shell_files: dict[str, bytes | str | None] = {}
@@ -68,6 +70,12 @@ def config(layers: list[bytes]) -> bytes:
     return json.dumps({"config": CONFIG, "rootfs": rootfs}).encode()
 
 
+@cache
+def packed(content: bytes) -> bytes:
+    """By gzip, quickly."""
+    return gzip.compress(content, compresslevel=1)
+
+
 def write_layout(folder: Path, layers: list[bytes]) -> str:
     """An OCI layout with gzipped layers; the digest of its manifest."""
     blobs = folder / "blobs" / "sha256"
@@ -80,7 +88,7 @@ def write_layout(folder: Path, layers: list[bytes]) -> str:
 
     manifest = {
         "config": add(config(layers)),
-        "layers": [add(gzip.compress(one)) for one in layers],
+        "layers": [add(packed(one)) for one in layers],
     }
     entry = add(json.dumps(manifest).encode())
     (folder / "index.json").write_text(json.dumps({"manifests": [entry]}))
@@ -117,7 +125,7 @@ async def test_an_image_is_unpacked_and_its_configuration_holds(tmp_path: Path, 
     if kind.startswith("docker"):
         write_docker(image, layers())
         if kind.endswith("gz"):
-            image.write_bytes(gzip.compress(image.read_bytes()))
+            image.write_bytes(packed(image.read_bytes()))
     else:
         wanted = write_layout(tmp_path / "layout", layers())
         if kind == "oci-archive":
@@ -207,3 +215,13 @@ async def test_a_folder_is_an_image(tmp_path: Path) -> None:
         _, wrote, _ = await shell(sandbox, "id -u; stat -c %u /bin/sh; echo x > /new; cat /new")
         assert wrote == b"0\n0\nx\n"
     assert not (folder / "new").exists()
+
+
+async def test_the_root_of_this_machine_is_made_once(tmp_path: Path) -> None:
+    roots = []
+    for _ in range(2):
+        async with backend(tmp_path) as made, box(made) as sandbox:
+            assert (await shell(sandbox, "ls /etc/passwd"))[1] == b"/etc/passwd\n"
+        roots.append([(path, path.stat().st_ino) for path in tmp_path.glob("images/*/host-*")])
+    assert len(roots[0]) == 1
+    assert roots[0] == roots[1]

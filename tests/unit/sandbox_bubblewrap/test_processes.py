@@ -192,6 +192,16 @@ async def test_threads_are_counted(sandbox: RunningSandbox) -> None:
     assert process.threads() == ()
 
 
+async def test_a_process_that_lowers_its_own_priority_yields(sandbox: RunningSandbox) -> None:
+    code = b"import os, time; os.nice(5); print('up', flush=True); time.sleep(1000)"
+    for word, yields in ((code, True), (code.replace(b"os.nice(5)", b"0"), False)):
+        process = await sandbox.start(argv(b"python3", b"-c", word))
+        await anext(process.output())
+        threads = await asyncio.to_thread(process.threads)
+        assert [thread.yields for thread in threads] == [yields]
+        await process.signal(signal.SIGKILL, descendants=True)
+
+
 async def test_there_is_no_network_but_its_own(sandbox: RunningSandbox) -> None:
     code = (
         "import socket\n"

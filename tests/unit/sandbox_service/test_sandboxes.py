@@ -14,6 +14,7 @@ from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox import metrics
 from gymmesh_sandbox.backends import OUT_OF_MEMORY
+from tests.support.directory_sandboxes import DirectoryBackend
 from tests.support.sandboxes import TIMEOUT, Box, ServedSandboxes, new_id, serve_sandboxes, until
 
 _Reason = errors_pb2.ErrorReason
@@ -371,6 +372,49 @@ async def test_no_lease_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     for secret in (*secrets, b"guessed-lease"):
         for shown in (secret.hex(), repr(secret), str(list(secret))):
             assert shown not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("cause", "counted"), [(OUT_OF_MEMORY, "out_of_memory"), ("its daemon is gone", "lost")]
+)
+async def test_its_own_memory_is_not_counted_as_a_loss(
+    tmp_path: Path, cause: str, counted: str
+) -> None:
+    causes = {
+        one: metrics.SANDBOXES_ENDED.labels("boxes", one) for one in ("out_of_memory", "lost")
+    }
+    before = {name: one.value for name, one in causes.items()}
+    async with serve_sandboxes(tmp_path) as served:
+        box = await served.create()
+        served.backend.made[box.id].lost.set_result(cause)
+        await _gone(served, box)
+    assert {name for name, one in causes.items() if one.value > before[name]} == {counted}
+
+
+async def test_what_is_left_over_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymmesh_sandbox.sandboxes._FIRST_PAUSE_S", 0.001)
+    stuck, earlier = (
+        metrics.SANDBOXES_LEFT.labels("boxes", cause) for cause in ("stuck", "earlier")
+    )
+    before = stuck.value, earlier.value
+
+    async def end_two(backend: DirectoryBackend, instance_id: str) -> int:
+        return 2
+
+    monkeypatch.setattr(DirectoryBackend, "end_leftovers", end_two)
+    async with serve_sandboxes(tmp_path) as served:
+        assert earlier.value >= before[1] + 2
+        box = await served.create()
+        served.backend.faults["end"] = [OSError("busy")] * 4
+        await box.end()
+        assert stuck.value == before[0]
+        box = await served.create()
+        served.backend.faults["end"] = [OSError("busy")] * 5
+        await box.end()
+        assert stuck.value == before[0] + 1
+        assert not served.taken
 
 
 async def test_what_is_counted(tmp_path: Path) -> None:

@@ -128,7 +128,9 @@ class TrlEnvironments:
         try:
             opening = self._opened(place, environment, security)
             directory, self.name, tools = self._thread.run(opening)
-            self._environments = Environments(directory, call_s, verify_s)
+            self._environments = Environments(
+                directory, call_s, verify_s, agent="", agent_instance_id=""
+            )
             self._tools = {one.function.name: one.function.parameters_json for one in tools}
             self._class = self._made([schema_of(one) for one in tools])
             for message in messages_of(tasks, TaskDefaults(self.name, "-")):

@@ -2,11 +2,15 @@
 Names and labels, and what every service has in common.
 
 gymmesh.services gives the services as JSON, each with
-  kind    as `gym-cli serve` has it: agent, environment, model or discovery
-  role    as discovery over Kubernetes reads it: agent, resource, model or discovery
+  kind    as `gym-cli serve` has it: agent, environment, model, sandbox or discovery
+  role    as discovery over Kubernetes reads it: agent, resource, model, sandbox or discovery
   name    in the mesh; `id` is that as a Kubernetes name, `object` the name of its objects
-  key     where its values stand, for messages
+  key     where its values stand, for messages; `section` is the part of the mesh file
   run     how it runs: `workload`, with what the service overrides
+  isolates  whether bubblewrap runs in its pod, which needs what `sandbox` gives
+  account   the name of its service account; `token` is whether its pod has the account's token
+  pods      of a sandbox service whose sandboxes are pods: their namespace, and whether they are
+            claimed
 Every template that is about services ranges over them.
 */}}
 
@@ -67,32 +71,70 @@ gymmesh.io/name: {{ .service.name | quote }}
 {{- $full := include "gymmesh.fullname" . -}}
 {{- $kinds := list
     (dict "kind" "model" "role" "model" "key" "models")
+    (dict "kind" "sandbox" "role" "sandbox" "key" "sandboxes")
     (dict "kind" "environment" "role" "resource" "key" "environments")
     (dict "kind" "agent" "role" "agent" "key" "agents") -}}
+{{- $account := include "gymmesh.serviceAccount" . -}}
 {{- if eq (include "gymmesh.servesDiscovery" .) "true" -}}
 {{- $own := omit .Values.discovery "backend" "serve" "xds" "consul" "replicas" -}}
 {{- $run := mergeOverwrite (deepCopy .Values.workload) $own -}}
 {{- $_ := set $run "replicas" (include "gymmesh.discoveryReplicas" . | int) -}}
 {{- $services = append $services (dict "kind" "discovery" "role" "discovery" "name" "registry"
-    "id" "discovery" "object" (printf "%s-discovery" $full) "key" "discovery" "run" $run) -}}
+    "id" "discovery" "object" (printf "%s-discovery" $full) "key" "discovery" "run" $run
+    "account" (printf "%s-discovery" $account) "token" (eq .Values.discovery.backend "kubernetes")) -}}
 {{- end -}}
 {{- range $of := $kinds -}}
 {{- range $name, $values := index $root.Values $of.key -}}
 {{- $id := include "gymmesh.id" $name -}}
 {{- $own := omit (default dict $values) "config" "apiKeySecret" "vllm" "sandbox" -}}
+{{- $isolates := default false (default dict $values).sandbox -}}
+{{- $pods := dict -}}
+{{- if eq $of.kind "sandbox" -}}
+{{- $config := default dict (default dict $values).config -}}
+{{- $isolates = eq (default "bubblewrap" $config.backend) "bubblewrap" -}}
+{{- $pods = include "gymmesh.sandboxPods" (dict "root" $root "config" $config) | fromJson -}}
+{{- end -}}
 {{- $services = append $services (merge (dict
     "name" $name
     "id" $id
     "object" (printf "%s-%s-%s" $full $of.kind $id)
     "key" (printf "%s.%s" $of.key $name)
+    "section" $of.key
     "run" (mergeOverwrite (deepCopy $root.Values.workload) $own)
-    "sandbox" (default false (default dict $values).sandbox)
+    "isolates" $isolates
+    "pods" $pods
+    "account" (ternary (printf "%s-sandbox-%s" $account $id) $account (eq $of.kind "sandbox"))
+    "token" (and (not (empty $pods)) $pods.token)
     "apiKeySecret" (default dict (default dict $values).apiKeySecret)
     "vllm" (default dict (default dict $values).vllm)
   ) (omit $of "key")) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $services -}}
+{{- end -}}
+
+{{/* Where the pods of a sandbox service's sandboxes are, as JSON; empty: they are no pods. */}}
+{{- define "gymmesh.sandboxPods" -}}
+{{- $options := default dict .config.options -}}
+{{- if eq (default "" .config.backend) "kubernetes" -}}
+{{- toJson (dict
+    "namespace" (default .root.Release.Namespace $options.namespace)
+    "claimed" (not (empty $options.claims))
+    "policies" (include "gymmesh.enforcesPolicies" (dict "root" .root "options" $options) | eq "true")
+    "token" (not (or $options.server $options.kubeconfig))
+  ) -}}
+{{- else -}}
+{}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the cluster's network enforces NetworkPolicies: so it does unless the values deny it. */}}
+{{- define "gymmesh.enforcesPolicies" -}}
+{{- if hasKey .options "network_policies" -}}
+{{- .options.network_policies -}}
+{{- else -}}
+{{- .root.Values.networkPolicy.enabled -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "gymmesh.servesDiscovery" -}}

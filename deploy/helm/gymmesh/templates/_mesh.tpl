@@ -5,7 +5,7 @@ one and serves its own part of it.
 
 {{- define "gymmesh.meshFile" -}}
 {{- $root := . -}}
-{{- $mesh := dict "models" dict "environments" dict "agents" dict -}}
+{{- $mesh := dict "models" dict "sandboxes" dict "environments" dict "agents" dict -}}
 {{- range $name, $values := .Values.models -}}
 {{- $config := deepCopy (default dict (default dict $values).config) -}}
 {{- with (default dict $values).vllm -}}
@@ -17,6 +17,15 @@ one and serves its own part of it.
 {{- $_ := set $config "api_key" (printf "${%s:-}" (include "gymmesh.keyVariable" $name)) -}}
 {{- end -}}
 {{- $_ := set $mesh.models $name $config -}}
+{{- end -}}
+{{- range $name, $values := .Values.sandboxes -}}
+{{- $config := deepCopy (default dict (default dict $values).config) -}}
+{{- if eq (default "" $config.backend) "kubernetes" -}}
+{{- $options := default dict $config.options -}}
+{{- $enforces := include "gymmesh.enforcesPolicies" (dict "root" $root "options" $options) | eq "true" -}}
+{{- $_ := set $config "options" (merge (dict "network_policies" $enforces) $options) -}}
+{{- end -}}
+{{- $_ := set $mesh.sandboxes $name $config -}}
 {{- end -}}
 {{- range $name, $values := .Values.environments -}}
 {{- $_ := set $mesh.environments $name (default dict (default dict $values).config) -}}
@@ -41,10 +50,14 @@ one and serves its own part of it.
 {{- define "gymmesh.meshPart" -}}
 {{- $mesh := include "gymmesh.meshFile" .root | fromYaml -}}
 {{- $part := dict
-    "common" (omit $mesh "models" "environments" "agents")
+    "common" (omit $mesh "models" "sandboxes" "environments" "agents")
     "files" .root.Values.files -}}
 {{- if ne .service.kind "discovery" -}}
-{{- $_ := set $part "own" (index $mesh (printf "%ss" .service.kind) .service.name) -}}
+{{- $_ := set $part "own" (index $mesh .service.section .service.name) -}}
+{{- end -}}
+{{- if eq .service.kind "environment" -}}
+{{- /* An environment runs sandboxes itself where the mesh has no service for them. */ -}}
+{{- $_ := set $part "sandboxes" (keys $mesh.sandboxes | sortAlpha) -}}
 {{- end -}}
 {{- toJson $part -}}
 {{- end -}}
@@ -94,7 +107,7 @@ one and serves its own part of it.
 {{- if eq .Values.tls.mode "certManager" -}}
 {{- /* Each kind of certificate has a name of its own, beside the one that all servers share. */ -}}
 {{- /* A certificate of one kind of service enters that kind alone in the registry. */ -}}
-{{- range $kind, $may := dict "agent" (list "register" "serve") "resource" (list "register" "serve") "model" (list "register") "discovery" (list "observe") -}}
+{{- range $kind, $may := dict "agent" (list "register" "serve") "resource" (list "register" "serve") "model" (list "register") "sandbox" (list "register") "discovery" (list "observe") -}}
 {{- $identity := dict "certificates" (list (printf "%s.%s" $kind (include "gymmesh.serverName" $))) "may" $may -}}
 {{- if has "register" $may -}}
 {{- $_ := set $identity "registers" (list $kind) -}}

@@ -28,6 +28,7 @@ class ProgramAgent(Agent):
     """Runs a program as the agent, and judges by its end whether the rollout completed."""
 
     version: ClassVar[str] = "1"
+    runs_programs: ClassVar[bool] = True
     description: ClassVar[str] = (
         "Runs a program in a sandbox of the session; its model calls go through the gateway."
     )
@@ -41,7 +42,7 @@ class ProgramAgent(Agent):
         self._versions: dict[str, str] = {}
         self._asking = asyncio.Lock()
 
-    async def program(self, context: RolloutContext) -> rollout_pb2.Program:
+    async def program_of(self, context: RolloutContext) -> rollout_pb2.Program:
         """The program and its version, which is asked for once for each image."""
         options = self._options
         if options.in_process or not options.program:
@@ -58,19 +59,21 @@ class ProgramAgent(Agent):
         """Run the program to its end. Raises the error with which the rollout fails."""
         options = self._options
         prompt = prompt_of(context.items)
+        program = await self.program_of(context)
 
         def answers() -> int:
             return context.tally.model_calls
 
-        async with context.gateway() as gateway:
+        # The end of this block raises what ended the rollout at the gateway.
+        async with context.gateway(options.program) as gateway:
             if options.in_process:
                 task = ProgramTask(prompt, gateway.url, context.name)
                 end = await run_in_process(options, task, gateway, answers)
             else:
                 task = ProgramTask(prompt, gateway.sandbox_url, context.name)
-                sandbox = self._sandbox(context)
-                end = await run_in_sandbox(sandbox, options, task, gateway, answers)
-        await context.program_ended(end.event())
+                end = await run_in_sandbox(self._sandbox(context), options, task, gateway, answers)
+            named = f"{program.name} {program.version}".rstrip()
+            await context.program_ended(end.event(named))
         return completion_of(end, options.name)
 
     def _sandbox(self, context: RolloutContext) -> SandboxHandle:

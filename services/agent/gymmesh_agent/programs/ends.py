@@ -1,8 +1,8 @@
 """What each end of a program is: completed and judged, or failed, at which boundary. Pure.
 
     end                                               rollout
-    the model service failed                          fails at MODEL, whatever the exit code
-    a limit of the policy (steps, tokens, context)    completed: that limit
+    the model service failed, whatever the exit code  fails at MODEL (the gateway raises it)
+    a limit of the policy (steps, tokens, context)    completed: that limit (likewise)
     the program is not there, or cannot be run        fails at PROGRAM: PROGRAM_NOT_FOUND
     killed by a signal that is no crash               fails at PROGRAM: PROGRAM_KILLED
     it ended before any answer of the model           fails at PROGRAM: PROGRAM_FAILED
@@ -25,7 +25,7 @@ from typing import Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.sandbox.v1 import process_pb2
-from gymmesh_agent.loop import Completion, StopRollout
+from gymmesh_agent.loop import Completion
 from gymmesh_runtime.errors import MeshError
 
 _NOT_RUN: Final = (126, 127)
@@ -53,8 +53,8 @@ class ProgramEnd:
 
     cause: a value of the contract's ExitCause. exit_code: where it ended by itself, else None.
     signal: what ended it; 0: none. output_tail: the end of what it wrote.
-    left: the names of processes that it left, which were killed.
-    answers: model calls that were answered. stopped_by: what ended the rollout at the gateway.
+    left: the names of processes that it left, which were killed. answers: model calls that were
+    answered.
     """
 
     cause: process_pb2.ExitCause.ValueType
@@ -63,7 +63,6 @@ class ProgramEnd:
     output_tail: bytes = b""
     left: tuple[str, ...] = ()
     answers: int = 0
-    stopped_by: Exception | None = None
 
     @property
     def detail(self) -> str:
@@ -78,12 +77,12 @@ class ProgramEnd:
         names = ", ".join(sorted(set(self.left))[:4])
         return f"{how}; {count} process{'es' if count > 1 else ''} left and killed: {names}"
 
-    def event(self) -> rollout_pb2.ProgramEnded:
-        """As the contract has it."""
+    def event(self, program: str) -> rollout_pb2.ProgramEnded:
+        """As the contract has it; `program`: its name and version."""
         return rollout_pb2.ProgramEnded(
             exit_code=self.exit_code,
             signal=self.signal,
-            detail=self.detail,
+            detail=f"{program}: {self.detail}",
             output_tail=self.output_tail,
         )
 
@@ -97,11 +96,6 @@ _HOW: Final = {
 
 def completion_of(end: ProgramEnd, program: str) -> Completion:
     """How the rollout completes. Raises the error with which it fails."""
-    stopped = end.stopped_by
-    if isinstance(stopped, StopRollout):
-        return stopped.completion
-    if stopped is not None:
-        raise stopped
     if end.cause == process_pb2.EXIT_CAUSE_SIGNALED and end.signal not in _CRASHES:
         raise MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_KILLED,

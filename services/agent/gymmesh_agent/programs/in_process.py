@@ -40,7 +40,6 @@ async def run_in_process(
         cause=cause,
         exit_code=0 if cause == process_pb2.EXIT_CAUSE_EXITED else None,
         answers=answers(),
-        stopped_by=gateway.cause,
     )
 
 

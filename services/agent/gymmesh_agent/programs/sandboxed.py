@@ -35,14 +35,15 @@ _HOME: Final = 'umask 077; mkdir -p "$1/tmp" && printf "%s\\n%s" "$PATH" "$PWD"'
 
 
 class ProgramGateway(Protocol):
-    """The gateway of one rollout, as far as a program needs it.
-
-    key: of the rollout. stopped: set when the rollout is over. cause: what ended it.
+    """The gateway of one rollout, as far as a program needs it: the rollout's key, and an event
+    that is set once the rollout is over.
     """
 
     key: str
-    stopped: asyncio.Event
-    cause: Exception | None
+
+    @property
+    def stopped(self) -> asyncio.Event:
+        """See Gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,6 @@ async def run_in_sandbox(
         output_tail=tail.kept,
         left=tuple(one.name for one in left),
         answers=answers(),
-        stopped_by=gateway.cause,
     )
 
 
@@ -110,7 +110,9 @@ async def program_version(sandbox: SandboxHandle, options: ProgramOptions) -> st
         return ""
     run = find_program(options.program).run
     home = f"/tmp/version-{secrets.token_hex(4)}"
-    env = {"HOME": home, "TMPDIR": f"{home}/tmp"}
+    # Variables of the configuration that a rollout does not decide, such as a library's path.
+    own = {name: value for name, value in options.env.items() if "{" not in value}
+    env = {"HOME": home, "TMPDIR": f"{home}/tmp", **own}
     made = await _exec(sandbox, options, ["/bin/sh", "-c", _HOME, "home", home])
     if options.path:
         env["PATH"] = ":".join((*options.path, made.text.partition("\n")[0]))

@@ -26,6 +26,7 @@ class BackendFacts:
         names_model: whether `model` of the configuration replaces the model of each request.
         calls_endpoint: whether it calls a URL at all.
         needs_url: whether a configuration must give that URL.
+        default_url: the URL of a configuration that gives none; empty: there is none.
         several_urls: whether it shares calls among several URLs.
         needs_model: what `model` must name; empty: it may be left out.
         needs_path: what `path` must name; empty: it may be left out.
@@ -39,6 +40,7 @@ class BackendFacts:
     names_model: ClassVar[bool] = True
     calls_endpoint: ClassVar[bool] = True
     needs_url: ClassVar[bool] = True
+    default_url: ClassVar[str] = ""
     several_urls: ClassVar[bool] = False
     needs_model: ClassVar[str] = ""
     needs_path: ClassVar[str] = ""

@@ -7,14 +7,23 @@ for is refused by name; `to_chat` says what has no effect there, and why.
 
 from gymmesh_model.convert.arrange import has_several_calls, one_call_each
 from gymmesh_model.convert.content import content_pieces
-from gymmesh_model.convert.endpoint_text import is_object, whole, with_sent_calls, write_whole
-from gymmesh_model.convert.from_chat import as_written, from_chat, items_from_message
+from gymmesh_model.convert.endpoint_text import (
+    is_object,
+    sent_arguments,
+    sent_name,
+    whole,
+    with_sent_calls,
+    write_whole,
+)
+from gymmesh_model.convert.from_chat import CARRIED, ECHO, as_written, from_chat, items_from_message
 from gymmesh_model.convert.messages import ChatOptions, messages_from_input, messages_from_items
 from gymmesh_model.convert.thinking import CLOSE, ThinkSplitter, lift_thinking, lower_thinking
 from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 
 __all__ = [
+    "CARRIED",
     "CLOSE",
+    "ECHO",
     "ChatOptions",
     "ThinkSplitter",
     "as_written",
@@ -28,6 +37,8 @@ __all__ = [
     "messages_from_input",
     "messages_from_items",
     "one_call_each",
+    "sent_arguments",
+    "sent_name",
     "settings_to_chat",
     "to_chat",
     "whole",

@@ -6,13 +6,13 @@ from gymmesh_resource.sandbox.program import (
     Ending,
     Limits,
     Program,
+    ProgramThread,
     Result,
     Running,
     Sandbox,
     SandboxError,
     SandboxUnavailable,
 )
-from gymmesh_resource.sandbox.threads import ProgramThread
 from gymmesh_resource.sandbox.unsandboxed import UnsandboxedPrograms
 
 __all__ = [

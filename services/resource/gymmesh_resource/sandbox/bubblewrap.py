@@ -1,49 +1,45 @@
 """Untrusted programs in bubblewrap: namespaces of their own, a read-only system, no network.
 
 Each run gets fresh user, process, network, ipc, host-name and mount namespaces, an empty `/tmp`,
-and a filter of system calls. A service that runs as root gives each slot a user id of its own
-that owns nothing on the machine. bubblewrap's manual: bwrap(1).
+and a filter of system calls. A service that runs as root gives each slot user ids of its own that
+own nothing on the machine. bubblewrap's manual: bwrap(1).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import platform
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from gymmesh_resource.sandbox import metrics
-from gymmesh_resource.sandbox.base import Launch, LocalSandbox, limits_script
-from gymmesh_resource.sandbox.cgroups import Cgroup, make_group, remove_stale
 from gymmesh_resource.sandbox.process import Process
 from gymmesh_resource.sandbox.program import Limits, Program, SandboxError, SandboxUnavailable
-from gymmesh_resource.sandbox.seccomp import UnknownMachine, filter_for
-from gymmesh_resource.sandbox.warm import (
-    LateFiles,
-    ProgramKind,
-    Spare,
-    WarmPool,
-    kind_of,
-    write_all,
+from gymmesh_resource.sandbox.runner import ProgramRunner
+from gymmesh_resource.sandbox.surroundings import FreshSystem, Slot, SystemRoot
+from gymmesh_resource.sandbox.warm import LateFiles, ProgramKind, Spare, WarmPool, kind_of
+from gymmesh_sandbox_local import (
+    Groups,
+    SpawnError,
+    Starter,
+    UnknownProcessor,
+    filter_for,
+    first_process_for,
 )
 
 _LOGGER = logging.getLogger("gymmesh.resource")
-# The user ids of slots when the service is root: far from those of people and services.
-_FIRST_UID = 1_879_048_192
-_INSIDE_UID = "1000"
-_PATH = "/usr/local/bin:/usr/bin:/bin"
-# What the kernel shows of its host, and no program inside needs; each costs a mount.
-_HIDDEN = ("/proc/cmdline", "/proc/keys")
-_ETC = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime")
 _PROBE_S = 10.0
+# The numbers of slots in use in this process: two sandboxes share no user id.
+_TAKEN: set[int] = set()
 
 
-class BubblewrapSandbox(LocalSandbox):
+class BubblewrapSandbox(ProgramRunner):
     """`Sandbox` on bubblewrap.
 
     `concurrency`: programs at a time; more wait. `python`: the interpreter for programs, by
@@ -60,7 +56,7 @@ class BubblewrapSandbox(LocalSandbox):
         warm: int = 0,
         warm_idle_s: float = 300.0,
     ) -> None:
-        super().__init__(concurrency=concurrency, spare=warm)
+        super().__init__(concurrency=concurrency, starter=Starter())
         self.warm = warm
         """How many programs may be started ahead."""
         self._warm_idle_s = warm_idle_s
@@ -68,16 +64,12 @@ class BubblewrapSandbox(LocalSandbox):
         self.handed_over = 0
         """How many requests got a program that was started ahead."""
         self._wanted_python = python
-        self._python = ""
-        self._prefix: Path | None = None
-        self._filter = b""
-        self._bwrap = ""
-        self._groups: dict[int, Cgroup] = {}
-
-    @property
-    def grouped(self) -> bool:
+        self._root: SystemRoot | None = None
+        self._slots: list[Slot] = []
+        self._numbers: list[int] = []
+        self._tokens = itertools.count(1)
+        self.grouped = False
         """Whether control groups bound the memory and processes of a program as a whole."""
-        return bool(self._groups)
 
     def waiting(self, program: Program, limits: Limits) -> int:
         """How many programs are started and can become this one."""
@@ -86,20 +78,24 @@ class BubblewrapSandbox(LocalSandbox):
 
     async def open(self) -> None:
         """Make the slots and run a first program. Raises `SandboxUnavailable`."""
-        self._bwrap = shutil.which("bwrap") or ""
-        if not self._bwrap:
+        bwrap = shutil.which("bwrap")
+        if not bwrap:
             raise SandboxUnavailable(
                 "There is no bubblewrap on this machine: install the Debian package bubblewrap."
             )
         try:
-            self._filter = filter_for(platform.machine())
-        except UnknownMachine as error:
+            calls, first = filter_for(platform.machine()), first_process_for(platform.machine())
+        except UnknownProcessor as error:
             raise SandboxUnavailable(f"Programs cannot be held back here: {error}.") from None
-        self._python, self._prefix = find_python(self._wanted_python)
-        await super().open()
-        self._make_groups()
+        python, prefix = find_python(self._wanted_python)
         try:
-            await self._probe()
+            await super().open()
+        except SpawnError as error:
+            raise _does_not_work(error) from None
+        self._root = SystemRoot(bwrap, calls, first, python, prefix)
+        try:
+            await asyncio.to_thread(self._make_slots)
+            await self._probe(python)
         except BaseException:
             await self.close()
             raise
@@ -120,34 +116,43 @@ class BubblewrapSandbox(LocalSandbox):
             pool, self._pool = self._pool, None
             await pool.close()
         await super().close()
-        groups, self._groups = self._groups, {}
-        for group in groups.values():
-            await asyncio.to_thread(group.remove)
+        slots, self._slots = self._slots, []
+        for slot in slots:
+            await asyncio.to_thread(slot.close)
+        _TAKEN.difference_update(self._numbers)
+        self._numbers = []
+        if self._root is not None:
+            self._root.close()
+            self._root = None
 
-    def _make_groups(self) -> None:
+    def _make_slots(self) -> None:
+        free = (number for number in itertools.count() if number not in _TAKEN)
+        # A slot for each program that runs, and one for each that waits.
+        self._numbers = list(itertools.islice(free, self._concurrency + self.warm))
+        _TAKEN.update(self._numbers)
+        groups = Groups(None)
         if os.geteuid() == 0:
-            remove_stale()
-        made = {slot: make_group(slot) for slot in self._slots}
-        self._groups = {slot: group for slot, group in made.items() if group}
-        if len(self._groups) < len(made):
+            groups.remove_stale()
+        self.grouped = groups.usable()
+        if not self.grouped:
             _LOGGER.warning(
                 "Control groups cannot be used here: the memory of a sandboxed program is bounded "
                 "for each of its processes only, and not for all together. Run the service as "
                 "root, or delegate the controllers memory and pids to it; see docs/sandbox.md."
             )
+        numbers = reversed(self._numbers)
+        self._slots = [Slot.make(number, groups if self.grouped else None) for number in numbers]
 
-    async def _probe(self) -> None:
+    async def _probe(self, python: str) -> None:
         program = Program(("{python}", "-I", "-S", "-c", "print('ready')"))
         try:
             result = await self.run(program, Limits(wall_s=_PROBE_S))
         except SandboxError as error:
-            raise SandboxUnavailable(
-                f"bubblewrap does not work here ({error}): it needs unprivileged user namespaces."
-            ) from None
+            raise _does_not_work(error) from None
         if result.stdout != b"ready\n":
             said = result.stderr.decode("utf-8", "replace").strip()[-300:]
             raise SandboxUnavailable(
-                f"The interpreter {self._python} does not run in the sandbox ({said}): set the"
+                f"The interpreter {python} does not run in the sandbox ({said}): set the"
                 " option python to one below /usr."
             )
 
@@ -172,15 +177,14 @@ class BubblewrapSandbox(LocalSandbox):
     async def _start_spare(self, kind: ProgramKind) -> Spare:
         """A program that waits, in surroundings that are complete. Raises `SandboxError`."""
         async with AsyncExitStack() as stack:
-            slot = stack.enter_context(self._slot())
             try:
                 files = LateFiles(kind.late)
             except OSError as error:
                 raise SandboxError(f"A file could not be made: {error}") from error
             stack.callback(files.close)
             program = Program(kind.argv, dict(kind.files))
-            launch = self._launch(program, kind.limits, slot, files.paths)
-            process = await stack.enter_async_context(self._process(launch, kind.limits, slot))
+            surroundings = self._surroundings(program, kind.limits, files)
+            process = await stack.enter_async_context(self._process(surroundings, kind.limits))
             try:
                 async with asyncio.timeout(_PROBE_S):
                     ready = await process.until_heard()
@@ -191,70 +195,25 @@ class BubblewrapSandbox(LocalSandbox):
             files.unlink()
             return Spare(kind, process, files, stack.pop_all())
 
-    def _launch(
-        self, program: Program, limits: Limits, slot: int, late: Mapping[str, str] | None = None
-    ) -> Launch:
-        status, writes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        launch = Launch([], descriptors=[writes], status=status)
-        arguments = [*self._surroundings(limits), "--json-status-fd", str(writes)]
-        launch.descriptors.append(_memory_file(self._filter))
-        arguments += ["--seccomp", str(launch.descriptors[-1])]
-        for name, content in program.files.items():
-            launch.descriptors.append(_memory_file(content))
-            arguments += ["--perms", "0444", "--file", str(launch.descriptors[-1]), f"/app/{name}"]
-        for name, path in (late or {}).items():
-            arguments += ["--ro-bind", path, f"/app/{name}"]
-        arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
-        command = [self._python if part == "{python}" else part for part in program.argv]
-        # The shell stays, as the first process of its space: its end is the end of all others.
-        script = limits_script(limits) + '"$@"; exit $?'
-        inner = ["/bin/sh", "-c", script, "sh", *command]
-        launch.argv = self._outer(limits, slot, [self._bwrap, *arguments, *inner])
-        return launch
+    def _surroundings(
+        self, program: Program, limits: Limits, late: LateFiles | None = None
+    ) -> FreshSystem:
+        assert self._root is not None
+        return FreshSystem(
+            self._root,
+            self._starter,
+            next(self._tokens),
+            self._slots,
+            program,
+            limits,
+            late.paths if late else {},
+        )
 
-    def _outer(self, limits: Limits, slot: int, command: list[str]) -> list[str]:
-        """Around bubblewrap: join the control group, then become the slot's user."""
-        if os.geteuid() == 0:
-            uid = str(_FIRST_UID + slot)
-            drop = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"]
-            command = [*drop, *command]
-        group = self._groups.get(slot)
-        if group is None:
-            return [shutil.which(command[0]) or command[0], *command[1:]]
-        try:
-            group.limit(limits)
-        except OSError as error:
-            raise SandboxError(f"A control group could not be set: {error}") from error
-        join = "; ".join(f"echo 0 >{member} || exit 99" for member in group.members)
-        return ["/bin/sh", "-c", f'{join}; exec "$@"', "sh", *command]
 
-    def _surroundings(self, limits: Limits) -> Iterable[str]:
-        yield from ("--unshare-all", "--die-with-parent", "--as-pid-1", "--new-session")
-        yield "--clearenv"
-        yield from ("--uid", _INSIDE_UID, "--gid", _INSIDE_UID, "--hostname", "sandbox")
-        for name, value in (("PATH", _PATH), ("HOME", "/tmp"), ("LANG", "C.UTF-8")):
-            yield from ("--setenv", name, value)
-        yield from ("--ro-bind", "/usr", "/usr")
-        for link in ("/bin", "/lib", "/lib64", "/sbin"):
-            if os.path.islink(link):
-                yield from ("--symlink", os.readlink(link), link)
-            else:
-                yield from ("--ro-bind-try", link, link)
-        for path in _ETC:
-            yield from ("--ro-bind-try", path, path)
-        if self._prefix is not None:
-            yield from ("--ro-bind", str(self._prefix), str(self._prefix))
-        yield from ("--proc", "/proc", "--dev", "/dev", "--dir", "/app")
-        for path in _HIDDEN:
-            if os.path.exists(path):
-                yield from ("--ro-bind", "/dev/null", path)
-        size = str(limits.tmp_bytes)
-        yield from ("--size", size, "--tmpfs", "/dev/shm", "--size", size, "--tmpfs", "/tmp")
-
-    def _clean(self, slot: int) -> None:
-        group = self._groups.get(slot)
-        if group is not None:
-            group.kill()
+def _does_not_work(error: Exception) -> SandboxUnavailable:
+    return SandboxUnavailable(
+        f"bubblewrap does not work here ({error}): it needs unprivileged user namespaces."
+    )
 
 
 def find_python(wanted: str | None) -> tuple[str, Path | None]:
@@ -263,7 +222,9 @@ def find_python(wanted: str | None) -> tuple[str, Path | None]:
     Raises `SandboxUnavailable`.
     """
     own = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
-    candidates = [wanted] if wanted else [str(own), "/usr/local/bin/python3", "/usr/bin/python3"]
+    candidates: Sequence[str] = (
+        [wanted] if wanted else [str(own), "/usr/local/bin/python3", "/usr/bin/python3"]
+    )
     for candidate in candidates:
         path = Path(os.path.realpath(candidate))
         if not path.is_file():
@@ -276,10 +237,3 @@ def find_python(wanted: str | None) -> tuple[str, Path | None]:
         f"Programs cannot reach a Python interpreter ({', '.join(candidates)}): install Python"
         " below /usr, or set the option python."
     )
-
-
-def _memory_file(content: bytes) -> int:
-    descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC)
-    write_all(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor

@@ -1,6 +1,6 @@
-"""A started program: its pipes, its end, and the certainty that nothing of it is left.
+"""A started program: its streams, its end, and the certainty that nothing of it is left.
 
-Invariant: when `ended` returns, the launcher is reaped and every pipe to the program is closed.
+Invariant: when `end` returns, its surroundings have ended and every pipe to the program is closed.
 """
 
 from __future__ import annotations
@@ -8,80 +8,70 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
-import subprocess
 import time
+from collections.abc import Sequence
+from typing import Final, Protocol
 
-from gymmesh_resource.sandbox.pipes import PipeReader, PipeWriter
-from gymmesh_resource.sandbox.program import Ending, Limits, Result, SandboxError
-from gymmesh_resource.sandbox.threads import ProgramThread, threads_of
+from gymmesh.sandbox.v1 import process_pb2
+from gymmesh_resource.sandbox.program import (
+    Ending,
+    Limits,
+    ProgramThread,
+    Result,
+    SandboxError,
+)
+from gymmesh_sandbox_local import OutputPipe, StartedProcess
 
-# After a SIGKILL the kernel takes milliseconds; many large processes on a busy machine take longer.
-# What runs out here is a failure that no program should be able to choose.
-_DEATH_S = 60.0
+#: After a SIGKILL the kernel takes milliseconds; for many large processes on a busy machine, more.
+#: What runs out here is a failure that no program should be able to choose. Seconds.
+DEATH_S: Final = 60.0
 _CHUNK = 65_536
 
 
-class LauncherStatus:
-    """What the launcher writes: JSON documents with the program's process id and exit code."""
+class Surroundings(Protocol):
+    """What one program runs in, and ends with."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._written = b""
+    async def begin(self) -> StartedProcess:
+        """Makes them and starts the program. Raises OSError and SandboxError."""
 
-    def failed(self) -> bool:
-        """Whether the launcher ended without having run the program."""
-        return self._descriptor >= 0 and b'"exit-code"' not in self._read()
+    @property
+    def lost(self) -> bool:
+        """Whether they ended, or begin to, with the program in them."""
 
-    def kill(self, launcher: subprocess.Popen[bytes]) -> None:
-        """Kill the program's first process, and the launcher only where that is not there yet.
+    def threads(self, pid: int) -> Sequence[process_pb2.ThreadUsage]:
+        """Those of all processes in them, of which the program's first has this id."""
 
-        The launcher then sees the end and buries its child. Were it killed itself, the child
-        would die too, but be left to the machine's first process to bury.
-        """
-        child = re.search(rb'"child-pid": *([0-9]+)', self._read())
-        with contextlib.suppress(ProcessLookupError):
-            if child and b'"exit-code"' not in self._written:
-                os.kill(int(child[1]), signal.SIGKILL)
-            elif not child:
-                os.killpg(launcher.pid, signal.SIGKILL)
+    def kill(self) -> None:
+        """Kills all processes in them."""
 
-    def _read(self) -> bytes:
-        if self._descriptor >= 0:
-            with contextlib.suppress(BlockingIOError):
-                self._written += os.read(self._descriptor, 4096)
-        return self._written
+    async def end(self) -> None:
+        """Kills all processes in them and waits for their ends; harmless when called twice."""
+
+    def close(self) -> None:
+        """Frees what they hold, after `end`, or when they were never made."""
 
 
 class Process:
-    """`Running`: a program that runs. `status`: what its launcher writes of it."""
+    """`Running`: a program that runs, alone in its surroundings."""
 
-    def __init__(
-        self, popen: subprocess.Popen[bytes], limits: Limits, status: LauncherStatus
-    ) -> None:
-        self._popen = popen
+    def __init__(self, started: StartedProcess, limits: Limits, surroundings: Surroundings) -> None:
+        self._started = started
+        self._child = started.child
+        self._stdout = started.stdout
         self._limits = limits
-        self._status = status
-        self._started = time.perf_counter()
-        self.pid = popen.pid
-        self._exited = asyncio.Event()
+        self._surroundings = surroundings
+        self._began = time.perf_counter()
         self._killed = False
+        self._lost = False
         #: How it ended, as `communicate` found; None: not yet, or other code reads its output.
         self.ending: Ending | None = None
-        self._pidfd = os.pidfd_open(popen.pid)
-        asyncio.get_running_loop().add_reader(self._pidfd, self._on_exit)
-        assert popen.stdin
-        assert popen.stdout
-        assert popen.stderr
-        self._stdout = PipeReader(popen.stdout)
-        self._stderr = PipeReader(popen.stderr)
-        self._stdin = PipeWriter(popen.stdin)
+        self._child.status.add_done_callback(self._on_end)
 
     @property
     def alive(self) -> bool:
         """Whether it has not ended yet."""
-        return self._popen.poll() is None
+        return not self._child.ended
 
     async def until_heard(self) -> bool:
         """Wait for its first output, and leave that there; False when it ended without any."""
@@ -89,96 +79,106 @@ class Process:
 
     def begin(self) -> None:
         """Start its time limit: it was started ahead, and is used from now on."""
-        self._started = time.perf_counter()
+        self._began = time.perf_counter()
 
     async def write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
-            await self._stdin.write(data)
+            await self._started.stdin.write(data)
 
     async def read_exactly(self, size: int) -> bytes:
-        return await self._stdout.read_exactly(size)
+        try:
+            return await self._stdout.read_exactly(size)
+        except EOFError:
+            self._check_spawner()
+            raise
 
     async def communicate(self, stdin: bytes) -> Result:
         """Write all, close, and read to the end, within the limits.
 
-        Raises `SandboxError` when the program's surroundings could not be made.
+        Raises `SandboxError` when its surroundings failed.
         """
-        ending = Ending.EXITED
         streams: list[bytearray] = [bytearray(), bytearray()]
         within = [True]
+        timed_out = False
         try:
             async with asyncio.timeout(self._limits.wall_s):
                 await asyncio.gather(
                     self._feed(stdin),
                     self._collect(self._stdout, streams[0], within),
-                    self._collect(self._stderr, streams[1], within),
-                    self._exited.wait(),
+                    self._collect(self._started.stderr, streams[1], within),
+                    asyncio.wait((self._child.status,)),
                 )
         except TimeoutError:
-            ending = Ending.TIMED_OUT
+            timed_out = True
         await self.end()
+        exit_code = self._exit_code()
         if not within[0]:
-            ending = Ending.OUTPUT_LIMIT
-        elif ending is Ending.EXITED and self._popen.returncode < 0:
-            ending = Ending.KILLED
-        elif ending is Ending.EXITED and not self._killed and self._status.failed():
-            said = streams[1].decode("utf-8", "replace").strip()[:500]
-            raise SandboxError(f"The sandbox could not be made: {said or 'no reason given'}")
-        self.ending = ending
-        duration = time.perf_counter() - self._started
-        code = self._popen.returncode
-        return Result(ending, code, bytes(streams[0]), bytes(streams[1]), duration)
+            self.ending = Ending.OUTPUT_LIMIT
+        elif timed_out:
+            self.ending = Ending.TIMED_OUT
+        else:
+            self.ending = Ending.KILLED if self._lost else Ending.EXITED
+        duration = time.perf_counter() - self._began
+        return Result(self.ending, exit_code, bytes(streams[0]), bytes(streams[1]), duration)
 
     def threads(self) -> list[ProgramThread]:
         """Its threads, all processes' together; takes milliseconds."""
-        return threads_of(self.pid)
+        if not self.alive:
+            return []
+        return [
+            ProgramThread(
+                number=one.thread,
+                ready=one.ready,
+                waited_s=one.waited_us / 1e6,
+                yields=one.yields,
+                ran_s=one.ran_us / 1e6,
+            )
+            for one in self._surroundings.threads(self._child.pid)
+        ]
 
     def kill(self) -> None:
-        if self._popen.returncode is None:
+        if self.alive:
             self._killed = True
-            self._status.kill(self._popen)
+            self._surroundings.kill()
 
     async def end(self) -> None:
         """Kill what is left, wait for it, close the pipes; harmless when called twice."""
         self.kill()
         try:
-            async with asyncio.timeout(_DEATH_S):
-                while not await _within(self._exited, 1.0):
-                    # What was killed first may not have been there yet.
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(self.pid, signal.SIGKILL)
-                if self._pidfd >= 0:
-                    await self._until_closed()
+            async with asyncio.timeout(DEATH_S):
+                await self._surroundings.end()
+                await asyncio.wait((self._child.status,))
         except TimeoutError:
-            raise SandboxError("A killed program did not end; its pipes are still open.") from None
+            raise SandboxError("A killed program did not end.") from None
         finally:
-            self._detach()
+            self._started.close()
 
-    async def _until_closed(self) -> None:
-        """Wait until no process holds the output pipes, so that none can write to them."""
-        for stream in (self._stdout, self._stderr):
-            while await stream.read(_CHUNK):
-                pass
+    def _exit_code(self) -> int:
+        """As a shell says it: 128 and the signal that ended it. Raises SandboxError."""
+        self._check_spawner()
+        status = self._child.status.result()
+        if os.WIFSIGNALED(status):
+            return 128 + os.WTERMSIG(status)
+        return os.waitstatus_to_exitcode(status)
 
-    def _detach(self) -> None:
-        if self._pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
-            for pipe in (self._stdout, self._stderr, self._stdin):
-                pipe.close()
+    def _check_spawner(self) -> None:
+        """Raises `SandboxError` where the program ended with what had started it."""
+        if self._child.status.cancelled():
+            raise SandboxError("The process that starts programs was killed.")
 
-    def _on_exit(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        self._popen.wait()
-        self._exited.set()
+    def _on_end(self, status: asyncio.Future[int]) -> None:
+        """Its end is the end of all that it left."""
+        if not status.cancelled() and not self._killed:
+            ended_by = os.WTERMSIG(status.result()) if os.WIFSIGNALED(status.result()) else 0
+            self._lost = ended_by == signal.SIGKILL and self._surroundings.lost
+        self._surroundings.kill()
 
     async def _feed(self, data: bytes) -> None:
         await self.write(data)
         with contextlib.suppress(OSError):
-            self._stdin.close()
+            self._started.stdin.close()
 
-    async def _collect(self, stream: PipeReader, into: bytearray, within: list[bool]) -> None:
+    async def _collect(self, stream: OutputPipe, into: bytearray, within: list[bool]) -> None:
         cap = self._limits.output_bytes
         while chunk := await stream.read(_CHUNK):
             room = cap - len(into)
@@ -187,10 +187,3 @@ class Process:
                 within[0] = False
                 self.kill()
                 return
-
-
-async def _within(event: asyncio.Event, seconds: float) -> bool:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    return event.is_set()

@@ -12,8 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gymmesh_resource.sandbox.threads import ProgramThread
-
 _MIB = 1024 * 1024
 
 
@@ -100,6 +98,25 @@ class Result:
         return self.ending is Ending.EXITED and self.exit_code == 0
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramThread:
+    """A thread at one moment.
+
+    Attributes:
+        number: its id, on the whole machine.
+        ready: whether it runs, or would if it had a processor.
+        waited_s: seconds for which it was ready but had no processor, since it began.
+        yields: whether it has asked for another share of a processor than it began with.
+        ran_s: seconds of a processor that it has used since it began.
+    """
+
+    number: int
+    ready: bool
+    waited_s: float
+    yields: bool
+    ran_s: float = 0.0
+
+
 class Running(Protocol):
     """A program that runs, with its standard streams."""
 
@@ -107,7 +124,9 @@ class Running(Protocol):
         """Write to its standard input; what a program no longer reads is dropped."""
 
     async def read_exactly(self, size: int) -> bytes:
-        """Read from its standard output; raises `EOFError` when it ended before."""
+        """Read from its standard output; raises `EOFError` when it ended before, and
+        `SandboxError` when the sandbox did.
+        """
 
     async def communicate(self, stdin: bytes) -> Result:
         """Write all, close, and read to the end."""

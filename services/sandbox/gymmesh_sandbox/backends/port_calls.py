@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import aiohttp
@@ -13,6 +18,7 @@ from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
 
 _PIECE_BYTES: Final = 1 << 16
+_CLOSE_S: Final = 1.0
 
 
 async def call_over(
@@ -50,6 +56,29 @@ async def call_over(
             return await _answer(response, max_bytes)
     except aiohttp.ClientError as error:
         raise port_unreachable(request.port) from error
+
+
+async def call_through(
+    carry: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    request: sandbox_pb2.CallPortRequest,
+    max_bytes: int,
+) -> sandbox_pb2.CallPortResponse:
+    """`call_over`, for a backend that carries the bytes of a connection itself.
+
+    Args:
+        carry: carries one connection until one side ends it, and closes the writer.
+    """
+    with tempfile.TemporaryDirectory(prefix="gymmesh-port-") as folder:
+        path = os.path.join(folder, "s")
+        server = await asyncio.start_unix_server(carry, path)
+        try:
+            connector = aiohttp.UnixConnector(path, force_close=True)
+            return await call_over(connector, request, max_bytes)
+        finally:
+            server.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await server.wait_closed()
 
 
 async def _answer(response: aiohttp.ClientResponse, max_bytes: int) -> sandbox_pb2.CallPortResponse:

@@ -65,9 +65,8 @@ async def _one_processor(hogs: int) -> AsyncIterator[BubblewrapSandbox]:
             assert other.stdout
             await asyncio.to_thread(other.stdout.read, 1)
         await sandbox.open()
-        assert sandbox._spawner is not None
-        # Programs have the processors of the thread that starts them.
-        sandbox._spawner.submit(os.sched_setaffinity, 0, processor).result()
+        # Programs have the processors of the process that starts them.
+        os.sched_setaffinity(sandbox._starter.pid, processor)
         yield sandbox
     finally:
         await sandbox.close()
@@ -127,8 +126,7 @@ async def _busy_environment(
         async with served(environment, verify_timeout_s=verify_timeout_s) as mesh:
             sandbox = environment.programs
             assert isinstance(sandbox, BubblewrapSandbox)
-            assert sandbox._spawner is not None
-            sandbox._spawner.submit(os.sched_setaffinity, 0, processor).result()
+            os.sched_setaffinity(sandbox._starter.pid, processor)
             yield mesh
     finally:
         for other in others:

@@ -1,4 +1,4 @@
-"""The configured images, each made ready once: `folder/images/OWNER/` has what they consist of.
+"""The images, each made ready once: `folder/images/OWNER/` has what they consist of.
 
 A layer of a container image has its digest for a name, and is shared by all images and services.
 """
@@ -25,7 +25,15 @@ from gymmesh_sandbox.backends.bubblewrap.oci import (
     open_layer,
     read_manifest,
 )
-from gymmesh_sandbox.backends.bubblewrap.roots import DEFAULT_PATH, RootImage, remove_tree
+from gymmesh_sandbox.backends.bubblewrap.roots import (
+    DEFAULT_PATH,
+    RootImage,
+    host_image,
+    host_mark,
+    make_host_root,
+    remove_tree,
+)
+from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
 
 
@@ -36,17 +44,21 @@ class Images:
         folder: where they are kept.
         paths: of the configured images, by name.
         ids: the sandboxes' user ids on this machine.
+        binds: folders and files of this machine that the image `host` has.
     """
 
-    def __init__(self, folder: Path, paths: Mapping[str, str], ids: IdMap) -> None:
+    def __init__(
+        self, folder: Path, paths: Mapping[str, str], ids: IdMap, binds: tuple[Path, ...]
+    ) -> None:
         self._folder = folder / str(ids.first)
         self._paths = paths
         self._ids = ids
+        self._binds = binds
         self._lock = threading.Lock()
         self._ready: dict[str, RootImage] = {}
 
     def digests(self) -> Mapping[str, str]:
-        """The names of all, each with its digest as far as it is known."""
+        """The names of those that are configured, each with its digest as far as it is known."""
         return {
             name: self._ready[name].digest if name in self._ready else "" for name in self._paths
         }
@@ -54,18 +66,25 @@ class Images:
     def get(self, name: str) -> RootImage:
         """An image. Raises SANDBOX_IMAGE_NOT_FOUND and SANDBOX_IMAGE_FAILED."""
         path = Path(self._paths[name]) if name in self._paths else None
-        if path is None or not path.exists():
+        if name != HOST_IMAGE and (path is None or not path.exists()):
             raise image_not_found(name)
         with self._lock:
             if name not in self._ready:
                 try:
-                    made = (
-                        self._unpacked(name, path) if is_image(path) else self._copied(name, path)
-                    )
+                    self._ready[name] = self._host() if path is None else self._made_of(name, path)
                 except (ImageError, OSError) as error:
                     raise image_failed(name, str(error)) from error
-                self._ready[name] = made
             return self._ready[name]
+
+    def _host(self) -> RootImage:
+        def make(folder: Path) -> None:
+            make_host_root(folder, self._ids.first, self._binds)
+
+        layer = self._made(f"host-{host_mark(self._binds)}", make)
+        return host_image(layer, self._binds)
+
+    def _made_of(self, name: str, path: Path) -> RootImage:
+        return self._unpacked(name, path) if is_image(path) else self._copied(name, path)
 
     def _unpacked(self, name: str, path: Path) -> RootImage:
         with ImageFiles(path) as files:

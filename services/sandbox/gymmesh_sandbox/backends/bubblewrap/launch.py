@@ -9,14 +9,13 @@ from pathlib import Path
 from gymmesh_sandbox.backends.base import SandboxSpec
 from gymmesh_sandbox.backends.bubblewrap.machine import Machine
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser
+from gymmesh_sandbox_local import bubblewrap_command
 
 # Where the spawner mounts the file system, in a mount namespace that only the sandbox has: a
 # folder that every machine has, that every user may pass through, and that holds no files.
 _PLACE = "/sys"
 _MS_NOSUID, _MS_NODEV = 2, 4
 _SHM_BYTES = 64 << 20
-# What the kernel shows of its host, and no program inside needs.
-_HIDDEN = ("/proc/cmdline", "/proc/keys")
 
 
 def upper_folder(spec: SandboxSpec, folder: Path) -> Path:
@@ -66,28 +65,18 @@ def overlay_mounts(
     return mounts
 
 
-def bubblewrap_command(
+def sandbox_command(
     machine: Machine, spec: SandboxSpec, binds: Sequence[Path], user: ImageUser
 ) -> list[bytes]:
     """The command that makes the sandbox and runs its first process."""
-    command = [machine.bwrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
-    command += ["--unshare-cgroup-try", "--hostname", "sandbox", "--die-with-parent"]
-    command += ["--as-pid-1", "--new-session", "--cap-drop", "ALL"]
-    if spec.network.WhichOneof("kind") != "open":
-        command.append("--unshare-net")
-    if not machine.privileged:
-        uid, gid = str(user.uid), str(user.gid)
-        command += ["--unshare-user", "--uid", uid, "--gid", gid]
-    command += ["--bind", _PLACE, "/"]
+    root = ["--bind", _PLACE, "/"]
     for bind in binds:
-        command += ["--ro-bind", str(bind), str(bind)]
-    command += ["--proc", "/proc", "--dev", "/dev"]
-    for path in _HIDDEN:
-        if os.path.exists(path):
-            command += ["--ro-bind", "/dev/null", path]
+        root += ["--ro-bind", str(bind), str(bind)]
     size = spec.resources.memory_bytes // 2 or _SHM_BYTES
-    command += ["--perms", "1777", "--size", str(size), "--tmpfs", "/dev/shm"]
-    command += ["--remount-ro", "/dev"]
-    # The descriptors that the spawner passes: see its `_start_box`.
-    command += ["--json-status-fd", "3", "--seccomp", "4", "--", "/proc/self/fd/5"]
-    return [os.fsencode(word) for word in command]
+    return bubblewrap_command(
+        machine.bwrap,
+        root=root,
+        after=("--perms", "1777", "--size", str(size), "--tmpfs", "/dev/shm"),
+        user=None if machine.privileged else (user.uid, user.gid),
+        network=spec.network.WhichOneof("kind") == "open",
+    )

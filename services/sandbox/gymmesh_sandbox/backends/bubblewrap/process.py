@@ -13,14 +13,7 @@ from typing import Any, Protocol
 from gymmesh.sandbox.v1 import process_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
-from gymmesh_sandbox.local import (
-    Child,
-    InputPipe,
-    OutputPipe,
-    ProcessGroup,
-    descendants_of,
-    threads_of,
-)
+from gymmesh_sandbox_local import ProcessGroup, StartedProcess, descendants_of, threads_of
 
 _PIECE = 1 << 20
 # How long what a process wrote is looked for after its end.
@@ -31,6 +24,10 @@ _KILL_STEP_S = 0.005
 
 class ProcessHome(Protocol):
     """The sandbox that a process is in."""
+
+    @property
+    def first_pid(self) -> int:
+        """The process id of the sandbox's first process on this machine."""
 
     def memory_kills(self) -> int:
         """How many processes the kernel has killed at the limit of memory."""
@@ -46,8 +43,7 @@ class LocalProcess(RunningProcess):
     """See RunningProcess.
 
     Args:
-        child: the process.
-        pipes: this side's ends of its stdin, stdout and stderr.
+        started: the process.
         group: its descendants; None where control groups cannot be used.
         sandbox: where it is.
         on_end: called once it has ended and its output was read, after which nothing is held.
@@ -55,15 +51,15 @@ class LocalProcess(RunningProcess):
 
     def __init__(
         self,
-        child: Child,
-        pipes: tuple[InputPipe, OutputPipe, OutputPipe],
+        started: StartedProcess,
         group: ProcessGroup | None,
         sandbox: ProcessHome,
         on_end: Callable[[], None],
     ) -> None:
-        self._child = child
-        self._stdin = pipes[0]
-        self._outputs = {Stream.STDOUT: pipes[1], Stream.STDERR: pipes[2]}
+        self._started = started
+        self._child = started.child
+        self._stdin = started.stdin
+        self._outputs = {Stream.STDOUT: started.stdout, Stream.STDERR: started.stderr}
         self._group = group
         self._sandbox = sandbox
         self._on_end = on_end
@@ -192,11 +188,8 @@ class LocalProcess(RunningProcess):
     def threads(self) -> Sequence[process_pb2.ThreadUsage]:
         if self._child.ended:
             return ()
-        return threads_of(self._child.pid, self._members())
+        return threads_of(self._sandbox.first_pid, self._members())
 
     def close(self) -> None:
         """Lets go of it, once its sandbox has ended."""
-        self._stdin.close()
-        for pipe in self._outputs.values():
-            pipe.close()
-        self._child.close()
+        self._started.close()

@@ -6,6 +6,7 @@ The image `host` has this machine's /usr, read-only, and a small root of its own
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import stat
@@ -73,12 +74,34 @@ class RootImage:
     snapshot: bool = False
 
 
-def make_host_root(folder: Path, owner: int, binds: tuple[Path, ...]) -> RootImage:
-    """The image `host`, with its root in a folder that is made anew.
+def host_mark(binds: tuple[Path, ...]) -> str:
+    """Tells roots of the image `host` apart: another one where what it is made from has changed."""
+    found = hashlib.sha256()
+    for name in (*_COPIED_ETC, *_LINKED):
+        path = Path("/etc", name) if name in _COPIED_ETC else Path("/", name)
+        found.update(f"{path} {_changed(path)}\n".encode())
+    for bind in binds:
+        found.update(f"{bind} {bind.is_dir()}\n".encode())
+    found.update(repr((_HOST_FOLDERS, _HOST_ETC, _HOST_USER)).encode())
+    return found.hexdigest()[:32]
+
+
+def _changed(path: Path) -> int:
+    """When a file, or one in a folder, came or was changed."""
+    try:
+        latest = path.lstat().st_mtime_ns
+        if path.is_dir() and not path.is_symlink():
+            latest = max(latest, *(one.lstat().st_mtime_ns for one in path.iterdir()), 0)
+        return latest
+    except OSError:
+        return 0
+
+
+def make_host_root(folder: Path, owner: int, binds: tuple[Path, ...]) -> None:
+    """Makes the root of the image `host` in a folder.
 
     `owner`: this machine's id of the sandboxes' root. Raises OSError.
     """
-    shutil.rmtree(folder, ignore_errors=True)
     for name in _HOST_FOLDERS:
         (folder / name).mkdir(parents=True, exist_ok=True)
     work = folder / "work"
@@ -87,14 +110,11 @@ def make_host_root(folder: Path, owner: int, binds: tuple[Path, ...]) -> RootIma
         of_host = Path("/", name)
         if of_host.is_symlink():
             (folder / name).symlink_to(os.readlink(of_host))
-        elif of_host.is_dir():
-            (folder / name).mkdir()
-            binds = (*binds, of_host)
     for name, content in _HOST_ETC.items():
         (folder / "etc" / name).write_text(content)
     for name in _COPIED_ETC:
         _copy(Path("/etc", name), folder / "etc" / name)
-    for bind in binds:
+    for bind in _host_binds(binds):
         target = folder / bind.relative_to("/")
         if bind.is_dir():
             target.mkdir(parents=True, exist_ok=True)
@@ -107,15 +127,27 @@ def make_host_root(folder: Path, owner: int, binds: tuple[Path, ...]) -> RootIma
         _own(folder / name, user)
     for name in ("tmp", "var/tmp"):
         (folder / name).chmod(0o1777)
+
+
+def host_image(layer: Path, binds: tuple[Path, ...]) -> RootImage:
+    """The image `host`, with the root that `make_host_root` made."""
     return RootImage(
         name="host",
         digest="",
-        layers=(folder,),
-        binds=(Path("/usr"), *binds),
+        layers=(layer,),
+        binds=(Path("/usr"), *_host_binds(binds)),
         env={"PATH": DEFAULT_PATH, "LANG": "C.UTF-8"},
         user=_HOST_USER,
         workdir="/work",
     )
+
+
+def _host_binds(binds: tuple[Path, ...]) -> tuple[Path, ...]:
+    """What is shown of this machine beside /usr: as asked, and /bin and the like where they are
+    folders of their own.
+    """
+    folders = (Path("/", name) for name in _LINKED)
+    return (*binds, *(one for one in folders if one.is_dir() and not one.is_symlink()))
 
 
 def give_all(folder: Path, uid: int, gid: int) -> None:

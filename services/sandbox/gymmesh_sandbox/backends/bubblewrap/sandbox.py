@@ -6,21 +6,20 @@ import asyncio
 import contextlib
 import itertools
 import os
-import re
 import resource
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, Reason
+from gymmesh_runtime.timers import to_its_end
 from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxSpec
 from gymmesh_sandbox.backends.bubblewrap.errors import image_failed
 from gymmesh_sandbox.backends.bubblewrap.files import BoxFiles
 from gymmesh_sandbox.backends.bubblewrap.launch import (
-    bubblewrap_command,
     overlay_mounts,
+    sandbox_command,
     upper_folder,
 )
 from gymmesh_sandbox.backends.bubblewrap.machine import Machine
@@ -30,14 +29,13 @@ from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, remove_tree
 from gymmesh_sandbox.backends.bubblewrap.store import ImageStore
 from gymmesh_sandbox.backends.bubblewrap.tree import Owner
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser
-from gymmesh_sandbox.local import (
-    Child,
-    Descriptors,
+from gymmesh_sandbox_local import (
     GroupLimits,
     Groups,
-    InputPipe,
-    OutputPipe,
+    Namespaces,
+    NamespacesSpec,
     ProcessGroup,
+    ProcessStart,
     SandboxGroup,
     SpawnError,
     descendants_of,
@@ -48,7 +46,6 @@ _OPEN_FILES = 65_536
 # What root may do in a sandbox, by the numbers of linux/capability.h: chown, dac_override, fowner,
 # fsetid, kill, setgid, setuid, setpcap, net_bind_service, in its own user namespace.
 _ROOT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10))
-_PF_EXITING = 0x4
 _COPIES = 3
 _RESOLV_CONF = Path("/etc/resolv.conf")
 
@@ -64,6 +61,7 @@ class BubblewrapBox(BoxFiles):
         image: RootImage,
         user: ImageUser,
         folder: Path,
+        token: int,
     ) -> None:
         super().__init__(machine, user, spec.workdir or image.workdir)
         self._store = store
@@ -73,10 +71,9 @@ class BubblewrapBox(BoxFiles):
         self._layers = image.layers
         self.image = image.name
         self.image_digest = image.digest
-        self._token = -1
+        self._token = token
         self._group: SandboxGroup | None = None
-        self._launcher: Child | None = None
-        self._first: Child | None = None
+        self._namespaces = Namespaces(machine.starter, machine.filter, machine.first_process, token)
         self._numbers = itertools.count(1)
         self._processes: set[LocalProcess] = set()
         self._on_end: Callable[[BubblewrapBox], None] = lambda _: None
@@ -87,13 +84,13 @@ class BubblewrapBox(BoxFiles):
 
     # ---- its start
 
-    async def open(self, token: int) -> None:
+    async def open(self) -> None:
         """Makes it; nothing is left of it when that fails."""
-        self._token = token
         try:
-            await asyncio.to_thread(self._prepare)
+            # A thread goes on when its caller is cancelled, and would make what was just removed.
+            await to_its_end(asyncio.to_thread(self._prepare))
             await self._launch()
-            await self._machine.in_thread(self._complete)
+            await to_its_end(self._machine.in_thread(self._complete))
         except BaseException:
             await self.end()
             raise
@@ -125,49 +122,16 @@ class BubblewrapBox(BoxFiles):
                 os.chown(self._folder / name, self._machine.root_id, self._machine.root_id)
 
     async def _launch(self) -> None:
-        with Descriptors() as owned, contextlib.ExitStack() as stack:
-            (ready, ready_end), (said, said_end) = owned.pipe(), owned.pipe()
-            status, status_end = owned.pipe()
-            calls = owned.memory_file(self._machine.filter)
-            try:
-                self._launcher = await self._machine.starter.start(
-                    "box",
-                    (ready_end, said_end, status_end, calls, self._machine.first_process),
-                    argv=bubblewrap_command(
-                        self._machine, self._spec, self._root_image.binds, self._user
-                    ),
-                    groups=self._group.join_files if self._group else [],
-                    mounts=overlay_mounts(self._machine, self._spec, self._layers, self._folder),
-                    id_map=self._machine.id_map,
-                )
-            except SpawnError as error:
-                raise self._failed(str(error)) from error
-            for end in (ready_end, said_end, status_end):
-                owned.close(end)
-            outputs = [OutputPipe(owned.give(one)) for one in (ready, said, status)]
-            for output in outputs:
-                stack.callback(output.close)
-            if not await outputs[0].read(1):
-                reason = (await outputs[1].read(4096)).decode("utf-8", "replace").strip()
-                raise self._failed(reason[-500:] or "no reason given")
-            await self._enter(await outputs[2].read(4096))
-
-    async def _enter(self, status: bytes) -> None:
-        child = re.search(rb'"child-pid": *([0-9]+)', status)
-        launcher = self._launcher
-        assert child
-        assert launcher
-        pid = int(child[1])
+        machine, spec = self._machine, self._spec
+        namespaces = NamespacesSpec(
+            sandbox_command(machine, spec, self._root_image.binds, self._user),
+            join=self._group.join_files if self._group else [],
+            mounts=overlay_mounts(machine, spec, self._layers, self._folder),
+            id_map=machine.id_map,
+        )
         try:
-            pidfd, root = await self._machine.starter.ask(
-                "enter", box=self._token, pid=pid, parent=launcher.pid
-            )
-        except SpawnError as error:
-            raise self._failed(str(error)) from error
-        self._first = Child(pid, pidfd, launcher.status)
-        self._tree.root = root
-        launcher.status.add_done_callback(self._on_lost)
-        try:
+            self._tree.root = await self._namespaces.open(namespaces)
+            self._namespaces.ended.add_done_callback(self._on_lost)
             await self._network.open(self._token, self._tree, self.workdir)
         except SpawnError as error:
             raise self._failed(str(error)) from error
@@ -197,37 +161,29 @@ class BubblewrapBox(BoxFiles):
         self._check_running()
         user = self._user
         if process.user:
-            user = await self._machine.in_thread(self._find_user, process.user)
+            user = await self._user_of(process.user)
         group, join = self._process_group()
-        with Descriptors() as owned:
-            stdin_end, stdin = owned.pipe()
-            (stdout, stdout_end), (stderr, stderr_end) = owned.pipe(), owned.pipe()
-            try:
-                child = await self._machine.starter.start(
-                    "exec",
-                    (stdin_end, stdout_end, stderr_end),
-                    box=self._token,
-                    argv=_words(process),
-                    env=self._environment(process, user),
-                    cwd=os.fsencode(os.path.join(self.workdir, process.cwd)),
-                    groups=join,
-                    rlimits=_rlimits(process, self._spec.resources),
-                    uid=user.uid,
-                    gid=user.gid,
-                    gids=list(user.gids),
-                    capabilities=_ROOT_CAPABILITIES if user.uid == 0 else 0,
-                    subreaper=int(group is None),
-                    filter=self._machine.filter,
-                )
-            except BaseException as error:
-                if group is not None:
-                    group.remove()
-                if isinstance(error, SpawnError):
-                    raise self.lost() or self._failed(str(error)) from error
-                raise
-            outputs = OutputPipe(owned.give(stdout)), OutputPipe(owned.give(stderr))
-            pipes = (InputPipe(owned.give(stdin)), *outputs)
-        started = LocalProcess(child, pipes, group, self, lambda: self._forget(started))
+        start = ProcessStart(
+            argv=_words(process),
+            env=self._environment(process, user),
+            cwd=os.fsencode(os.path.join(self.workdir, process.cwd)),
+            uid=user.uid,
+            gid=user.gid,
+            gids=user.gids,
+            join=join,
+            rlimits=_rlimits(process, self._spec.resources),
+            capabilities=_ROOT_CAPABILITIES if user.uid == 0 else 0,
+            subreaper=group is None,
+        )
+        try:
+            running = await self._namespaces.start(start)
+        except BaseException as error:
+            if group is not None:
+                group.remove()
+            if isinstance(error, SpawnError):
+                raise self.lost() or self._failed(str(error)) from error
+            raise
+        started = LocalProcess(running, group, self, lambda: self._forget(started))
         self._processes.add(started)
         return started
 
@@ -273,8 +229,8 @@ class BubblewrapBox(BoxFiles):
 
     def _busy(self) -> bool:
         """Whether a process runs in it."""
-        assert self._first
-        return len(descendants_of(self._first.pid)) > 1 or bool(self._processes_running())
+        inside = descendants_of(self._namespaces.first_pid)
+        return len(inside) > 1 or bool(self._processes_running())
 
     def _processes_running(self) -> Sequence[LocalProcess]:
         return [process for process in self._processes if process.running]
@@ -284,9 +240,8 @@ class BubblewrapBox(BoxFiles):
 
         The file system of limited size is in a mount namespace that only bubblewrap has.
         """
-        assert self._launcher
         upper = upper_folder(self._spec, self._folder)
-        source = Path(f"/proc/{self._launcher.pid}/root") / upper.relative_to("/")
+        source = Path(f"/proc/{self._namespaces.launcher_pid}/root") / upper.relative_to("/")
         for _ in range(_COPIES):
             copied = subprocess.run(
                 ["cp", "-a", "--reflink=auto", "-T", source, layer],
@@ -341,7 +296,8 @@ class BubblewrapBox(BoxFiles):
 
     def lost(self) -> MeshError | None:
         """SANDBOX_LOST when it has ended, or is about to."""
-        if self._first is not None and not self._cause.done() and not _exiting(self._first):
+        first_pid = self._namespaces.first_pid
+        if first_pid and not self._cause.done() and not self._namespaces.ending:
             return None
         cause = self._cause.result() if self._cause.done() else "ended"
         return MeshError(
@@ -356,10 +312,12 @@ class BubblewrapBox(BoxFiles):
 
     def kill(self) -> None:
         """Kills all that is in it."""
-        if self._first is not None:
-            self._first.signal(signal.SIGKILL)
-        elif self._launcher is not None:
-            self._launcher.signal(signal.SIGKILL)
+        self._namespaces.kill()
+
+    @property
+    def first_pid(self) -> int:
+        """The process id of its first process on this machine."""
+        return self._namespaces.first_pid
 
     def _on_lost(self, status: asyncio.Future[int]) -> None:
         if self._ending or self._restarting or self._cause.done():
@@ -396,16 +354,8 @@ class BubblewrapBox(BoxFiles):
     async def _stop(self) -> None:
         """Ends the namespaces, with all that runs in them."""
         await self._network.close()
-        self.kill()
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None:
-            await asyncio.wait([launcher.status])
-            with contextlib.suppress(SpawnError):
-                await self._machine.starter.ask("forget", box=self._token)
-            launcher.close()
+        await self._namespaces.stop()
         self._tree.close()
-        if self._first is not None:
-            self._first.close()
 
     def _remove(self) -> None:
         if self._group is not None:
@@ -436,13 +386,3 @@ def _rlimits(
         if value:
             limits.append((name, value))
     return limits
-
-
-def _exiting(process: Child) -> bool:
-    """Whether a process has ended or begun to: all others of its sandbox are killed before."""
-    try:
-        with open(f"/proc/{process.pid}/stat", "rb") as file:
-            flags = int(file.read().rpartition(b")")[2].split()[6])
-    except OSError:
-        return True
-    return bool(flags & _PF_EXITING)

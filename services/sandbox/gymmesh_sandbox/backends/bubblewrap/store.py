@@ -2,7 +2,6 @@
 
     images/                   see `images`
     instances/HASH/lock       held while a service has this instance's id
-    instances/HASH/host/      the root of the image `host`
     instances/HASH/boxes/N/   what a sandbox writes
     instances/HASH/layers/N/  what a sandbox had written when a snapshot was taken
 
@@ -25,12 +24,12 @@ from pathlib import Path
 
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.config import ConfigError
-from gymmesh_sandbox.backends.bubblewrap.errors import image_failed, image_not_found
+from gymmesh_sandbox.backends.bubblewrap.errors import image_not_found
 from gymmesh_sandbox.backends.bubblewrap.images import Images
-from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, make_host_root, remove_tree
+from gymmesh_sandbox.backends.bubblewrap.roots import RootImage, remove_tree
 from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, BubblewrapSettings
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
-from gymmesh_sandbox.local import Groups
+from gymmesh_sandbox_local import Groups
 
 
 class ImageStore:
@@ -41,12 +40,10 @@ class ImageStore:
 
     def __init__(self, settings: BubblewrapSettings, ids: IdMap) -> None:
         self._folder = Path(settings.folder)
-        self._images = Images(self._folder / "images", settings.images, ids)
-        self._binds = tuple(map(Path, settings.binds))
-        self._owner = ids.first
+        binds = tuple(map(Path, settings.binds))
+        self._images = Images(self._folder / "images", settings.images, ids, binds)
         self._lock = threading.Lock()
         self._locks: dict[Path, int] = {}  # descriptors, by the folder of the instance
-        self._hosts: dict[Path, RootImage] = {}
         self._snapshots: dict[str, RootImage] = {}
         self._left: Counter[Path] = Counter()  # what earlier lives left, by folder
         self._numbers = itertools.count(1)
@@ -100,7 +97,6 @@ class ImageStore:
             self._users.clear()
 
     def _remove_taken(self, folder: Path) -> None:
-        self._hosts.pop(folder, None)
         lock = self._locks.pop(folder, None)
         if lock is not None:
             try:
@@ -137,13 +133,11 @@ class ImageStore:
         """
         self.take_instance(instance_id)
         with self._lock:
-            known = name == HOST_IMAGE or name in self._snapshots
+            known = name in self._snapshots
         configured = None if known else self._images.get(name)
         with self._lock:
             if configured is not None:
                 image = configured
-            elif name == HOST_IMAGE:
-                image = self._host(self.instance_folder(instance_id))
             elif name in self._snapshots:
                 image = self._snapshots[name]
             else:
@@ -200,14 +194,6 @@ class ImageStore:
             if layer.parent.name == "layers":  # an image's own layers stay
                 remove_tree(layer)
 
-    def _host(self, folder: Path) -> RootImage:
-        if folder not in self._hosts:
-            try:
-                self._hosts[folder] = make_host_root(folder / "host", self._owner, self._binds)
-            except OSError as error:
-                raise image_failed(HOST_IMAGE, str(error)) from error
-        return self._hosts[folder]
-
 
 def _remove_boxes(folder: Path) -> int:
     """Removes the sandboxes of an instance that no process runs; how many there were."""
@@ -222,7 +208,7 @@ def _remove_boxes(folder: Path) -> int:
 def _remove_instance(folder: Path) -> int:
     """Removes all of an instance, the lock last; how many sandboxes there were."""
     count = _remove_boxes(folder)
-    for name in ("boxes", "layers", "host"):
+    for name in ("boxes", "layers"):
         remove_tree(folder / name)
     remove_tree(folder)
     return count

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import tempfile
 from typing import Final
 
-import aiohttp
 from aiodocker.containers import DockerContainer
 from aiodocker.stream import Stream as ExecStream
 
@@ -18,7 +15,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
 from gymmesh_sandbox.backends.docker.shell import end_stdin, exit_code, send
 from gymmesh_sandbox.backends.image_shell import scripts
-from gymmesh_sandbox.backends.port_calls import call_over, port_unreachable
+from gymmesh_sandbox.backends.port_calls import call_through, port_unreachable
 from gymmesh_sandbox.errors import option_unsupported
 
 _DEFAULT_S: Final = 60.0
@@ -77,27 +74,18 @@ async def call_port(
     """Calls an HTTP server at the container's loopback address."""
     bridge = _Bridge(container, sandbox_id, request.port)
     seconds = request.timeout_ms / _MILLISECONDS if request.timeout_ms else _DEFAULT_S
-    with tempfile.TemporaryDirectory(prefix="gymmesh-port-") as folder:
-        path = os.path.join(folder, "s")
-        server = await asyncio.start_unix_server(bridge.connect, path)
-        try:
-            async with asyncio.timeout(seconds):
-                connector = aiohttp.UnixConnector(path, force_close=True)
-                return await call_over(connector, request, max_bytes)
-        except TimeoutError:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_DEADLINE_PASSED,
-                f"The server at port {request.port} did not answer within {seconds:g} s.",
-            ) from None
-        except MeshError as error:
-            if error.reason != errors_pb2.ERROR_REASON_SANDBOX_PORT_UNREACHABLE:
-                raise
-            raise (bridge.error or error) from error.__cause__
-        finally:
-            server.close()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await server.wait_closed()
+    try:
+        async with asyncio.timeout(seconds):
+            return await call_through(bridge.connect, request, max_bytes)
+    except TimeoutError:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_DEADLINE_PASSED,
+            f"The server at port {request.port} did not answer within {seconds:g} s.",
+        ) from None
+    except MeshError as error:
+        if error.reason != errors_pb2.ERROR_REASON_SANDBOX_PORT_UNREACHABLE:
+            raise
+        raise (bridge.error or error) from error.__cause__
 
 
 async def _send(reader: asyncio.StreamReader, stream: ExecStream) -> None:

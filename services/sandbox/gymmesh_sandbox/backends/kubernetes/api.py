@@ -14,8 +14,13 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.kubernetes import Access
 from gymmesh_runtime.text import mask_secrets
-from gymmesh_sandbox.backends.kubernetes import frames
-from gymmesh_sandbox.backends.kubernetes.manifest import MAIN
+from gymmesh_sandbox.backends.kubernetes import forwarded, frames
+from gymmesh_sandbox.backends.kubernetes.claims import (
+    CLAIM_VERSION,
+    SANDBOX_VERSION,
+    Claim,
+    ClaimedSandbox,
+)
 from gymmesh_sandbox.backends.kubernetes.status import Pod
 
 _CONNECT_S: Final = 10.0
@@ -23,6 +28,7 @@ _ANSWER_S: Final = 30.0
 _WATCH_S: Final = 300
 _MAX_LINE_BYTES: Final = 4 << 20
 _MAX_SHOWN: Final = 300
+_STREAMS: Final = ("stdin", "stdout", "stderr")
 
 
 class ApiError(Exception):
@@ -49,6 +55,13 @@ class PodEvent(msgspec.Struct, frozen=True):
     object: Pod = Pod()
 
 
+class ClaimEvent(msgspec.Struct, frozen=True):
+    """The same of a claim."""
+
+    type: str
+    object: Claim = Claim()
+
+
 class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
@@ -58,6 +71,12 @@ class PodList(msgspec.Struct, frozen=True):
 
     metadata: _ListMetadata = _ListMetadata()
     items: list[Pod] | None = None
+
+
+class ClaimList(msgspec.Struct, frozen=True):
+    """The claims of a selector."""
+
+    items: list[Claim] | None = None
 
 
 class KubernetesApi:
@@ -120,17 +139,68 @@ class KubernetesApi:
             if error.status != 409:
                 raise
 
+    async def claim(self, name: str) -> Claim | None:
+        """A claim; None: it is not there."""
+        try:
+            body = await self._request("GET", f"{self._claims}/{quote(name, safe='')}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return msgspec.json.decode(body, type=Claim)
+
+    async def claims(self, selector: str) -> Sequence[Claim]:
+        """The claims with these labels."""
+        body = await self._request("GET", self._claims, {"labelSelector": selector})
+        return msgspec.json.decode(body, type=ClaimList).items or ()
+
+    async def create_claim(self, manifest: Mapping[str, Any]) -> Claim:
+        """Makes a claim."""
+        body = await self._request("POST", self._claims, body=manifest)
+        return msgspec.json.decode(body, type=Claim)
+
+    async def delete_claim(self, name: str) -> None:
+        """Asks for the end of a claim, and of what it got; harmless when it is not there."""
+        try:
+            await self._request("DELETE", f"{self._claims}/{quote(name, safe='')}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def claimed(self, name: str) -> ClaimedSandbox | None:
+        """What a claim got; None: it is not there."""
+        space = quote(self.namespace, safe="")
+        path = f"/apis/{SANDBOX_VERSION}/namespaces/{space}/sandboxes/{quote(name, safe='')}"
+        try:
+            return msgspec.json.decode(await self._request("GET", path), type=ClaimedSandbox)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
     async def watch(self, selector: str, version: str) -> AsyncIterator[PodEvent]:
         """What changes of these pods after a version, until the server ends the watch."""
+        async for line in self._watch(self._pods, {"labelSelector": selector}, version):
+            yield msgspec.json.decode(line, type=PodEvent)
+
+    async def watch_claim(self, name: str, version: str) -> AsyncIterator[ClaimEvent]:
+        """What changes of one claim after a version, until the server ends the watch."""
+        chosen = {"fieldSelector": f"metadata.name={name}"}
+        async for line in self._watch(self._claims, chosen, version):
+            yield msgspec.json.decode(line, type=ClaimEvent)
+
+    async def _watch(
+        self, path: str, chosen: Mapping[str, str], version: str
+    ) -> AsyncIterator[bytes]:
         params = {
-            "labelSelector": selector,
+            **chosen,
             "watch": "true",
             "resourceVersion": version,
             "timeoutSeconds": str(_WATCH_S),
         }
         timeout = aiohttp.ClientTimeout(total=_WATCH_S + _ANSWER_S, sock_connect=_CONNECT_S)
         async with self._session.get(
-            self._root + self._pods,
+            self._root + path,
             params=params,
             headers=self._headers(),
             timeout=timeout,
@@ -143,38 +213,51 @@ class KubernetesApi:
             async for piece in response.content.iter_any():
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
-                    yield msgspec.json.decode(line, type=PodEvent)
+                    yield line
                 if len(rest) > _MAX_LINE_BYTES:
                     raise ApiError(200, "an event of it is too long")
 
     async def exec(
-        self, pod: str, argv: Sequence[str], *, stderr: bool = True
+        self, pod: str, container: str, argv: Sequence[str]
     ) -> aiohttp.ClientWebSocketResponse:
         """Starts a program in a pod; its streams are the connection's channels."""
-        params = [("container", MAIN), ("stdin", "true"), ("stdout", "true")]
-        if stderr:
-            params.append(("stderr", "true"))
+        params = [("container", container), *((one, "true") for one in _STREAMS)]
         params += [("command", word) for word in argv]
+        return await self._connected(pod, "exec", params, frames.PROTOCOL)
+
+    async def forward(self, pod: str, port: int) -> aiohttp.ClientWebSocketResponse:
+        """Connects to a port of a pod's own loopback address."""
+        params = [("ports", str(port))]
+        return await self._connected(pod, "portforward", params, forwarded.PROTOCOL)
+
+    async def _connected(
+        self, pod: str, subresource: str, params: Sequence[tuple[str, str]], protocol: str
+    ) -> aiohttp.ClientWebSocketResponse:
         try:
             connection = await self._session.ws_connect(
-                f"{self._root}{self._pods}/{quote(pod, safe='')}/exec",
-                params=params,
+                f"{self._root}{self._pods}/{quote(pod, safe='')}/{subresource}",
+                params=list(params),
                 headers=self._headers(),
-                protocols=(frames.PROTOCOL,),
+                protocols=(protocol,),
                 max_msg_size=0,
                 timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
                 server_hostname=self._access.server_name or None,
             )
         except aiohttp.WSServerHandshakeError as error:
-            raise ApiError(error.status, "no program is started in the pod") from None
-        if connection.protocol != frames.PROTOCOL:
+            raise ApiError(error.status, f"it refuses {subresource} of the pod") from None
+        if connection.protocol != protocol:
             await connection.close()
-            raise ApiError(400, f"the server does not speak {frames.PROTOCOL}")
+            raise ApiError(400, f"the server does not speak {protocol}")
         return connection
 
     @property
     def _pods(self) -> str:
         return f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods"
+
+    @property
+    def _claims(self) -> str:
+        space = quote(self.namespace, safe="")
+        return f"/apis/{CLAIM_VERSION}/namespaces/{space}/sandboxclaims"
 
     def _headers(self) -> dict[str, str]:
         token = self._access.bearer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,13 +15,19 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.kubernetes import Access, find_api_server
 from gymmesh_sandbox.backends.base import SandboxBackend, SandboxSpec
 from gymmesh_sandbox.backends.kubernetes import manifest, status
-from gymmesh_sandbox.backends.kubernetes.api import FAILURES, KubernetesApi, api_error, shown
+from gymmesh_sandbox.backends.kubernetes.api import (
+    FAILURES,
+    ApiError,
+    KubernetesApi,
+    api_error,
+    shown,
+)
+from gymmesh_sandbox.backends.kubernetes.claims import CLAIM_VERSION
 from gymmesh_sandbox.backends.kubernetes.config import KubernetesOptions
-from gymmesh_sandbox.backends.kubernetes.programs import PodPrograms
+from gymmesh_sandbox.backends.kubernetes.pods import ClaimedPods, NewPods, PodSource
 from gymmesh_sandbox.backends.kubernetes.sandbox import PodSandbox
 from gymmesh_sandbox.backends.kubernetes.status import Pod
 from gymmesh_sandbox.backends.kubernetes.watch import PodWatch
-from gymmesh_sandbox.errors import option_unsupported
 
 _LOGGER = logging.getLogger("gymmesh.sandbox.kubernetes")
 
@@ -61,31 +67,22 @@ class KubernetesBackend(SandboxBackend):
                     f" 1.{_OLDEST} or newer.",
                     path="backend",
                 )
-            await api.pods(manifest.INSTANCE)
+            self._pods = _source(api, self._options, self.name)
+            await self._pods.open()
             self._owner = await _own_pod(api, access)
-            if self._options.network_policies:
-                await api.create_network_policy(manifest.no_network_policy())
         except (*FAILURES, msgspec.MsgspecError) as error:
             await self.close()
             raise ConfigError(
                 f"Kubernetes at {api.address} cannot be used for sandboxes in the namespace"
-                f" '{api.namespace}': {shown(str(error)) or 'no answer'}. Give the service a Role"
-                " for pods, or set the option 'server' or 'kubeconfig'.",
+                f" '{api.namespace}': {shown(str(error)) or 'no answer'}."
+                f" {self._what_to_do(error)}",
                 path="options",
             ) from None
         except ConfigError:
             await self.close()
             raise
-        networks = [sandbox_pb2.NETWORK_KIND_OPEN]
-        if self._options.network_policies:
-            networks.insert(0, sandbox_pb2.NETWORK_KIND_NONE)
-        self.capabilities = sandbox_pb2.Capabilities(
-            fetches=self._options.pull != "never",
-            memory=True,
-            cpu=True,
-            networks=networks,
-            process_limits=True,
-        )
+        self.capabilities = self._pods.capabilities
+        self._images |= dict.fromkeys(self._pods.images(), "")
         self._watch = PodWatch(
             api,
             on_pod=self._pod_changed,
@@ -96,12 +93,9 @@ class KubernetesBackend(SandboxBackend):
     async def end_leftovers(self, instance_id: str) -> int:
         api = self._opened()
         try:
-            found = (await api.pods(_selector(instance_id))).items or []
-            for pod in found:
-                await api.delete_pod(pod.metadata.name, pod.metadata.uid)
+            return await self._pods.release_all(instance_id)
         except _UNREADABLE as error:
             raise api_error(error, api.address) from None
-        return len(found)
 
     async def images(self) -> Sequence[sandbox_pb2.Image]:
         return [
@@ -111,33 +105,26 @@ class KubernetesBackend(SandboxBackend):
 
     async def create(self, spec: SandboxSpec) -> PodSandbox:
         api = self._opened()
-        manifest.check_spec(spec, self._options, self.name)
-        body = manifest.pod_manifest(spec, self._options, self._owner)
-        name = manifest.pod_name(spec.sandbox_id)
-        self._watch.start(_selector(spec.instance_id))
-        self._starting[name] = asyncio.get_running_loop().create_future()
+        self._pods.check(spec)
+        self._watch.start(self._pods.selector(spec.instance_id))
+        pod: Pod | None = None
         sandbox: PodSandbox | None = None
         try:
-            made = await _not_left_half_way(api.create_pod(body))
-            pod = await self._started(made, spec)
+            pod = await self._pods.obtain(spec, self._owner)
+            pod = await self._started(pod, spec)
             sandbox = self._sandbox(pod, spec)
-            self._sandboxes[name] = sandbox
+            self._sandboxes[sandbox.name] = sandbox
             await sandbox.prepare()
         except BaseException as error:
-            await asyncio.shield(self._remove(name, ""))
+            await asyncio.shield(self._remove(spec.sandbox_id, pod))
             if sandbox is not None:
-                self._sandboxes.pop(name, None)
+                self._sandboxes.pop(sandbox.name, None)
                 await sandbox.end()
             if isinstance(error, _UNREADABLE):
                 raise api_error(error, api.address) from None
             raise
-        finally:
-            self._starting.pop(name).cancel()
         self._images[sandbox.image] = sandbox.image_digest
         return sandbox
-
-    async def delete_snapshot(self, name: str) -> None:
-        raise option_unsupported("DeleteSnapshot", self.name)
 
     async def close(self) -> None:
         api, self._api = self._api, None
@@ -162,54 +149,68 @@ class KubernetesBackend(SandboxBackend):
         assert isinstance(spec.root, str)
         api, name = self._opened(), pod.metadata.name
         return PodSandbox(
-            PodPrograms(api, name, spec.sandbox_id),
+            api,
             spec,
+            backend=self.name,
             name=name,
             uid=pod.metadata.uid,
+            container=pod.main,
+            container_id=pod.container.container_id,
             image=spec.root,
             image_digest=status.digest_of(pod),
             runs=lambda: _runs(api, name),
-            remove=lambda one: self._end(api, one),
+            remove=lambda one: self._end(api, one, pod),
         )
 
     async def _started(self, made: Pod, spec: SandboxSpec) -> Pod:
         """The pod once it runs. Raises MeshError where it never will."""
         assert isinstance(spec.root, str)
         refuse = self._options.unschedulable == "refuse"
-        pod = made
+        pod, name = made, made.metadata.name
         while not status.runs(pod):
             problem = status.start_problem(pod, spec.root, refuse_unschedulable=refuse)
             if problem is not None:
                 raise problem
             changed: asyncio.Future[Pod | None] = asyncio.get_running_loop().create_future()
-            self._starting[made.metadata.name] = changed
-            # A change between the two is found here.
-            found = await self._opened().pod(made.metadata.name)
-            if found == pod:
-                found = await changed
+            self._starting[name] = changed
+            try:
+                # A change between the two is found here.
+                found = await self._opened().pod(name)
+                if found == pod:
+                    found = await changed
+            finally:
+                del self._starting[name]
             if found is None:
                 raise status.deleted_at_start(spec.root)
             pod = found
         return pod
 
-    async def _end(self, api: KubernetesApi, sandbox: PodSandbox) -> None:
+    async def _end(self, api: KubernetesApi, sandbox: PodSandbox, pod: Pod) -> None:
         self._sandboxes.pop(sandbox.name, None)
-        await self._remove(sandbox.name, sandbox.uid, api)
+        await self._remove(sandbox.sandbox_id, pod, api)
 
-    async def _remove(self, name: str, uid: str, api: KubernetesApi | None = None) -> None:
-        """Deletes a pod and waits, for a while, until it is gone."""
+    async def _remove(
+        self, sandbox_id: str, pod: Pod | None, api: KubernetesApi | None = None
+    ) -> None:
+        """Releases a sandbox's pod and waits, for a while, until it is gone.
+
+        Args:
+            pod: None: it is not known whether there is one.
+        """
         api = api or self._opened()
+        uid = "" if pod is None else pod.metadata.uid
+        name = manifest.pod_name(sandbox_id) if pod is None else pod.metadata.name
         problem = "its node does not say that it has ended"
         try:
             async with asyncio.timeout(_REMOVE_S):
                 while True:
                     try:
-                        await api.delete_pod(name, uid)
+                        await self._pods.release(sandbox_id, uid)
                         break
                     except _UNREADABLE as error:
                         problem = shown(str(error)) or "no answer"
                         await asyncio.sleep(_POLL_S)
-                while not await _is_gone(api, name, uid):  # noqa: ASYNC110  # no event for it
+                while not await self._is_gone(api, sandbox_id, name, uid):  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             _LOGGER.warning(
@@ -218,13 +219,35 @@ class KubernetesBackend(SandboxBackend):
                 problem,
             )
 
+    async def _is_gone(self, api: KubernetesApi, sandbox_id: str, name: str, uid: str) -> bool:
+        """Whether there is no such pod, or another one of its name, and nothing that would make it
+        anew.
+        """
+        try:
+            found = await api.pod(name)
+            gone = found is None or uid not in ("", found.metadata.uid)
+            return gone and await self._pods.is_released(sandbox_id)
+        except _UNREADABLE:
+            return False
+
+    def _what_to_do(self, error: BaseException) -> str:
+        if self._options.claims and isinstance(error, ApiError) and error.status == 404:
+            return f"Install kubernetes-sigs/agent-sandbox with {CLAIM_VERSION}."
+        what = "claims and pods" if self._options.claims else "pods"
+        return f"Give the service a Role for {what}, or set the option 'server' or 'kubeconfig'."
+
     def _pod_changed(self, pod: Pod) -> None:
         name = pod.metadata.name
         waiting = self._starting.get(name)
         if waiting is not None and not waiting.done():
             waiting.set_result(pod)
         sandbox = self._sandboxes.get(name)
-        if sandbox is not None and (cause := status.lost_cause(pod)) is not None:
+        if sandbox is None:
+            return
+        cause = status.lost_cause(pod)
+        if cause is None and pod.container.container_id != sandbox.container_id:
+            cause = "its container was started again, without its files"
+        if cause is not None:
             sandbox.lose(cause)
 
     def _pod_gone(self, name: str) -> None:
@@ -235,20 +258,10 @@ class KubernetesBackend(SandboxBackend):
             sandbox.lose("its pod was deleted")
 
 
-def _selector(instance_id: str) -> str:
-    return f"{manifest.INSTANCE}={manifest.label_value(instance_id)}"
-
-
-async def _not_left_half_way(making: Coroutine[Any, Any, Pod]) -> Pod:
-    """Makes a pod, also where the caller is cancelled meanwhile: what ends it comes after it."""
-    task = asyncio.ensure_future(making)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,), timeout=_REMOVE_S)
-        if task.done() and not task.cancelled():
-            task.exception()
-        raise
+def _source(api: KubernetesApi, options: KubernetesOptions, backend: str) -> PodSource:
+    if options.claims:
+        return ClaimedPods(api, options, backend)
+    return NewPods(api, options, backend)
 
 
 async def _runs(api: KubernetesApi, name: str) -> bool:
@@ -258,15 +271,6 @@ async def _runs(api: KubernetesApi, name: str) -> bool:
     except _UNREADABLE:
         return False
     return pod is not None and status.runs(pod) and status.lost_cause(pod) is None
-
-
-async def _is_gone(api: KubernetesApi, name: str, uid: str) -> bool:
-    """Whether there is no such pod, or another one of its name."""
-    try:
-        pod = await api.pod(name)
-    except _UNREADABLE:
-        return False
-    return pod is None or uid not in ("", pod.metadata.uid)
 
 
 async def _own_pod(api: KubernetesApi, access: Access) -> dict[str, Any] | None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from gymmesh_runtime.kubernetes import check_server
+
+# What only a pod that is made for a sandbox can be given.
+_OF_A_NEW_POD: Final = (
+    "pull", "pull_secrets", "security", "run_as", "scratch", "runtime_class", "node_selector",
+    "unschedulable",
+)  # fmt: skip
 
 
 class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,6 +35,9 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         node_selector: the labels of the nodes.
         network_policies: the cluster's network enforces NetworkPolicies; without it no sandbox can
             be had that has no network.
+        claims: the name of a SandboxWarmPool of kubernetes-sigs/agent-sandbox for each image: pods
+            are claimed from these and no others are made. What else a pod is, its template says.
+        claimed_network: what the pods of these pools can reach, as their templates say.
         unschedulable: whether a sandbox waits for a node with room, until the time to start is
             over, or is refused at once.
     """
@@ -48,6 +57,8 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     runtime_class: str = ""
     node_selector: dict[str, str] = {}
     network_policies: bool = False
+    claims: dict[str, str] = {}
+    claimed_network: Literal["open", "none"] = "open"
     unschedulable: Literal["wait", "refuse"] = "wait"
 
     def __post_init__(self) -> None:
@@ -57,3 +68,10 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ValueError("give server, or kubeconfig and context, not both")
         if self.token_file and not self.server.startswith("https://"):
             raise ValueError("token_file needs server, an https:// address")
+        if self.claims:
+            usual = KubernetesOptions()
+            for name in _OF_A_NEW_POD:
+                if getattr(self, name) != getattr(usual, name):
+                    raise ValueError(f"{name}: the template of claimed pods says that; remove it")
+            if self.default_image and self.default_image not in self.claims:
+                raise ValueError(f"default_image: '{self.default_image}' has no pool in claims")

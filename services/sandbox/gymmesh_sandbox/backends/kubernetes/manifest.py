@@ -20,13 +20,14 @@ MAIN: Final = "main"
 #: The policy that takes the network from all pods with the label of it; one for the namespace.
 POLICY: Final = "gymmesh-sandbox-no-network"
 _NONE: Final = "none"
-_LIFE_MARGIN_S: Final = 60
+#: How much longer than its sandbox an object lasts where nobody ends it, in seconds.
+LIFE_MARGIN_S: Final = 60
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PULL: Final = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
 
 
 def pod_name(sandbox_id: str) -> str:
-    """The name of a sandbox's pod."""
+    """The name of the pod of a sandbox, or of its claim."""
     return f"gymmesh-{sandbox_id.lower()}"
 
 
@@ -35,6 +36,11 @@ def label_value(text: str) -> str:
     if _LABEL.fullmatch(text):
         return text
     return "x" + text.encode().hex()[:62]
+
+
+def selector(instance_id: str) -> str:
+    """The labels of an instance's objects."""
+    return f"{INSTANCE}={label_value(instance_id)}"
 
 
 def reference_of(image: str, digest: str) -> str:
@@ -77,18 +83,7 @@ def pod_manifest(
         owner: the reference to the service's own pod, with which the sandbox ends.
     """
     assert isinstance(spec.root, str)
-    metadata: dict[str, Any] = {
-        "name": pod_name(spec.sandbox_id),
-        "labels": {
-            SANDBOX: spec.sandbox_id,
-            INSTANCE: label_value(spec.instance_id),
-            _NETWORK: spec.network.WhichOneof("kind") or _NONE,
-        },
-        "annotations": {f"sandbox.gymmesh.io/{key}": one for key, one in _annotations(spec)},
-    }
-    if owner is not None:
-        metadata["ownerReferences"] = [owner]
-    life = spec.resources.life_s + _LIFE_MARGIN_S if spec.resources.life_s else 0
+    life = spec.resources.life_s + LIFE_MARGIN_S if spec.resources.life_s else 0
     container: dict[str, Any] = {
         "name": MAIN,
         "image": reference_of(spec.root, spec.image_digest),
@@ -122,7 +117,22 @@ def pod_manifest(
             "seccompProfile": {"type": "RuntimeDefault"},
             "fsGroup": _ids(spec, options)[1],
         }
+    metadata = metadata_of(spec, owner)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+
+
+def metadata_of(spec: SandboxSpec, owner: dict[str, Any] | None) -> dict[str, Any]:
+    """By what the object of a sandbox is found again: a pod, or a claim."""
+    found: dict[str, Any] = {
+        "name": pod_name(spec.sandbox_id),
+        "labels": {
+            SANDBOX: spec.sandbox_id,
+            INSTANCE: label_value(spec.instance_id),
+            _NETWORK: spec.network.WhichOneof("kind") or _NONE,
+        },
+        "annotations": {f"sandbox.gymmesh.io/{key}": one for key, one in _annotations(spec)},
+    }
+    return found if owner is None else found | {"ownerReferences": [owner]}
 
 
 def no_network_policy() -> dict[str, Any]:

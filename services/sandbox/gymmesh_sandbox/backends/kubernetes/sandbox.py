@@ -2,283 +2,60 @@
 
 from __future__ import annotations
 
-import asyncio
-import posixpath
-import re
-import secrets
-import tempfile
-import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from tarfile import TarError
-from typing import IO, Final
+from collections.abc import Awaitable, Callable, Sequence
 
-from gymmesh.errors.v1 import errors_pb2
-from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
-from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec
-from gymmesh_sandbox.backends.image_shell import archives
-from gymmesh_sandbox.backends.image_shell.files import ShellFiles
-from gymmesh_sandbox.backends.image_shell.programs import ScriptFailed
-from gymmesh_sandbox.backends.image_shell.shell import HelperShell
-from gymmesh_sandbox.backends.image_shell.signals import MARK, Signals, SignalTarget
-from gymmesh_sandbox.backends.image_shell.transfer import transformed
-from gymmesh_sandbox.backends.kubernetes import frames, launch
-from gymmesh_sandbox.backends.kubernetes.process import PodProcess
-from gymmesh_sandbox.backends.kubernetes.programs import ExecConnection, PodPrograms
-from gymmesh_sandbox.errors import image_failed, option_unsupported, path_invalid, sandbox_lost
-
-_START_S: Final = 30.0
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PIECE_BYTES: Final = 1 << 18
-_BLOCK: Final = 512
-_KIB: Final = 1024
+from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_sandbox.backends.base import SandboxSpec
+from gymmesh_sandbox.backends.image_shell.sandbox import ShellSandbox
+from gymmesh_sandbox.backends.kubernetes.api import KubernetesApi
+from gymmesh_sandbox.backends.kubernetes.ports import call_port
+from gymmesh_sandbox.backends.kubernetes.programs import PodProgram, start_in_pod
 
 
-class PodSandbox(RunningSandbox):
+class PodSandbox(ShellSandbox):
     """A pod that runs.
 
     Args:
         name, uid: the pod's.
+        container, container_id: what programs run in: its name, and the id of its present life.
         runs: whether the pod is known to run.
         remove: ends the pod.
     """
 
     def __init__(
         self,
-        programs: PodPrograms,
+        api: KubernetesApi,
         spec: SandboxSpec,
         *,
+        backend: str,
         name: str,
         uid: str,
+        container: str,
+        container_id: str,
         image: str,
         image_digest: str,
         runs: Callable[[], Awaitable[bool]],
         remove: Callable[[PodSandbox], Awaitable[None]],
     ) -> None:
-        self.image = image
-        self.image_digest = image_digest
-        self.user = ""
-        self.workdir = spec.workdir
+        super().__init__(spec, backend=backend, image=image, image_digest=image_digest)
         self.name = name
         self.uid = uid
-        self.sandbox_id = spec.sandbox_id
-        self.ended = False
-        self._programs = programs
-        self._spec = spec
-        self._runs = runs
-        self._remove = remove
-        self._owner = ""
-        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        # One for what needs builtins only and must work when no process can be started.
-        self._control = HelperShell(programs, spec.sandbox_id)
-        self._worker = HelperShell(programs, spec.sandbox_id)
-        self._trees: dict[int, None] = {}
-        self._signals = Signals(self._control, spec.sandbox_id, lambda: self._trees)
-        self._processes: set[PodProcess] = set()
+        self.container_id = container_id
+        self._container = container
+        self._api = api
+        self._pod_runs = runs
+        self._remove_pod = remove
 
-    async def prepare(self) -> None:
-        """Looks who its processes are, and where. Raises SANDBOX_IMAGE_FAILED."""
-        try:
-            said = await self._control.run(b"echo $(id -u) $(id -g)")
-            uid, gid = said.decode("ascii", "replace").split()
-            _, folder, _ = await self._programs.run(("/bin/sh", "-c", "pwd -P"))
-        except (ScriptFailed, ValueError):
-            raise image_failed(self.image, "it has no 'id' that runs") from None
-        self.user, self._owner = uid, f"{uid}:{gid}"
-        found = folder.decode("utf-8", "surrogateescape").removesuffix("\n")
-        self.workdir = self.workdir or (found if found.startswith("/") else "/")
-        self._files = ShellFiles(self._programs, self.sandbox_id, self._worker, self.workdir)
-        if self._spec.workdir:
-            await self._files.make_folder(self.workdir.encode(), self._owner)
-
-    async def start(self, process: process_pb2.ProcessSpec) -> PodProcess:
-        mark = secrets.token_hex(12)
-        word = secrets.token_hex(16).encode()
-        variables = {**self._spec.env, **process.env, MARK: mark}
-        for name in variables:
-            if not _NAME.fullmatch(name):
-                raise field_invalid("process.env", f"has {name!r}, which no shell can export")
-        words = list(process.argv.words)
-        if process.WhichOneof("command") == "shell":
-            words = [b"/bin/sh", b"-c", process.shell.encode()]
-        limits = (
-            process.cpu_s,
-            -(-process.file_bytes // _BLOCK),
-            -(-process.address_space_bytes // _KIB),
-            process.open_files,
-        )
-        folder = posixpath.join(self.workdir, process.cwd).encode("utf-8", "surrogateescape")
-        connection = await self._programs.start(
-            launch.supervised(word, folder, limits, variables, words)
-        )
-        try:
-            end = frames.EndMark(word)
-            async with asyncio.timeout(_START_S):
-                (tree, alone), first = await self._first_lines(connection)
-                started = await self._signals.started(tree)
-        except TimeoutError:
-            await connection.close()
-            raise sandbox_lost(self.sandbox_id, "it does not start a process") from None
-        except BaseException:
-            await connection.close()
-            raise
-        self._trees[tree] = None
-        running = PodProcess(
-            self.sandbox_id,
-            connection,
-            first,
-            mark=end,
-            alone=SignalTarget(alone, mark, started),
-            tree=SignalTarget(tree, mark, started),
-            signals=self._signals,
-            sandbox_runs=self._still_runs,
-            on_end=self._processes.discard,
-        )
-        self._processes.add(running)
-        return running
-
-    async def wait_lost(self) -> str:
-        return await asyncio.shield(self._lost)
-
-    def lose(self, cause: str) -> None:
-        """It ended without `end`."""
-        if not self._lost.done() and not self.ended:
-            self._lost.set_result(cause)
-
-    async def resolve(self, path: bytes) -> bytes:
-        return await self._files.resolve(path)
-
-    async def read_file(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
-        async for piece in self._files.read(path, offset, max_bytes):
-            yield piece
-
-    async def file_info(self, path: bytes) -> files_pb2.FileInfo:
-        return await self._files.info(path)
-
-    async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        await self._files.write(file, self._owner_of(user))
-
-    async def list_files(
-        self, path: bytes, *, recursive: bool
-    ) -> AsyncIterator[files_pb2.FileInfo]:
-        async for info in self._files.listed(path, recursive=recursive):
-            yield info
-
-    async def read_archive(
-        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
-    ) -> AsyncIterator[bytes]:
-        real = await self._files.resolve(path)
-        info = await self._files.info(real)
-        is_folder = info.kind == files_pb2.FILE_KIND_FOLDER
-        # Names that begin with a dash would be options of tar.
-        above, name = (real, b".") if is_folder else (posixpath.dirname(real), b"./" + _base(real))
-        argv = ("tar", "-c", "-f", "-", "-C", _text(above), _text(name))
-
-        def work(source: IO[bytes], written: IO[bytes]) -> None:
-            with (
-                archives.open_archive(source, "r|") as sent,
-                archives.open_archive(written, f"w|{archives.COMPRESSION[format]}") as target,
-            ):
-                archives.relative(sent, target, "." if is_folder else "")
-
-        try:
-            async for piece in transformed(self._programs.output(argv), work):
-                yield piece
-        except (ScriptFailed, TarError):
-            raise path_invalid(path, "cannot be packed by the image's 'tar'") from None
-
-    async def write_archive(
-        self,
-        path: bytes,
-        archive: str,
-        format: files_pb2.ArchiveFormat.ValueType,
-        user: str,
-        max_bytes: int,
-    ) -> None:
-        owner = self._owner_of(user)
-        mode = f"r|{archives.COMPRESSION[format]}"
-        try:
-            folders = await asyncio.to_thread(
-                archives.folders_of_file, archive, mode, path, max_bytes
-            )
-        except (TarError, EOFError, zlib.error, OSError):
-            raise path_invalid(path, "got what is not an archive of this format") from None
-        real = await self._files.resolve(path)
-        for wanted in await self._files.real_folders([posixpath.join(real, f) for f in folders]):
-            if wanted != real and not wanted.startswith(real.rstrip(b"/") + b"/"):
-                raise path_invalid(wanted, "lies outside of the folder, through a link")
-        await self._files.make_folder(real, owner)
-        uid, _, gid = owner.partition(":")
-        with tempfile.TemporaryFile() as spool:
-            await asyncio.to_thread(
-                archives.owned_file, archive, mode, spool, int(uid), int(gid or 0)
-            )
-            code, _, said = await self._programs.feed(
-                ("tar", "-x", "-p", "-f", "-", "-C", _text(real)), _pieces(spool)
-            )
-        if code:
-            words = said.decode("utf-8", "replace")
-            if "No space left" in words or "quota exceeded" in words:
-                raise self._files.disk_full()
-            shown = " ".join(words.split())[:200]
-            raise path_invalid(path, f"cannot be unpacked to: {shown}")
+    async def start_program(self, argv: Sequence[str]) -> PodProgram:
+        return await start_in_pod(self._api, self.name, self._container, self.sandbox_id, argv)
 
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int
     ) -> sandbox_pb2.CallPortResponse:
-        raise option_unsupported("CallPort", "kubernetes")
+        return await call_port(self._api, self.name, self.sandbox_id, request, max_bytes)
 
-    async def snapshot(self, name: str) -> sandbox_pb2.Image:
-        raise option_unsupported("SnapshotSandbox", "kubernetes")
+    async def still_runs(self) -> bool:
+        return await self._pod_runs()
 
-    async def end(self) -> None:
-        self.ended = True
-        try:
-            await self._remove(self)
-        finally:
-            for process in tuple(self._processes):
-                await process.give_up()
-            await self._control.close()
-            await self._worker.close()
-
-    async def _still_runs(self) -> bool:
-        return not self.ended and not self._lost.done() and await self._runs()
-
-    def _owner_of(self, user: str) -> str:
-        """The owner of files; the service lets no other user through."""
-        return user if user and user != self.user else self._owner
-
-    async def _first_lines(
-        self, connection: ExecConnection
-    ) -> tuple[tuple[int, int], list[tuple[int, bytes]]]:
-        """The numbers of the shell and of the process, and what was read behind them."""
-        said, rest = b"", list[tuple[int, bytes]]()
-        while said.count(b"\n") < 2:
-            read = await connection.read()
-            if read is None:
-                raise MeshError(
-                    errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-                    "The sandbox does not start a process: its shell ended before.",
-                    metadata={"sandbox_id": self.sandbox_id},
-                )
-            if read[0] == frames.STDOUT:
-                said += read[1]
-            else:
-                rest.append(read)
-        tree, alone, behind = said.split(b"\n", 2)
-        if not (tree.isdigit() and alone.isdigit()):
-            raise image_failed(self.image, "its /bin/sh writes what it was not told to")
-        return (int(tree), int(alone)), [*([(frames.STDOUT, behind)] if behind else ()), *rest]
-
-
-def _base(path: bytes) -> bytes:
-    return posixpath.basename(path)
-
-
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "surrogateescape")
-
-
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    while piece := file.read(_PIECE_BYTES):
-        yield piece
+    async def remove(self) -> None:
+        await self._remove_pod(self)

@@ -17,6 +17,7 @@ _PULL_FAILED: Final = frozenset(("ImagePullBackOff", "ErrImageNeverPull", "Inval
 _START_FAILED: Final = frozenset(
     ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff")
 )
+_DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 _NOT_THERE: Final = (
     "not found",
     "manifest unknown",
@@ -51,7 +52,9 @@ class ContainerState(msgspec.Struct, frozen=True):
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
     """A container as the node says it is."""
 
+    name: str = ""
     image_id: str = msgspec.field(default="", name="imageID")
+    container_id: str = msgspec.field(default="", name="containerID")
     state: ContainerState = ContainerState()
 
 
@@ -81,18 +84,39 @@ class PodMetadata(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str = ""
+    annotations: dict[str, str] = {}
+
+
+class ContainerSpec(msgspec.Struct, frozen=True):
+    """A container that a pod is to have."""
+
+    name: str = ""
+
+
+class PodSpec(msgspec.Struct, frozen=True):
+    """What a pod is to be."""
+
+    containers: list[ContainerSpec] = []
 
 
 class Pod(msgspec.Struct, frozen=True):
     """A pod, as far as it is looked at."""
 
     metadata: PodMetadata = PodMetadata()
+    spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     @property
+    def main(self) -> str:
+        """The name of the container that programs run in: the one that kubectl would take."""
+        first = self.spec.containers[0].name if self.spec.containers else ""
+        return self.metadata.annotations.get(_DEFAULT_CONTAINER, first)
+
+    @property
     def container(self) -> ContainerStatus:
-        """Its one container."""
-        return (self.status.container_statuses or [ContainerStatus()])[0]
+        """The state of the container `main`."""
+        found = self.status.container_statuses or ()
+        return next((one for one in found if one.name == self.main), ContainerStatus())
 
 
 def runs(pod: Pod) -> bool:
@@ -110,7 +134,7 @@ def start_problem(pod: Pod, image: str, *, refuse_unschedulable: bool) -> MeshEr
     """Why a pod that was made will not run; None: it runs, or may yet."""
     waiting = pod.container.state.waiting
     if waiting is not None:
-        said = _shown(waiting.message or waiting.reason)
+        said = shown_words(waiting.message or waiting.reason)
         missing = any(one in waiting.message.lower() for one in _NOT_THERE)
         if missing and (waiting.reason == "ErrImagePull" or waiting.reason in _PULL_FAILED):
             return _image_not_found(image, said)
@@ -120,7 +144,8 @@ def start_problem(pod: Pod, image: str, *, refuse_unschedulable: bool) -> MeshEr
         for one in pod.status.conditions or ():
             if (one.type, one.status, one.reason) == ("PodScheduled", "False", "Unschedulable"):
                 return sandbox_limit(
-                    f"No node of the cluster has room for the sandbox: {_shown(one.message)}.", 0
+                    f"No node of the cluster has room for the sandbox: {shown_words(one.message)}.",
+                    0,
                 )
     cause = lost_cause(pod)
     return None if cause is None else image_failed(image, cause)
@@ -134,12 +159,12 @@ def lost_cause(pod: Pod) -> str | None:
     if status.reason == "DeadlineExceeded" or status.phase == "Succeeded":
         return "its life is over"
     if status.reason == "Evicted":
-        return f"its pod was evicted: {_shown(status.message or 'the node says no more')}"
+        return f"its pod was evicted: {shown_words(status.message or 'the node says no more')}"
     if ended is not None:
-        words = _shown(ended.message or ended.reason)
+        words = shown_words(ended.message or ended.reason)
         return f"its container ended with the exit code {ended.exit_code}: {words}"
     if status.phase == "Failed":
-        return f"its pod failed: {_shown(status.message or status.reason)}"
+        return f"its pod failed: {shown_words(status.message or status.reason)}"
     if pod.metadata.deletion_timestamp:
         return "its pod is being deleted"
     if status.phase == "Unknown" or status.reason == "NodeLost":
@@ -160,8 +185,8 @@ def _image_not_found(image: str, said: str) -> MeshError:
     )
 
 
-def _shown(text: str) -> str:
-    """The start of what a node says, on one line, without a full stop."""
+def shown_words(text: str) -> str:
+    """The start of what a node or a controller says, on one line, without a full stop."""
     words = " ".join(text.split()).rstrip(".")
     shown = "".join(one if one.isprintable() else "?" for one in words)
     return shown if len(shown) <= _MAX_SHOWN else shown[: _MAX_SHOWN - 1] + "…"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     a_text,
     an_object,
@@ -56,7 +56,7 @@ def read_messages(draft: Draft, messages: list[Any]) -> None:
         elif role in ("user", "system"):
             _spoken(draft, role, content, place)
         else:
-            raise Unreadable(f"{place} has an unknown role {shown(role)}")
+            raise UnreadableRequest(f"{place} has an unknown role {shown(role)}")
 
 
 def _is_billing(block: object) -> bool:
@@ -125,7 +125,22 @@ def _content_part(draft: Draft, block: object, place: str) -> Json:
         return _image(an_object(given.get("source"), f"{place}.source"), place)
     if kind == "document":
         return _document(draft, given, place)
+    if kind == "search_result":
+        return _search_result(draft, given, place)
+    if kind == "tool_reference":  # the endpoint would put the tool's definition here
+        name = a_text(given.get("tool_name"), f"{place}.tool_name")
+        return {"type": "input_text", "text": f"The tool {name} is available now."}
     return _uncached(given)
+
+
+def _search_result(draft: Draft, block: Json, place: str) -> Json:
+    """A search result as text: title, source and contents, a line each."""
+    if block.get("citations") is not None:
+        draft.leave_out("messages")
+    lines = [block.get("title"), block.get("source")]
+    for one in a_list(block.get("content"), f"{place}.content"):
+        lines.append(a_text(an_object(one, f"{place}.content").get("text"), f"{place}.content"))
+    return {"type": "input_text", "text": "\n".join(one for one in lines if isinstance(one, str))}
 
 
 def _image(source: Json, place: str) -> Json:
@@ -136,7 +151,7 @@ def _image(source: Json, place: str) -> Json:
         return {"type": "input_image", "image_url": a_text(source.get("url"), f"{place}.url")}
     if kind == "file":
         return {"type": "input_image", "file_id": a_text(source.get("file_id"), place)}
-    raise Unreadable(f"{place}.source has an unknown type {shown(kind)}")
+    raise UnreadableRequest(f"{place}.source has an unknown type {shown(kind)}")
 
 
 def _document(draft: Draft, block: Json, place: str) -> Json:

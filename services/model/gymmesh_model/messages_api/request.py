@@ -1,0 +1,360 @@
+"""Responses parameters as the body of a request for Anthropic's Messages API.
+
+Every parameter takes one of these ways:
+
+- said in the words of Messages: input, instructions, tools, tool_choice, parallel_tool_calls,
+  max_output_tokens, reasoning.effort, text.format (a JSON schema);
+- without effect there, and echoed in the response instead: metadata, store, max_tool_calls;
+- at its default: null anywhere, background and stream false, truncation "disabled";
+- refused with PARAMETER_UNSUPPORTED: everything else that Responses defines and Messages lacks;
+- passed on as it is: what both spell alike (temperature, top_p, service_tier) and what Responses
+  does not define (top_k, stop_sequences, thinking …), for the endpoint to judge.
+
+The conversation alternates between user and assistant: what one model call produced (reasoning,
+text, tool calls) is one assistant message, and what stands between two answers is one user
+message, tool results first. System text at the beginning is `system`; later system text is part of
+a user message. A reasoning item holds a thinking block's signature in `encrypted_content`, and is
+sent back to the letter; one without content is a redacted block.
+
+Format: Anthropic's API reference, version 2023-06-01.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from gymmesh_model.convert import sent_arguments, sent_name
+from gymmesh_model.errors import unsupported
+from gymmesh_responses import loads
+from gymmesh_runtime.errors import field_invalid
+
+Json = dict[str, Any]
+
+_ECHOED: Final = frozenset(("metadata", "store", "max_tool_calls", "stream_options"))
+_OFF: Final[Mapping[str, object]] = {"background": False, "stream": False, "truncation": "disabled"}
+_LACKING: Final = frozenset(
+    (
+        *("previous_response_id", "conversation", "prompt", "context_management", "moderation"),
+        *("include", "top_logprobs", "user", "safety_identifier", "prompt_cache_key"),
+        *("prompt_cache_retention", "frequency_penalty", "presence_penalty", "seed"),
+    )
+)
+_TEXT_PARTS: Final = ("input_text", "output_text", "text", "summary_text")
+_SYSTEM: Final = ("system", "developer")
+_DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
+
+
+class MessagesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `options` of an `anthropic` model.
+
+    max_tokens: the limit of an answer where a call sets no `max_output_tokens`; the API wants one.
+    unsigned_reasoning: what becomes of reasoning that another model wrote, which the API does not
+        accept: `refuse` the call, or `omit` it from what is sent.
+    """
+
+    max_tokens: int = 16384
+    unsigned_reasoning: Literal["refuse", "omit"] = "refuse"
+
+
+def to_messages(params: Mapping[str, Any], options: MessagesOptions) -> Json:
+    """The body that asks for what `params` ask for; `params` are not changed.
+
+    Raises MeshError PARAMETER_UNSUPPORTED, naming the place, or FIELD_INVALID.
+    """
+    body: Json = {"max_tokens": options.max_tokens}
+    body.update(_conversation(params, options))
+    for key, value in params.items():
+        if value is None or key in ("input", "instructions") or key in _ECHOED:
+            continue
+        if key in _LACKING:
+            raise unsupported(key, "Anthropic's Messages API has no such thing")
+        if key in _OFF:
+            if value != _OFF[key] or type(value) is not type(_OFF[key]):
+                raise unsupported(key, f"only {_OFF[key]!r} is offered")
+        elif key in _WRITERS:
+            _merge(body, _WRITERS[key](value))
+        else:
+            body[key] = value
+    return _with_parallel(body)
+
+
+def _merge(body: Json, made: Json) -> None:
+    for key, value in made.items():
+        if isinstance(value, dict) and isinstance(body.get(key), dict):
+            body[key] = {**body[key], **value}
+        else:
+            body[key] = value
+
+
+def _with_parallel(body: Json) -> Json:
+    """Where parallel calls are refused, the choice of tools says so; without tools neither is."""
+    parallel = body.pop("parallel_tool_calls", True)
+    if "tools" not in body:
+        choice = body.pop("tool_choice", {"type": "auto"})
+        if choice["type"] not in ("auto", "none"):
+            raise field_invalid("params.tool_choice", "asks for a tool, but there are no tools")
+    elif parallel is False:
+        choice = body.get("tool_choice", {"type": "auto"})
+        if choice["type"] != "none":
+            body["tool_choice"] = {**choice, "disable_parallel_tool_use": True}
+    return body
+
+
+def _tools(value: object) -> Json:
+    if not isinstance(value, list):
+        raise field_invalid("params.tools", "must be a list")
+    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(value)]
+    return {"tools": tools} if tools else {}
+
+
+def _tool(tool: object, place: str) -> Json:
+    if not isinstance(tool, Mapping):
+        raise field_invalid(f"params.{place}", "must be an object")
+    if tool.get("type") != "function":
+        raise unsupported(f"{place}.type", f"only function tools, not '{tool.get('type')}'")
+    if not isinstance(tool.get("name"), str):
+        raise field_invalid(f"params.{place}.name", "must be text")
+    made: Json = {
+        "name": tool["name"],
+        "input_schema": tool.get("parameters") or {"type": "object", "properties": {}},
+    }
+    for key, member in tool.items():
+        if key in ("type", "name", "parameters") or member is None:
+            continue
+        if key == "strict" and member is False:
+            continue
+        made[key] = member
+    return made
+
+
+def _tool_choice(value: object) -> Json:
+    named = {"auto": "auto", "required": "any", "none": "none"}
+    if isinstance(value, str) and value in named:
+        return {"tool_choice": {"type": named[value]}}
+    if isinstance(value, Mapping) and value.get("type") == "function":
+        return {"tool_choice": {"type": "tool", "name": value.get("name")}}
+    raise unsupported("tool_choice", "only auto, required, none or a named function")
+
+
+def _reasoning(value: object) -> Json:
+    if not isinstance(value, Mapping):
+        raise field_invalid("params.reasoning", "must be an object")
+    for key, member in value.items():
+        if key != "effort" and member is not None:
+            raise unsupported(f"reasoning.{key}", "only the effort can be requested")
+    effort = value.get("effort")
+    if effort is None:
+        return {}
+    if effort == "none":
+        return {"thinking": {"type": "disabled"}}
+    return {"output_config": {"effort": effort}}
+
+
+def _text(value: object) -> Json:
+    if not isinstance(value, Mapping):
+        raise field_invalid("params.text", "must be an object")
+    body: Json = {}
+    for key, member in value.items():
+        if member is None:
+            continue
+        if key != "format":
+            raise unsupported(f"text.{key}", "Anthropic's Messages API has no such thing")
+        kind = member.get("type") if isinstance(member, Mapping) else None
+        if kind == "json_schema":
+            schema = {"type": "json_schema", "schema": member.get("schema")}
+            body = {"output_config": {"format": schema}}
+        elif kind != "text":
+            raise unsupported("text.format", f"the format {kind!r} is not known there")
+    return body
+
+
+_WRITERS: Final[Mapping[str, Callable[[object], Json]]] = {
+    "tools": _tools,
+    "tool_choice": _tool_choice,
+    "max_output_tokens": lambda value: {"max_tokens": value},
+    "reasoning": _reasoning,
+    "text": _text,
+}
+
+
+def _conversation(params: Mapping[str, Any], options: MessagesOptions) -> Json:
+    """`system` and `messages` of the body."""
+    instructions, value = params.get("instructions"), params.get("input")
+    writer = _MessagesWriter(options, params.get("tools"))
+    if isinstance(instructions, str):
+        writer.system.append({"type": "text", "text": instructions})
+    elif instructions is not None:
+        raise field_invalid("params.instructions", "must be text")
+    if isinstance(value, str):
+        writer.say("user", [{"type": "text", "text": value}])
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if not isinstance(item, Mapping):
+                raise field_invalid(f"params.input[{index}]", "must be an object")
+            writer.add(item, f"input[{index}]")
+    else:
+        raise field_invalid("params.input", "must be text or a list of items")
+    body: Json = {"messages": writer.messages}
+    if system := [block for block in writer.system if block["text"]]:
+        body["system"] = system
+    return body
+
+
+class _MessagesWriter:
+    """Puts items into messages that alternate between user and assistant."""
+
+    def __init__(self, options: MessagesOptions, tools: object) -> None:
+        self.system: list[Json] = []
+        self.messages: list[Json] = []
+        self._options = options
+        self._tools = tools
+
+    def say(self, role: str, blocks: list[Json]) -> None:
+        """Add blocks of a role, to its message where it spoke last. Empty text is left out: the
+        API refuses it.
+        """
+        blocks = [block for block in blocks if block["type"] != "text" or block["text"]]
+        if not blocks:
+            return
+        if self.messages and self.messages[-1]["role"] == role:
+            content = self.messages[-1]["content"]
+        else:
+            content = []
+            self.messages.append({"role": role, "content": content})
+        if blocks[0]["type"] == "tool_result":
+            # Results come before all else of their message.
+            place = sum(block["type"] == "tool_result" for block in content)
+            content[place:place] = blocks
+        else:
+            content.extend(blocks)
+
+    def add(self, item: Mapping[str, Any], place: str) -> None:
+        """Add one item of the input."""
+        kind = item.get("type", "message")
+        if kind == "message":
+            self._message(item, place)
+        elif kind == "reasoning":
+            self._reasoning(item, place)
+        elif kind == "function_call":
+            self._call(item, place)
+        elif kind == "function_call_output":
+            self._output(item, place)
+        else:
+            raise unsupported(f"{place}.type", f"there is no '{kind}' in Anthropic's Messages API")
+
+    def _message(self, item: Mapping[str, Any], place: str) -> None:
+        role = item.get("role")
+        blocks = _blocks(item.get("content"), f"{place}.content")
+        if role in _SYSTEM:
+            if any(block["type"] != "text" for block in blocks):
+                raise unsupported(f"{place}.content", "a system message has text alone")
+            if self.messages:
+                self.say("user", blocks)
+            else:
+                self.system += blocks
+        elif role in ("user", "assistant"):
+            self.say(role, blocks)
+        else:
+            raise unsupported(f"{place}.role", f"there is no role {role!r} there")
+
+    def _reasoning(self, item: Mapping[str, Any], place: str) -> None:
+        signature, content = item.get("encrypted_content"), item.get("content")
+        if isinstance(signature, str):
+            if not content:
+                self.say("assistant", [{"type": "redacted_thinking", "data": signature}])
+                return
+            thinking = "".join(
+                block["text"] for block in _blocks(content, f"{place}.content", reasoning=True)
+            )
+            block = {"type": "thinking", "thinking": thinking, "signature": signature}
+            self.say("assistant", [block])
+        elif self._options.unsigned_reasoning == "refuse":
+            raise unsupported(
+                place,
+                "reasoning without the endpoint's signature is refused there; set the option "
+                "unsigned_reasoning to 'omit' to send the conversation without it",
+            )
+
+    def _call(self, item: Mapping[str, Any], place: str) -> None:
+        call_id, name, written = (item.get(key) for key in ("call_id", "name", "arguments"))
+        if not isinstance(call_id, str) or not isinstance(name, str):
+            raise field_invalid(f"params.{place}", "needs a call_id and a name")
+        arguments = sent_arguments(written if isinstance(written, str) else "")
+        block = {
+            "type": "tool_use",
+            "id": _wire_id(call_id),
+            "name": sent_name(name, self._tools),
+            "input": loads(arguments.encode()),
+        }
+        self.say("assistant", [block])
+
+    def _output(self, item: Mapping[str, Any], place: str) -> None:
+        call_id, output = item.get("call_id"), item.get("output")
+        if not isinstance(call_id, str):
+            raise field_invalid(f"params.{place}.call_id", "must be text")
+        blocks = [block for block in _blocks(output, f"{place}.output") if block.get("text", "x")]
+        block: Json = {"type": "tool_result", "tool_use_id": _wire_id(call_id)}
+        if blocks:
+            block["content"] = blocks
+        self.say("user", [block])
+
+
+def _blocks(content: object, place: str, reasoning: bool = False) -> list[Json]:
+    """Content blocks of text, or of Responses' parts."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise field_invalid(f"params.{place}", "must be text or a list of parts")
+    return [_block(part, f"{place}[{index}]", reasoning) for index, part in enumerate(content)]
+
+
+def _block(part: object, place: str, reasoning: bool) -> Json:
+    if not isinstance(part, Mapping):
+        raise field_invalid(f"params.{place}", "must be an object")
+    kind = part.get("type")
+    if kind in _TEXT_PARTS or (reasoning and kind == "reasoning_text"):
+        return {"type": "text", "text": _text_of(part, "text", place)}
+    if kind == "refusal":
+        return {"type": "text", "text": _text_of(part, "refusal", place)}
+    if kind == "input_image":
+        return {"type": "image", "source": _source(part.get("image_url"), f"{place}.image_url")}
+    if kind == "input_file" and part.get("file_data") is not None:
+        made: Json = {
+            "type": "document",
+            "source": _source(part.get("file_data"), f"{place}.file_data"),
+        }
+        if part.get("filename") is not None:
+            made["title"] = part["filename"]
+        return made
+    raise unsupported(f"{place}.type", f"there is no part '{kind}' in Anthropic's Messages API")
+
+
+def _source(url: object, place: str) -> Json:
+    if not isinstance(url, str):
+        raise unsupported(place, "an image or file needs a URL")
+    found = _DATA_URL.fullmatch(url)
+    if found is not None:
+        return {"type": "base64", "media_type": found.group(1), "data": found.group(2)}
+    if url.startswith(("https://", "http://")):
+        return {"type": "url", "url": url}
+    raise unsupported(place, "must be a data URL in base64, or a URL of http or https")
+
+
+def _text_of(part: Mapping[str, Any], key: str, place: str) -> str:
+    value = part.get(key)
+    if not isinstance(value, str):
+        raise field_invalid(f"params.{place}.{key}", "must be text")
+    return value
+
+
+def _wire_id(call_id: str) -> str:
+    """The id of a call as the API accepts it; equal ids stay equal."""
+    if re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", call_id):
+        return call_id
+    return "call_" + call_id.encode("utf-8", "surrogatepass").hex()[:59]

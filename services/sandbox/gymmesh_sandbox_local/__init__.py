@@ -1,0 +1,45 @@
+"""Running programs on this machine apart from it: namespaces, control groups, pipes, threads.
+
+Both the sandbox service's bubblewrap and the environments that run programs of single answers
+stand on it. It knows no contract but the stubs.
+"""
+
+from gymmesh_sandbox_local.descriptors import Descriptors
+from gymmesh_sandbox_local.first_process import first_process_for
+from gymmesh_sandbox_local.groups import GroupLimits, Groups, ProcessGroup, SandboxGroup
+from gymmesh_sandbox_local.namespaces import (
+    FIRST_DESCRIPTOR,
+    Namespaces,
+    NamespacesSpec,
+    bubblewrap_command,
+)
+from gymmesh_sandbox_local.pipes import InputPipe, OutputPipe
+from gymmesh_sandbox_local.seccomp import UnknownProcessor, filter_for
+from gymmesh_sandbox_local.started import ProcessStart, StartedProcess, start_process
+from gymmesh_sandbox_local.starter import Child, SpawnError, Starter
+from gymmesh_sandbox_local.threads import descendants_of, threads_of
+
+__all__ = [
+    "FIRST_DESCRIPTOR",
+    "Child",
+    "Descriptors",
+    "GroupLimits",
+    "Groups",
+    "InputPipe",
+    "Namespaces",
+    "NamespacesSpec",
+    "OutputPipe",
+    "ProcessGroup",
+    "ProcessStart",
+    "SandboxGroup",
+    "SpawnError",
+    "StartedProcess",
+    "Starter",
+    "UnknownProcessor",
+    "bubblewrap_command",
+    "descendants_of",
+    "filter_for",
+    "first_process_for",
+    "start_process",
+    "threads_of",
+]

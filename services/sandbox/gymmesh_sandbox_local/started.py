@@ -1,0 +1,79 @@
+"""A process that the spawner starts, with pipes to its standard streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gymmesh_sandbox_local.descriptors import Descriptors
+from gymmesh_sandbox_local.pipes import InputPipe, OutputPipe
+from gymmesh_sandbox_local.starter import Child, Starter
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStart:
+    """What is started, and what it may do.
+
+    Attributes:
+        argv, env, cwd: as for `execve`; a name without a slash is looked up in the PATH of `env`.
+        uid, gid, gids: its user and groups, where the spawner is privileged.
+        join: files of control groups that it joins first.
+        rlimits: numbers of `resource.RLIMIT_…` and their values, soft and hard.
+        capabilities: a bit mask of what it keeps in its own user namespace.
+        subreaper: whether orphans among its descendants become its children.
+    """
+
+    argv: Sequence[bytes]
+    env: Mapping[bytes, bytes]
+    cwd: bytes
+    uid: int = 0
+    gid: int = 0
+    gids: Sequence[int] = ()
+    join: Sequence[str] = ()
+    rlimits: Sequence[tuple[int, int]] = ()
+    capabilities: int = 0
+    subreaper: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartedProcess:
+    """A process, and this side's ends of its standard streams; all are the caller's to close."""
+
+    child: Child
+    stdin: InputPipe
+    stdout: OutputPipe
+    stderr: OutputPipe
+
+    def close(self) -> None:
+        """Lets go of it; harmless when called twice."""
+        self.stdin.close()
+        self.stdout.close()
+        self.stderr.close()
+        self.child.close()
+
+
+async def start_process(
+    starter: Starter, op: str, process: ProcessStart, **fields: Any
+) -> StartedProcess:
+    """Has the spawner start a process by one of its operations. Raises SpawnError."""
+    with Descriptors() as owned:
+        stdin_end, stdin = owned.pipe()
+        (stdout, stdout_end), (stderr, stderr_end) = owned.pipe(), owned.pipe()
+        child = await starter.start(
+            op,
+            (stdin_end, stdout_end, stderr_end),
+            argv=process.argv,
+            env=process.env,
+            cwd=process.cwd,
+            groups=process.join,
+            rlimits=process.rlimits,
+            uid=process.uid,
+            gid=process.gid,
+            gids=process.gids,
+            capabilities=process.capabilities,
+            subreaper=int(process.subreaper),
+            **fields,
+        )
+        outputs = OutputPipe(owned.give(stdout)), OutputPipe(owned.give(stderr))
+        return StartedProcess(child, InputPipe(owned.give(stdin)), *outputs)
