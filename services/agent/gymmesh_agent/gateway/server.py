@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -33,6 +34,7 @@ _STOP_S: Final = 2.0
 _LARGEST_HEADER: Final = 1 << 15
 # Longer bodies are read beside the event loop, so that other rollouts go on meanwhile.
 _LARGE_BODY: Final = 1 << 17
+_READERS: Final = 2
 # Bodies that are held at a time, of all rollouts, in the longest body that is allowed.
 _MOST_BODIES: Final = 4
 
@@ -67,6 +69,8 @@ class GatewayServer:
         self._http: web.Server | None = None
         self._server: asyncio.Server | None = None
         self._connections: GatewayConnections
+        # Of its own: programs that send much hold up nothing else of this process.
+        self._readers = ThreadPoolExecutor(_READERS, "gateway-bodies")
         self._held_bytes = 0
         self._started = int(time.time())
 
@@ -117,6 +121,7 @@ class GatewayServer:
             self._server.close()
         if self._http is not None:
             await self._http.shutdown(_STOP_S)
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def add(self, session: GatewaySession) -> None:
         """Serve a rollout's programs from now on."""
@@ -242,7 +247,8 @@ class GatewayServer:
             whole = bytes(body)
             if len(whole) < _LARGE_BODY:
                 return read_body(whole), len(whole)
-            return await asyncio.to_thread(read_body, whole), len(whole)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._readers, read_body, whole), len(whole)
 
     @contextmanager
     def _holding(self) -> Iterator[Callable[[int], bool]]:

@@ -32,6 +32,7 @@ _TOO_LONG: Final = Refusal(
 # A program that does not shorten its conversation is stopped after so many refusals in a row.
 _MOST_TOO_LONG: Final = 16
 _BYTES_PER_TOKEN: Final = 4.0
+_CLOSE_S: Final = 5.0
 #: The key under which a rollout keeps what a program asks for beside the conversation.
 _ASKED: Final = "gateway_request"
 # What the run does not decide for a program: the conversation and the tools are the program's.
@@ -158,11 +159,11 @@ class GatewaySession:
             self._cancel()
 
     async def close(self) -> None:
-        """End all calls; harmless when called twice."""
+        """End all calls. Bounded, and harmless when called twice."""
         self.stopped.set()
         self._cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=_CLOSE_S)
 
     def _cancel(self) -> None:
         current = asyncio.current_task()
