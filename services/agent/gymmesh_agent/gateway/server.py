@@ -230,6 +230,9 @@ class GatewayServer:
         most = self.config.max_body_bytes
         if (request.content_length or 0) > most:
             return _too_large(most), 0
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            # Asked for before a long body; the server of aiohttp leaves it to its applications.
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
         with self._holding() as hold:
             try:
