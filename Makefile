@@ -16,7 +16,7 @@ DEVICE ?= cpu
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-sandboxes clean fuzz scaling
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-sandboxes clean fuzz scaling
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -71,6 +71,9 @@ test-images: setup ## build the images without an engine's daemon, and try them 
 
 test-observe: setup ## let a real Prometheus, built from source first, watch a mesh: alerts, dashboards
 	GYMMESH_TEST_PROMETHEUS="$$(tools/setup-prometheus.sh)" $(BIN)/python -m pytest tests/observe $(ARGS)
+
+test-programs: setup ## run coding agents that people ship, unchanged, against a scripted model (npm)
+	@tools/test-programs.sh $(ARGS)
 
 test-sandboxes: setup ## run sandboxes on bubblewrap and on real daemons of Docker and Podman (root)
 	@tools/test-sandboxes.sh $(ARGS)

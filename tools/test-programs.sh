@@ -4,8 +4,9 @@
 # name. `make test-programs` calls it; its arguments go to pytest.
 #
 #   PROGRAMS   which (default: all that are known)
-#   PYTHON     the interpreter of Python programs (default: python3.12, else the system's). One that
-#              lies where sandboxes cannot read, such as below /root, is copied.
+#   TASKS      how many tasks each works on (default: 20)
+#   PYTHON     the interpreter of Python programs (default: of the version that a program's file asks
+#              for, else the system's; one that is not below /usr is copied)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$PWD/.cache/programs
@@ -22,25 +23,29 @@ programs=${PROGRAMS:-$(.venv/bin/python -c \
     'from gymmesh_agent.programs import known_programs; print(*known_programs())')}
 
 # A virtual environment's interpreter is a link, and its target has to be in the sandbox as well.
-python=${PYTHON:-$(command -v python3.12 || command -v python3)}
-python=$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')
-prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
-if [[ $prefix != /usr* ]]; then
-    own=$folder/$(basename "$python")
-    if [ ! -x "$own/bin/python3" ]; then
-        say "copying $prefix"
-        rm -rf "$own"
-        cp -r "$prefix" "$own"
+interpreter() { # VERSION
+    local found prefix own
+    found=$(command -v "${1:+python$1}" || command -v /usr/bin/python3) ||
+        fail "needs python$1"
+    found=$("$found" -c 'import os, sys; print(os.path.realpath(sys.executable))')
+    prefix=$("$found" -c 'import sys; print(sys.base_prefix)')
+    if [[ $prefix != /usr* ]]; then
+        own=$folder/$(basename "$found")
+        [ -x "$own/bin/python3" ] || cp -r "$prefix" "$own"
+        found=$own/bin/python3
     fi
-    python=$own/bin/python3
-fi
+    echo "$found"
+}
 
 say "installing: $programs"
 for program in $programs; do
+    version=$(.venv/bin/python -c "from gymmesh_agent.programs import find_program
+print(find_program('$program').install.python)")
     .venv/bin/python -m gymmesh_agent.programs.install "$program" \
-        --folder "$folder" --python "$python"
+        --folder "$folder" --python "${PYTHON:-$(interpreter "$version")}"
 done
 
 say "the tests"
-GYMMESH_TEST_PROGRAMS="$programs" GYMMESH_TEST_PROGRAMS_FOLDER="$folder" \
+GYMMESH_TEST_PROGRAM_TASKS="${TASKS:-20}" GYMMESH_TEST_PROGRAMS="$programs" \
+    GYMMESH_TEST_PROGRAMS_FOLDER="$folder" \
     .venv/bin/python -m pytest tests/programs "$@"

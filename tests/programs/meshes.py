@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(os.environ.get("GYMMESH_TEST_PROGRAMS_FOLDER", ""))
-_RUN_S = 1500
+_RUN_S = 3000
+# A copied interpreter looks for its library where it was built.
+_LIBRARY = next(iter(FOLDER.glob("python*/lib/libpython*.so")), None)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ def collect(
     """Runs the tasks with `options` of the agent `program`, by gym-cli in a process of its own."""
     log, output = place / "asked.jsonl", place / "rollouts.jsonl"
     log.touch()
+    env = {"LD_LIBRARY_PATH": str(_LIBRARY.parent)} if _LIBRARY is not None else {}
     config = {
         "models": {
             "policy": {
@@ -83,7 +86,7 @@ def collect(
             "coder": {
                 "use": "program",
                 "max_steps": 50,
-                "options": {**agent, "logs": str(place / "logs")},
+                "options": {"env": env, **agent, "logs": str(place / "logs")},
             }
         },
         "defaults": {"environment": "workspace", "agent": "coder"},

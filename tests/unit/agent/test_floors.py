@@ -12,11 +12,17 @@ ROOM = Path(gymmesh_agent.__file__).parent
 #: From the roof down. A file imports its own floor and those below, never one above.
 FLOORS = (
     ("service",),
-    ("attempt", "tool_loop"),
+    ("attempt", "programs.agent", "tool_loop"),
     ("agent", "context"),
     ("gateway.connections", "gateway.gateway", "gateway.replies", "gateway.server"),
     ("gateway.session",),
-    ("environment.session", "model.client", "model.conversation", "telemetry.rollouts"),
+    (
+        "environment.session",
+        "model.client",
+        "model.conversation",
+        "sandboxes",
+        "telemetry.rollouts",
+    ),
     (
         "config",
         "environment.verification",
@@ -33,12 +39,22 @@ FLOORS = (
         "model.metrics",
         "model.tokens",
         "plan",
+        "programs.ends",
+        "programs.in_process",
+        "programs.install",
+        "programs.known_programs",
+        "programs.options",
+        "programs.output",
+        "programs.prepared",
+        "programs.prompt",
+        "programs.run_function",
+        "programs.sandboxed",
         "tally",
         "telemetry.metrics",
     ),
 )
 #: Rooms of their own.
-ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree")
+ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree", "programs")
 
 
 def imports() -> dict[str, set[str]]:

@@ -15,7 +15,7 @@ from aiohttp import web
 from gymmesh_agent.gateway import metrics
 from gymmesh_agent.gateway.config import GatewayConfig
 from gymmesh_agent.gateway.connections import GatewayConnections
-from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, Route, dialect_for, route
+from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
 from gymmesh_agent.gateway.keys import keys_in, split_path
 from gymmesh_agent.gateway.replies import Writer
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind, RequestKind
@@ -175,7 +175,7 @@ class GatewayServer:
             open_now.add(connection)
         return True
 
-    def _about_models(self, dialect: Dialect, asked: Route) -> bytes:
+    def _about_models(self, dialect: Dialect, asked: GatewayRoute) -> bytes:
         if asked.kind is RequestKind.LIST_MODELS:
             return dialect.write_models([self._model], self._started)
         return dialect.write_model(asked.model, self._started)

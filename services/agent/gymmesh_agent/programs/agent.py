@@ -42,7 +42,7 @@ class ProgramAgent(Agent):
         self._versions: dict[str, str] = {}
         self._asking = asyncio.Lock()
 
-    async def program(self, context: RolloutContext) -> rollout_pb2.Program:
+    async def program_of(self, context: RolloutContext) -> rollout_pb2.Program:
         """The program and its version, which is asked for once for each image."""
         options = self._options
         if options.in_process or not options.program:
@@ -59,7 +59,7 @@ class ProgramAgent(Agent):
         """Run the program to its end. Raises the error with which the rollout fails."""
         options = self._options
         prompt = prompt_of(context.items)
-        program = await self.program(context)
+        program = await self.program_of(context)
 
         def answers() -> int:
             return context.tally.model_calls

@@ -38,7 +38,8 @@ def install_program(name: str, folder: Path, python: str = "") -> Path:
     """Installs a known program; returns the folder with its commands. One that is there in the
     versions asked for is left as it is.
 
-    python: the interpreter of Python programs; empty: the one that its file names, from the PATH.
+    python: the interpreter of Python programs; empty: one of the version that the program's file
+    names from the PATH, else the one that runs this.
     Raises InstallError, which says what npm or pip said.
     """
     program = find_program(name)
@@ -66,6 +67,9 @@ def _npm(install: ProgramInstall, place: Path) -> None:
 
 def _pip(install: ProgramInstall, place: Path, python: str) -> None:
     found = python or shutil.which(f"python{install.python}") or sys.executable
+    version = _output([found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
+    if install.python and version != install.python:
+        raise InstallError(f"{found} is Python {version}, and {install.python} is needed")
     _run([found, "-m", "venv", str(place)])
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
     _run([*pip, "--disable-pip-version-check", *install.pip])

@@ -110,7 +110,9 @@ async def program_version(sandbox: SandboxHandle, options: ProgramOptions) -> st
         return ""
     run = find_program(options.program).run
     home = f"/tmp/version-{secrets.token_hex(4)}"
-    env = {"HOME": home, "TMPDIR": f"{home}/tmp"}
+    # Variables of the configuration that a rollout does not decide, such as a library's path.
+    own = {name: value for name, value in options.env.items() if "{" not in value}
+    env = {"HOME": home, "TMPDIR": f"{home}/tmp", **own}
     made = await _exec(sandbox, options, ["/bin/sh", "-c", _HOME, "home", home])
     if options.path:
         env["PATH"] = ":".join((*options.path, made.text.partition("\n")[0]))
