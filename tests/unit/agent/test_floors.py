@@ -54,7 +54,7 @@ FLOORS = (
     ),
 )
 #: Rooms of their own.
-ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree", "programs")
+ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree")
 
 
 def imports() -> dict[str, set[str]]:
