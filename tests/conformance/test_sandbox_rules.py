@@ -16,7 +16,6 @@ from gymmesh_conformance.services import methods, rpc
 _UNSET_FIELDS: Final[Mapping[str, str]] = {
     "CreateSandboxRequest.attempt": "goes to logs alone",
     "CreateSandboxRequest.start_timeout_s": "no image of the suite starts slowly",
-    "CreateSandboxRequest.user": "the image's users are not known",
     "ForkSandboxRequest.ttl_s": "as that of CreateSandbox",
     "ListSandboxesRequest.page_size": "by `pages`",
     "ListSandboxesRequest.page_token": "by `pages`",

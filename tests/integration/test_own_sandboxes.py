@@ -105,7 +105,7 @@ def test_collecting_needs_no_second_process(folder: Path) -> None:
     assert not ended.value.code
     (row,) = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     assert row["reward"] == 0.0
-    assert [one["role"] for one in row["sandboxes"]] == ["lent"]
+    assert [one["role"] for one in row["sandboxes"]] == ["lent", "workspace"]
     assert not list((folder / "boxes" / "sandboxes").iterdir())
 
 

@@ -123,10 +123,11 @@ def test_rows_name_their_sandboxes_and_nothing_has_a_lease(
     assert [row["reward"] for row in rows] == [1.0, 1.0]
     lent = {one.grant.sandbox.sandbox_id for one in made[:]}
     for row in rows:
-        (opened,) = row["sandboxes"]
-        assert opened["role"] == "workspace"
-        assert opened["sandbox"]["service"] == "boxes"
-        assert opened["sandbox"]["sandbox_id"] in lent
+        assert [one["role"] for one in row["sandboxes"]] == ["workspace", "tests"]
+        for opened in row["sandboxes"]:
+            assert opened["sandbox"]["service"] == "boxes"
+            assert opened["sandbox"]["image"] == "empty"
+            assert opened["sandbox"]["sandbox_id"] in lent
     assert len(made) == 4
     assert not list((folder.parent / "boxes" / "sandboxes").iterdir()), "all have ended"
     out, err = capfd.readouterr()

@@ -169,32 +169,46 @@ async def test_files_and_archives(cluster: Cluster, namespace: str, tmp_path: Pa
     async with running_node(cluster, namespace) as node, opened(node, namespace) as backend:
         sandbox = await backend.create(spec())
         content = os.urandom(300_000)
-        await sandbox.write_file(files_pb2.FileContent(path=b"new/a\xff", content=content), "")
-        read = b"".join([piece async for piece in sandbox.read_file(b"new/a\xff", 5, 0)])
+        await sandbox.write_file(
+            files_pb2.FileContent(path=b"new/a\xff", content=content), sandbox.user
+        )
+        read = b"".join(
+            [piece async for piece in sandbox.read_file(b"new/a\xff", 5, 0, sandbox.user)]
+        )
         assert read == content[5:]
-        info = await sandbox.file_info(b"new/a\xff")
+        info = await sandbox.file_info(b"new/a\xff", sandbox.user)
         assert (info.path, info.size, info.uid) == (b"/mnt/new/a\xff", 300_000, 65534)
         with pytest.raises(MeshError, match="no file") as missing:
-            await sandbox.file_info(b"none")
+            await sandbox.file_info(b"none", sandbox.user)
         assert missing.value.reason == errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND
         packed = b"".join(
             [
                 piece
-                async for piece in sandbox.read_archive(b"new", files_pb2.ARCHIVE_FORMAT_TAR_GZIP)
+                async for piece in sandbox.read_archive(
+                    b"new", files_pb2.ARCHIVE_FORMAT_TAR_GZIP, sandbox.user, 1 << 20
+                )
             ]
         )
         (tmp_path / "a.tar.gz").write_bytes(packed)
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             assert [one.size for one in archive if one.isfile()] == [300_000]
         await sandbox.write_archive(
-            b"copy/deep", str(tmp_path / "a.tar.gz"), files_pb2.ARCHIVE_FORMAT_TAR_GZIP, "", 1 << 20
+            b"copy/deep",
+            str(tmp_path / "a.tar.gz"),
+            files_pb2.ARCHIVE_FORMAT_TAR_GZIP,
+            sandbox.user,
+            1 << 20,
         )
-        listed = [one.path async for one in sandbox.list_files(b"copy", recursive=True)]
+        listed = [
+            one.path async for one in sandbox.list_files(b"copy", sandbox.user, recursive=True)
+        ]
         assert listed == [b"/mnt/copy/deep", b"/mnt/copy/deep/a\xff"]
         single = b"".join(
             [
                 piece
-                async for piece in sandbox.read_archive(b"new/a\xff", files_pb2.ARCHIVE_FORMAT_TAR)
+                async for piece in sandbox.read_archive(
+                    b"new/a\xff", files_pb2.ARCHIVE_FORMAT_TAR, sandbox.user, 1 << 20
+                )
             ]
         )
         with tarfile.open(fileobj=io.BytesIO(single)) as archive:

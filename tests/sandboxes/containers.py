@@ -90,7 +90,7 @@ async def run(
 async def content(sandbox: DockerSandbox, path: bytes, *numbers: int) -> bytes:
     """What is in a file."""
     offset, most = numbers or (0, 0)
-    return b"".join([piece async for piece in sandbox.read_file(path, offset, most)])
+    return b"".join([piece async for piece in sandbox.read_file(path, offset, most, sandbox.user)])
 
 
 def reason(error: pytest.ExceptionInfo[MeshError]) -> str:

@@ -57,7 +57,7 @@ async def test_users(backend: DockerBackend) -> None:
         with pytest.raises(MeshError) as caught:
             await sandbox.start(argv("true", user="no-one"))
         assert reason(caught) == "FIELD_INVALID"
-        await sandbox.write_file(files_pb2.FileContent(path=b"mine/a", content=b"a"), "")
+        await sandbox.write_file(files_pb2.FileContent(path=b"mine/a", content=b"a"), sandbox.user)
         _, out, _ = await run(sandbox, shell("stat -c %U mine mine/a; rm mine/a"))
         assert out.split() == [b"nobody"] * 2
     with pytest.raises(MeshError) as caught:
@@ -145,37 +145,44 @@ async def test_memory_ends_the_process_and_not_the_sandbox(backend: DockerBacken
 async def test_files(backend: DockerBackend) -> None:
     async with running(backend, workdir="/w") as sandbox:
         name = b"a \xff\n'x"
-        await sandbox.write_file(files_pb2.FileContent(path=name, content=b"0123456789"), "")
+        await sandbox.write_file(
+            files_pb2.FileContent(path=name, content=b"0123456789"), sandbox.user
+        )
         assert await content(sandbox, b"/w/" + name) == b"0123456789"
         assert await content(sandbox, name, 3, 4) == b"3456"
         assert await content(sandbox, name, 30, 0) == b""
-        info = await sandbox.file_info(name)
+        info = await sandbox.file_info(name, sandbox.user)
         assert (info.path, info.kind, info.size) == (b"/w/" + name, files_pb2.FILE_KIND_FILE, 10)
         assert (info.mode, info.uid) == (0o644, 0)
         assert info.modified_unix_nano > 10**18
         piece = files_pb2.FileContent(path=name, content=b"ab", offset=5, mode=0o700)
         for _ in range(2):
-            await sandbox.write_file(piece, "")
+            await sandbox.write_file(piece, sandbox.user)
             assert await content(sandbox, name) == b"01234ab"
         piece.offset = 50
         with pytest.raises(MeshError) as caught:
-            await sandbox.write_file(piece, "")
+            await sandbox.write_file(piece, sandbox.user)
         assert reason(caught) == "FIELD_INVALID"
         await run(sandbox, shell("ln -s /etc out; ln -s nowhere broken; mkdir -p d/e; mkfifo p"))
-        await sandbox.write_file(files_pb2.FileContent(path=b"broken", content=b"file"), "")
+        await sandbox.write_file(
+            files_pb2.FileContent(path=b"broken", content=b"file"), sandbox.user
+        )
         assert (await run(sandbox, shell("test ! -L broken; cat broken")))[1] == b"file"
-        assert await sandbox.resolve(b"out/x/../hosts") == b"/etc/hosts"
-        assert await sandbox.resolve(b"no/../../../../etc/passwd") == b"/etc/passwd"
-        assert await sandbox.resolve(b"/w/new/x") == b"/w/new/x"
-        found = [one async for one in sandbox.list_files(b"", recursive=False)]
+        assert await sandbox.resolve(b"out/x/../hosts", sandbox.user) == b"/etc/hosts"
+        assert await sandbox.resolve(b"no/../../../../etc/passwd", sandbox.user) == b"/etc/passwd"
+        assert await sandbox.resolve(b"/w/new/x", sandbox.user) == b"/w/new/x"
+        found = [one async for one in sandbox.list_files(b"", sandbox.user, recursive=False)]
         assert [one.path for one in found] == [
             b"/w/" + one for one in sorted([name, b"broken", b"d", b"out", b"p"])
         ]
         link = next(one for one in found if one.path == b"/w/out")
         assert (link.kind, link.link_target) == (files_pb2.FILE_KIND_LINK, b"/etc")
-        deep = [one.path async for one in sandbox.list_files(b"/w/d", recursive=True)]
+        deep = [one.path async for one in sandbox.list_files(b"/w/d", sandbox.user, recursive=True)]
         assert deep == [b"/w/d/e"]
-        itself = [one.path async for one in sandbox.list_files(b"/w/broken", recursive=False)]
+        itself = [
+            one.path
+            async for one in sandbox.list_files(b"/w/broken", sandbox.user, recursive=False)
+        ]
         assert itself == [b"/w/broken"]
         for path, expected in ((b"none", "SANDBOX_FILE_NOT_FOUND"), (b"d", "SANDBOX_PATH_INVALID")):
             with pytest.raises(MeshError) as caught:
@@ -183,7 +190,9 @@ async def test_files(backend: DockerBackend) -> None:
             assert reason(caught) == expected
         for path in (b"d", b"/etc/passwd/x"):
             with pytest.raises(MeshError) as caught:
-                await sandbox.write_file(files_pb2.FileContent(path=path, content=b"x" * 9999), "")
+                await sandbox.write_file(
+                    files_pb2.FileContent(path=path, content=b"x" * 9999), sandbox.user
+                )
             assert reason(caught) == "SANDBOX_PATH_INVALID"
 
 
@@ -214,14 +223,18 @@ async def test_archives(backend: DockerBackend, tmp_path: Path) -> None:
         _, out, _ = await run(sandbox, shell("cd in; cat d/a; readlink d/out; stat -c %U d/a l/*"))
         assert out == b"A/etc\nnobody\nnobody\n"
         for format, magic in ((tar, b""), (gzip, b"\x1f\x8b")):
-            pieces = [piece async for piece in sandbox.read_archive(b"in", format)]
+            pieces = [
+                piece async for piece in sandbox.read_archive(b"in", format, sandbox.user, 1 << 20)
+            ]
             assert b"".join(pieces).startswith(magic)
             with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
                 assert sorted(archive.getnames()) == sorted(["d", "d/a", "d/out", "l", long])
                 member = archive.extractfile(long)
                 assert member is not None
                 assert member.read() == b"L" * 100_000
-        pieces = [piece async for piece in sandbox.read_archive(b"in/d/a", tar)]
+        pieces = [
+            piece async for piece in sandbox.read_archive(b"in/d/a", tar, sandbox.user, 1 << 20)
+        ]
         with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
             assert archive.getnames() == ["a"]
         await run(sandbox, shell("mkdir -p x; ln -s /tmp x/link"))
@@ -234,16 +247,16 @@ async def test_archives(backend: DockerBackend, tmp_path: Path) -> None:
         for bad in several:
             path = _archive(tmp_path / "bad", bad)
             with pytest.raises(MeshError) as caught:
-                await sandbox.write_archive(b"x", path, tar, "", 1 << 20)
+                await sandbox.write_archive(b"x", path, tar, sandbox.user, 1 << 20)
             assert reason(caught) == "SANDBOX_PATH_INVALID"
         assert (await run(sandbox, shell("ls x; ls /tmp")))[1] == b"link\n"
         (tmp_path / "no").write_bytes(b"no archive" * 1000)
         with pytest.raises(MeshError) as caught:
-            await sandbox.write_archive(b"x", str(tmp_path / "no"), tar, "", 1 << 20)
+            await sandbox.write_archive(b"x", str(tmp_path / "no"), tar, sandbox.user, 1 << 20)
         assert reason(caught) == "SANDBOX_PATH_INVALID"
         path = _archive(tmp_path / "big", [("big", b"x" * 5000)])
         with pytest.raises(MeshError) as caught:
-            await sandbox.write_archive(b"x", path, tar, "", 4999)
+            await sandbox.write_archive(b"x", path, tar, sandbox.user, 4999)
         assert reason(caught) == "FIELD_INVALID"
 
 

@@ -61,8 +61,8 @@ async def test_a_container_that_is_killed_is_a_lost_sandbox(
             for call in (
                 outcome(process, None),
                 sandbox.start(argv("true")),
-                sandbox.write_file(files_pb2.FileContent(path=b"a"), ""),
-                sandbox.resolve(b"a"),
+                sandbox.write_file(files_pb2.FileContent(path=b"a"), sandbox.user),
+                sandbox.resolve(b"a", sandbox.user),
             ):
                 with pytest.raises(MeshError) as caught:
                     await call

@@ -151,13 +151,15 @@ class DirectorySandbox(RunningSandbox):
         cause: str = await self.lost
         return cause
 
-    async def resolve(self, path: bytes) -> bytes:
+    async def resolve(self, path: bytes, user: str) -> bytes:
         above, _, name = os.fsencode(self.place(path)).rpartition(b"/")
         real = os.path.realpath(os.path.join(above, name))
         root = os.fsencode(self.folder)
         return real.removeprefix(root) or b"/"
 
-    async def read_file(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
+    async def read_file(
+        self, path: bytes, offset: int, max_bytes: int, user: str
+    ) -> AsyncIterator[bytes]:
         place = self._existing(path)
         if not place.is_file():
             raise _path_invalid(path)
@@ -167,7 +169,7 @@ class DirectorySandbox(RunningSandbox):
             yield content[at : at + _PIECE]
             await self._backend.step("read")
 
-    async def file_info(self, path: bytes) -> files_pb2.FileInfo:
+    async def file_info(self, path: bytes, user: str) -> files_pb2.FileInfo:
         return self._info(self._existing(path))
 
     async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
@@ -184,8 +186,11 @@ class DirectorySandbox(RunningSandbox):
             place.write_bytes(file.content)
         place.chmod(file.mode or 0o644)
 
+    async def place_file(self, file: files_pb2.FileContent) -> None:
+        await self.write_file(file, self.user)
+
     async def list_files(
-        self, path: bytes, *, recursive: bool
+        self, path: bytes, user: str, *, recursive: bool
     ) -> AsyncIterator[files_pb2.FileInfo]:
         place = self._existing(path)
         found = [place] if place.is_file() else place.glob("**/*" if recursive else "*")
@@ -193,7 +198,11 @@ class DirectorySandbox(RunningSandbox):
             yield self._info(one)
 
     async def read_archive(
-        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
+        self,
+        path: bytes,
+        format: files_pb2.ArchiveFormat.ValueType,
+        user: str,
+        max_bytes: int,
     ) -> AsyncIterator[bytes]:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:

@@ -23,6 +23,7 @@ from gymmesh_runtime.config import ConfigError, Secret
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serve import ServeOptions, close_bounded, instance_of
 from gymmesh_runtime.serving.service import Service
+from gymmesh_sandbox_access import SandboxUser
 
 if TYPE_CHECKING:
     from gymmesh_discovery.backends.base import RegistryBackend
@@ -44,8 +45,8 @@ _T = TypeVar("_T")
 class ServiceSpec(msgspec.Struct, frozen=True, rename={"config_json": "config"}):
     """One service to run: its kind, its name in the mesh and its configuration as JSON.
 
-    sandboxes: of an environment: the sandbox services of the mesh. What it uses beside them runs
-    in its own process.
+    sandboxes: of an environment or an agent: the sandbox services of the mesh. What it uses beside
+    them runs in its own process.
     """
 
     kind: ServiceKind
@@ -89,7 +90,7 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
                 name,
                 f"{kind}-{name}-{suffix}",
                 _encode(kind, name, one),
-                tuple(config.sandboxes) if kind == "environment" else (),
+                tuple(config.sandboxes) if kind in ("environment", "agent") else (),
             )
             for kind, services in groups.items()
             for name, one in services.items()
@@ -157,8 +158,8 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
 
 def make_services(specs: Iterable[ServiceSpec], objects: Objects | None = None) -> list[Service]:
     """Makes services, none of them open, in the order in which they are to be opened: before an
-    environment, the sandbox services that it uses and that nobody else serves. Raises as
-    `make_service`.
+    environment or an agent, the sandbox services that it uses and that nobody else serves. Raises
+    as `make_service`.
     """
     made: list[Service] = []
     beside: set[str] = set()
@@ -194,19 +195,15 @@ def own_sandbox_spec(name: str, owner: str) -> ServiceSpec:
 
 
 def sandboxes_used(service: Service) -> Collection[str]:
-    """The names of the sandbox services that an environment's service uses; none of another."""
-    from gymmesh_resource.service import ResourceService
-
-    return service.sandbox_names if isinstance(service, ResourceService) else ()
+    """The names of the sandbox services that an environment or an agent uses; none of another
+    service. Raises ConfigError.
+    """
+    return service.sandboxes.names if isinstance(service, SandboxUser) else ()
 
 
 def own_sandboxes(service: Service) -> Collection[str]:
     """Those that its configuration did not choose: where nobody serves them, it gets its own."""
-    from gymmesh_resource.service import ResourceService
-
-    if not isinstance(service, ResourceService):
-        return ()
-    return [name for name in service.sandbox_names if name not in service.mapped_sandbox_names]
+    return service.sandboxes.own if isinstance(service, SandboxUser) else ()
 
 
 def models_called(service: Service) -> Collection[str]:

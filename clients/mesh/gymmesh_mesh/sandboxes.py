@@ -29,6 +29,7 @@ from gymmesh_sandbox_access import (
 )
 
 __all__ = [
+    "SCHEMES",
     "ExecResult",
     "KeptSandbox",
     "SandboxClient",

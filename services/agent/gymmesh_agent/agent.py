@@ -22,13 +22,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
 from gymmesh_runtime.text.authors_code import described
+from gymmesh_sandbox_access import SandboxSpec
 
 __all__ = ["Agent", "Completion", "ContextExceeded", "StopRollout", "find_agent"]
 
@@ -51,6 +52,8 @@ class Agent(ABC):
         version: changes whenever rollouts may change.
         description: a few sentences for people.
         roles: the roles of the models that it calls; `policy` is the one that is trained.
+        sandboxes: the sandboxes that it opens itself, by role; each is made when `run` first uses
+            it, and ends when `run` has returned. See `RolloutContext.sandboxes`.
         runs_programs: whether it runs programs that call the model through `context.gateway()`:
             the gateway is then open, and listed in the registry, before the first rollout.
     """
@@ -58,6 +61,7 @@ class Agent(ABC):
     version: ClassVar[str] = "1"
     description: ClassVar[str] = ""
     roles: ClassVar[tuple[str, ...]] = ("policy",)
+    sandboxes: ClassVar[Mapping[str, SandboxSpec]] = MappingProxyType({})
     runs_programs: ClassVar[bool] = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, StopRollout
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
+from gymmesh_agent.sandboxes import AttemptSandboxes, opened_event
 from gymmesh_agent.telemetry import (
     MaybeSpan,
     RolloutMetrics,
@@ -31,6 +32,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry import RolloutRef, current_rollout
 from gymmesh_runtime.text.authors_code import as_exception
+from gymmesh_sandbox_access import AgentInstance, SandboxServices
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""
@@ -52,6 +54,7 @@ class AgentContext:
     plans: RolloutPlans
     environments: Environments
     models: ModelServices
+    sandboxes: SandboxServices
     preamble_items: int
     metrics: RolloutMetrics
     background: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]]
@@ -73,9 +76,10 @@ async def run_attempt(attempt: RunningAttempt) -> None:
             context = attempt.opened()
             attempt.program = await agent.agent.program_of(context)
             await events.emit(attempt.started())
-            for opened in attempt.sandboxes():
-                await events.emit(opened)
+            for grant in session.opened.sandboxes:
+                await events.emit(opened_event(grant.sandbox, grant.role))
             completion = await run_agent(agent.agent, context)
+            attempt.end_sandboxes()
             await context.check_staleness()
             verified, took_s = await attempt.verify(context, completion)
             record_verdict(span, verified.verification)
@@ -160,6 +164,14 @@ class RunningAttempt:
         self.session = SessionClient(
             agent.environments, task.environment, self.id, task, self.clock
         )
+        self.sandboxes = AttemptSandboxes(
+            agent.sandboxes,
+            agent.agent.sandboxes,
+            self.id,
+            AgentInstance(agent.name, agent.instance_id),
+            self.clock.hop,
+            self.events.note,
+        )
         self.stopped = False
         self.program: rollout_pb2.Program | None = None
         self._waited_s = waited_s
@@ -227,6 +239,7 @@ class RunningAttempt:
         agent, session = self.agent, self.session
         self._opened_s = self.clock.elapsed()
         self.plan = agent.plans.with_tools(self.plan, session.opened.tools)
+        self.sandboxes.borrow(session.opened.sandboxes)
         self._context = RolloutContext(
             agent.name,
             agent.instance_id,
@@ -237,6 +250,7 @@ class RunningAttempt:
             agent.gateway,
             self.events,
             self.clock,
+            self.sandboxes,
         )
         return self._context
 
@@ -263,15 +277,15 @@ class RunningAttempt:
         add_items(started.items, plan.items if self._context is None else self._context.items)
         return event
 
-    def sandboxes(self) -> list[rollout_pb2.RolloutEvent]:
-        """An event for each sandbox that the session grants: which one it is, without its lease."""
-        return [
-            rollout_pb2.RolloutEvent(
-                sandbox_opened=rollout_pb2.SandboxOpened(sandbox=grant.sandbox, role=grant.role),
-                ignorable=True,
-            )
-            for grant in self.session.opened.sandboxes
-        ]
+    def end_sandboxes(self) -> None:
+        """End the agent's own sandboxes in the background, now that it has returned.
+
+        Raises MeshError where one was lost meanwhile, whatever the agent made of that: what it did
+        then is not judged.
+        """
+        if self.sandboxes.in_use:
+            self.agent.background(self.sandboxes.end())
+            self.sandboxes.check()
 
     async def verify(
         self, context: RolloutContext, completion: Completion
@@ -288,9 +302,11 @@ class RunningAttempt:
                 why = "the request asked for no verification"
                 verified = rollout_pb2.Verified(verification=skipped(why))
             else:
-                verified = await self.session.verify(
+                verified, opened = await self.session.verify(
                     context.transcript(), completion.reason, context.turn_rewards
                 )
+                for one in opened:
+                    self.events.note(opened_event(one.sandbox, one.role))
                 if not self.plan.keep_final_state:
                     verified.ClearField("final_state")
         return verified, self.clock.elapsed() - self._verifying_s
@@ -333,6 +349,8 @@ class RunningAttempt:
 
     async def close_session(self) -> None:
         """Close the session and measure how long that took. Raises nothing of a peer's."""
+        if self.sandboxes.in_use:
+            await self.sandboxes.end()
         began = time.monotonic()
         await self.session.close()
         environment = self._environment_label()

@@ -31,9 +31,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         params: Responses parameters under those of the task, which win.
         default_environment: the environment of tasks that name none, which collectors ask for.
         models: the model service for each role; a role not named is served by its namesake.
+        sandboxes: the agent's names for sandbox services, and theirs in the mesh.
         model_timeout_s: seconds that one model call may take; null: what the model service
             allows, within the rollout's time.
-        tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take.
+        tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take;
+            up to ten minutes more where the environment waits for sandboxes.
         verify_timeout_s: seconds after which an environment that says nothing is given up. The
             environment limits its verdicts itself, without what they wait for a processor.
         capture_tokens: whether token ids and log probabilities are captured, where the model
@@ -61,6 +63,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     params: dict[str, Any] = {}
     default_environment: str = ""
     models: dict[str, str] = {}
+    sandboxes: dict[str, str] = {}
     model_timeout_s: float | None = None
     tool_timeout_s: float = 60.0
     verify_timeout_s: float = 600.0

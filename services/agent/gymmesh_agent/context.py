@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -19,7 +19,6 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_agent.environment import SessionClient
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import FailureStage, StepFailed
@@ -39,6 +38,7 @@ from gymmesh_agent.model import (
     read_answer,
 )
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
+from gymmesh_agent.sandboxes import AttemptSandboxes, opened_event
 from gymmesh_agent.tally import AttemptTally
 from gymmesh_agent.telemetry import (
     model_span,
@@ -101,8 +101,8 @@ class RolloutContext:
         params: the parameters of policy calls, session tools included, without input.
         items: the items that every conversation starts from.
         multi_turn: whether `next_turn` may be called.
-        sandboxes: what lets the agent work in sandboxes of the session, by role. Each holds a
-            secret: hand it on in requests alone.
+        sandboxes: the sandboxes to work in, by role: those that the session lends, and the
+            agent's own.
         tally: what was done so far.
         turn_rewards: the rewards of the environment's turns, in order.
     """
@@ -118,15 +118,14 @@ class RolloutContext:
         gateway: GatewayServer,
         events: EventStream,
         clock: RolloutClock,
+        sandboxes: AttemptSandboxes,
     ) -> None:
         self.options = plan.options
         self.limits = plan.limits
         self.params = plan.params
         self.items: ItemSequence = (*plan.items, *session.opened.items)
         self.multi_turn = session.opened.multi_turn
-        self.sandboxes: Mapping[str, grant_pb2.SandboxGrant] = {
-            grant.role: grant for grant in session.opened.sandboxes
-        }
+        self.sandboxes = sandboxes
         self.tally = AttemptTally()
         self.turn_rewards: list[float] = []
         self._agent = agent
@@ -306,6 +305,7 @@ class RolloutContext:
                 completed.reward = reward
             completed.done = reply.done
             completed.model_usage.extend(reply.model_usage)
+            self._note_sandboxes(reply.sandboxes)
             await self._events.emit(event)
             return TurnAnswer(tuple(reply.items), reward, reply.done)
 
@@ -428,6 +428,11 @@ class RolloutContext:
                 return error
         return problem
 
+    def _note_sandboxes(self, opened: Sequence[rollout_pb2.SandboxOpened]) -> None:
+        """Send an event for each sandbox that the environment opened for itself."""
+        for one in opened:
+            self._events.note(opened_event(one.sandbox, one.role))
+
     async def _call_tool(
         self, call: ModelCall, position: int, function: responses_pb2.FunctionCall
     ) -> ToolAnswer:
@@ -466,6 +471,7 @@ class RolloutContext:
             completed.timings.total_us = _us_since(began)
             self._conversations.add_tool_output(call.call_id, position, item)
             self.tally.tool_calls += 1
+            self._note_sandboxes(reply.sandboxes)
             await self._events.emit(event)
             record_tool(span, reply.outcome)
             return ToolAnswer(item, reply.outcome, reply.done)

@@ -52,6 +52,7 @@ class EventStream:
         "_began",
         "_bounds",
         "_bytes",
+        "_early",
         "_exceeded",
         "_rollout_id",
         "_sink",
@@ -68,6 +69,7 @@ class EventStream:
         self._began = 0.0
         self._bounds = bounds
         self._bytes = 0
+        self._early: list[rollout_pb2.RolloutEvent] = []
         self._exceeded: tuple[str, int, str] | None = None
         self.count = 0
         self.closed = False
@@ -81,9 +83,26 @@ class EventStream:
         """
         room = self._put(event)
         self._measure(event)
+        if self._early:
+            early, self._early = self._early, []
+            for one in early:
+                self.note(one)
         self.check()
         if room is not None:
             await room.wait()
+
+    def note(self, event: rollout_pb2.RolloutEvent) -> None:
+        """Send a small event for which nobody waits; one after the attempt's end is dropped.
+
+        What comes before the first event is sent behind it.
+        """
+        if self.closed:
+            return
+        if not self.count:
+            self._early.append(event)
+            return
+        self._put(event)
+        self._measure(event)
 
     async def verified(self, verified: rollout_pb2.Verified, took_s: float) -> None:
         """Send the verdict, which took so many seconds. It counts for no bound."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from functools import cached_property
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh_agent.agent import find_agent
+from gymmesh_agent.agent import Agent, find_agent
 from gymmesh_agent.attempt import AgentContext, RunningAttempt
 from gymmesh_agent.collect_stream import CollectConfig, CollectServer, draining
 from gymmesh_agent.config import AgentConfig
@@ -32,12 +33,13 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.text import place_of
 from gymmesh_runtime.text.authors_code import described
+from gymmesh_sandbox_access import SandboxServices, SandboxUser
 
 AGENT_SERVICE = "gymmesh.agent.v1.AgentService"
 _CLOSE_S = 4.0
 
 
-class AgentService(Service):
+class AgentService(Service, SandboxUser):
     """One agent of the mesh: the runtime's Service, and the servicer of AgentService.
 
     Args:
@@ -67,6 +69,20 @@ class AgentService(Service):
         self._meta_changed: Callable[[], None] = lambda: None
         self._host = ""  # what others connect to
 
+    @cached_property
+    def _class(self) -> type[Agent]:
+        """The agent's class. Raises ConfigError."""
+        try:
+            return find_agent(self._config.use)
+        except ValueError as error:
+            raise ConfigError(str(error), path=f"agents.{self.name}") from None
+
+    @cached_property
+    def sandboxes(self) -> SandboxServices:
+        """The sandbox services at which the agent opens sandboxes itself. Raises ConfigError."""
+        used = {spec.service for spec in self._class.sandboxes.values()}
+        return SandboxServices("agent", self.name, used, self._config.sandboxes)
+
     @property
     def meta(self) -> Mapping[str, str]:
         """For the registry: the attempts that it runs side by side, as `capacity`, and the address
@@ -82,13 +98,15 @@ class AgentService(Service):
         return {AGENT_SERVICE: self}
 
     async def open(self, directory: PeerDirectory) -> None:
-        """Find the agent's class and make its one instance.
+        """Find the agent's class and make its one instance; its sandbox services must be there.
 
         Raises:
             ConfigError: there is no such agent, or it refuses its options.
         """
+        kind = self._class
+        await self.sandboxes.open(directory)
         try:
-            agent = find_agent(self._config.use)(self._config.options)
+            agent = kind(self._config.options)
         except ValueError as error:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
         except BaseException as error:
@@ -112,6 +130,7 @@ class AgentService(Service):
                 agent_instance_id=self.instance_id,
             ),
             models=ModelServices(directory, config.model_timeout_s),
+            sandboxes=self.sandboxes,
             preamble_items=len(preamble),
             metrics=RolloutMetrics(self.name),
             background=self._in_background,
@@ -144,6 +163,8 @@ class AgentService(Service):
             for task in pending:
                 task.cancel()
         await self._gateway.close()
+        if self._context is not None:
+            await self._context.sandboxes.close()
 
     async def run_rollout(
         self,

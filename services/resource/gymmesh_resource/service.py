@@ -34,6 +34,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.text import shown_traceback
+from gymmesh_sandbox_access import SandboxServices, SandboxUser
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
@@ -44,7 +45,7 @@ _LONGEST_SWEEP_PAUSE_S = 30.0
 _LOGGER = logging.getLogger("gymmesh.resource")
 
 
-class ResourceService(Service):
+class ResourceService(Service, SandboxUser):
     """Serves one environment.
 
     `name`: what callers ask for; `instance_id`: this instance's. `environment`: the object, for
@@ -94,14 +95,9 @@ class ResourceService(Service):
         return self._models.names
 
     @property
-    def sandbox_names(self) -> list[str]:
-        """The names in the mesh of the sandbox services that it uses, sorted."""
-        return self._sandboxes.names
-
-    @property
-    def mapped_sandbox_names(self) -> list[str]:
-        """Those that its configuration chose, and that must be there."""
-        return self._sandboxes.mapped
+    def sandboxes(self) -> SandboxServices:
+        """The sandbox services that its environment uses."""
+        return self._sandboxes
 
     @property
     def meta(self) -> Mapping[str, str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Final
 
+from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_resource.errors import DefinitionError, SandboxGone
 from gymmesh_runtime.errors import MeshError
@@ -14,7 +17,10 @@ from gymmesh_sandbox_access import (
     SandboxHandle,
     SandboxServices,
     SandboxSpec,
+    SandboxUse,
 )
+
+_LOOK_S: Final = 10.0
 
 
 class SessionSandboxes:
@@ -38,6 +44,8 @@ class SessionSandboxes:
         self._rollout_id, self._attempt = rollout_id, attempt
         self._agent = agent
         self._handles: dict[str, SandboxHandle] = {}
+        self._opened: list[rollout_pb2.SandboxOpened] = []
+        self._last_use: dict[str, int] = {}  # by role, what the service said when it was last asked
         self.failure: Exception | None = None
         self.gone = ""
 
@@ -77,7 +85,7 @@ class SessionSandboxes:
                 rollout_id=self._rollout_id,
                 attempt=self._attempt,
                 agent=self._agent,
-                failed=self._note,
+                use=SandboxUse(opened=partial(self._note_opened, role), failed=self._note),
             )
         except ValueError as error:
             raise DefinitionError(f"The sandbox {role!r} can't be asked for: {error}.") from None
@@ -89,10 +97,36 @@ class SessionSandboxes:
         lent = [role for role, spec in self._specs.items() if spec.lent]
         return await asyncio.gather(*(self[role].grant(role) for role in lent))
 
+    def newly_opened(self) -> list[rollout_pb2.SandboxOpened]:
+        """Those that opened since this was asked last, without those that are lent: their grants
+        name them.
+        """
+        opened, self._opened = self._opened, []
+        return opened
+
+    async def worked_in(self) -> bool:
+        """Whether somebody used a lent one since this was asked last. Bounded; raises nothing."""
+        lent = [role for role, spec in self._specs.items() if spec.lent and role in self._handles]
+        return any(await asyncio.gather(*map(self._was_used, lent)))
+
+    async def _was_used(self, role: str) -> bool:
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                used = (await self._handles[role].about()).sandbox.used_unix_nano
+        except (MeshError, TimeoutError):
+            return False
+        before, self._last_use[role] = self._last_use.get(role, 0), used
+        return used != before
+
     async def end(self) -> None:
         """Ends all of them. Bounded; raises nothing."""
         handles, self._handles = list(self._handles.values()), {}
         await asyncio.gather(*(handle.end() for handle in handles))
+
+    def _note_opened(self, role: str, ref: grant_pb2.SandboxRef) -> None:
+        spec = self._specs.get(role)
+        if spec is None or not spec.lent:
+            self._opened.append(rollout_pb2.SandboxOpened(sandbox=ref, role=role))
 
     def _note(self, error: MeshError) -> None:
         if self.failure is None:

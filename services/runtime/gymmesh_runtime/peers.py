@@ -183,6 +183,21 @@ class PeerDirectory:
             raise self._not_found(service, name)
         return chosen
 
+    async def find(
+        self, service: str, name: str, instance_id: str, *, timeout: float = 5.0
+    ) -> Instance | None:
+        """The serving instance of this id. In a watched directory, waits up to ``timeout`` seconds
+        for it to appear. None: it is not known here.
+        """
+        found = self._serving_as(service, name, instance_id)
+        if found is None and self._watched:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    while found is None:
+                        await self._changed.wait()
+                        found = self._serving_as(service, name, instance_id)
+        return found
+
     def choose(self, service: str, name: str, *, affinity: str = "") -> Instance | None:
         """As `pick`, without the wait: None when there is none to be had now."""
         candidates = self._found.get((service, name)) or self.serving(service, name)
@@ -271,6 +286,9 @@ class PeerDirectory:
                     channel.renew()
                 for connection in self._connections.values():
                     connection.renew()
+
+    def _serving_as(self, service: str, name: str, instance_id: str) -> Instance | None:
+        return next((one for one in self.serving(service, name) if one.id == instance_id), None)
 
     def _other_than(self, instance: Instance, affinity: str) -> Instance | None:
         """Another instance of the same name that serves and is not passed over."""

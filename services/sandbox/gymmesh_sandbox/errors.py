@@ -6,11 +6,12 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 
 
-def sandbox_not_found(sandbox_id: str, instance_id: str) -> MeshError:
-    """SANDBOX_NOT_FOUND."""
+def sandbox_not_found(sandbox_id: str, instance_id: str, why: str = "") -> MeshError:
+    """SANDBOX_NOT_FOUND; `why` it ended, where that is known."""
+    ended = f"The sandbox has ended: {why}." if why else "There is no such sandbox here."
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND,
-        "There is no such sandbox here: it has ended, or never was. Create a new one.",
+        f"{ended} Create a new one.",
         metadata={"sandbox_id": sandbox_id, "instance_id": instance_id},
     )
 
@@ -33,11 +34,11 @@ def lease_expired(sandbox_id: str) -> MeshError:
     )
 
 
-def sandbox_lost(sandbox_id: str, cause: str) -> MeshError:
-    """SANDBOX_LOST, for calls that run while the sandbox ends."""
+def sandbox_lost(sandbox_id: str, cause: str, why: str = "") -> MeshError:
+    """SANDBOX_LOST, for calls that run while the sandbox ends; `why` in more words than `cause`."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_LOST,
-        f"The sandbox ended during the call: {cause}.",
+        f"The sandbox ended during the call: {why or cause}.",
         metadata={"sandbox_id": sandbox_id, "cause": cause},
     )
 
@@ -104,6 +105,25 @@ def path_invalid(path: bytes, problem: str) -> MeshError:
         errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID,
         f"The path {shown!r} {problem}.",
         metadata={"path": shown},
+    )
+
+
+def file_denied(path: bytes, user: str) -> MeshError:
+    """SANDBOX_FILE_DENIED."""
+    shown = path.decode("utf-8", "replace")
+    return MeshError(
+        errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
+        f"The user {user!r} may not do this with {shown!r}. Act as another user, such as 'root'.",
+        metadata={"path": shown, "user": user},
+    )
+
+
+def archive_too_large(limit: str, most: int) -> MeshError:
+    """FIELD_INVALID of a folder that is too large to be read as an archive."""
+    return MeshError(
+        errors_pb2.ERROR_REASON_FIELD_INVALID,
+        f"What is to be archived exceeds {limit}, {most}. Name a smaller folder.",
+        metadata={"field": "path"},
     )
 
 

@@ -22,7 +22,11 @@ _LARGEST_PAGE: Final = 10_000
 _PIECE_BYTES: Final = 1 << 20
 # Of one file, after which the next one may be read.
 _OF_A_FILE: Final = frozenset(
-    (errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND, errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID)
+    (
+        errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
+        errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
+        errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID,
+    )
 )
 
 
@@ -32,17 +36,18 @@ async def read_files(
     """Reads plain files, one after another."""
     if len(request.paths) > _MOST_FILES:
         raise field_invalid("paths", f"are {len(request.paths)}, more than {_MOST_FILES}")
+    user = _user_of(sandbox, lease, request.user)
     for index, path in enumerate(request.paths):
         try:
             check_path(path)
-            real = await _followed(sandbox, lease, path)
-            reading = sandbox.running.read_file(real, request.offset, request.max_bytes)
+            real = await _followed(sandbox, lease, path, user)
+            reading = sandbox.running.read_file(real, request.offset, request.max_bytes, user)
             async with aclosing(sandbox.each(reading)) as pieces:
                 async for piece in pieces:
                     for content in _pieces(piece):
                         yield files_pb2.ReadFilesResponse(index=index, content=content)
             with sandbox.call():
-                info = await sandbox.running.file_info(real)
+                info = await sandbox.running.file_info(real, user)
         except MeshError as error:
             if error.reason not in _OF_A_FILE:
                 raise
@@ -55,7 +60,7 @@ async def write_files(
     sandbox: LiveSandbox, lease: Lease, request: files_pb2.WriteFilesRequest
 ) -> None:
     """Writes plain files in their order."""
-    user = _owner_of_files(sandbox, lease, request.user)
+    user = _user_of(sandbox, lease, request.user)
     for file in request.files:
         check_path(file.path)
     for file in request.files:
@@ -63,7 +68,7 @@ async def write_files(
         if lease.scope.folder:
             wanted = files_pb2.FileContent()
             wanted.CopyFrom(file)
-            wanted.path = await _place_of(sandbox, lease, file.path)
+            wanted.path = await _place_of(sandbox, lease, file.path, user)
         with sandbox.call():
             await sandbox.running.write_file(wanted, user)
 
@@ -74,14 +79,15 @@ async def list_files(
     """A page of what is in a folder."""
     path = request.path or sandbox.running.workdir.encode() or b"/"
     check_path(path)
+    user = _user_of(sandbox, lease, request.user)
     if lease.scope.folder:
-        path = await _followed(sandbox, lease, path)
+        path = await _followed(sandbox, lease, path, user)
     if request.page_size < 0:
         raise field_invalid("page_size", "is negative")
     size = min(request.page_size or _PAGE, _LARGEST_PAGE)
     after = _read_token(request.page_token)
     found: list[files_pb2.FileInfo] = []
-    listed = sandbox.each(sandbox.running.list_files(path, recursive=request.recursive))
+    listed = sandbox.each(sandbox.running.list_files(path, user, recursive=request.recursive))
     async with aclosing(listed) as listing:
         async for info in listing:
             if after and info.path <= after:
@@ -94,14 +100,14 @@ async def list_files(
 
 
 async def read_archive(
-    sandbox: LiveSandbox, lease: Lease, request: files_pb2.ReadArchiveRequest
+    sandbox: LiveSandbox, lease: Lease, request: files_pb2.ReadArchiveRequest, max_bytes: int
 ) -> AsyncGenerator[files_pb2.ReadArchiveResponse, None]:
     """Reads a folder, or a file, as an archive."""
     check_path(request.path)
-    path = request.path
+    path, user = request.path, _user_of(sandbox, lease, request.user)
     if lease.scope.folder:
-        path = await _followed(sandbox, lease, path)
-    reading = sandbox.running.read_archive(path, _format(request.format))
+        path = await _followed(sandbox, lease, path, user)
+    reading = sandbox.running.read_archive(path, _format(request.format), user, max_bytes)
     async with aclosing(sandbox.each(reading)) as pieces:
         async for piece in pieces:
             for content in _pieces(piece):
@@ -114,10 +120,10 @@ async def write_archive(
 ) -> int:
     """Takes a piece of an archive, and unpacks it after the last; returns what arrived so far."""
     check_path(request.path)
-    user = _owner_of_files(sandbox, lease, request.user)
+    user = _user_of(sandbox, lease, request.user)
     path = request.path
     if lease.scope.folder:
-        path = await _followed(sandbox, lease, path)
+        path = await _followed(sandbox, lease, path, user)
 
     async def unpack(archive: str) -> None:
         with sandbox.call():
@@ -128,36 +134,37 @@ async def write_archive(
     return await sandbox.archives.add(request, unpack)
 
 
-async def folder_of_scope(sandbox: LiveSandbox, folder: str) -> bytes:
+async def folder_of_scope(sandbox: LiveSandbox, lease: Lease, folder: str) -> bytes:
     """The folder that a lease is to be narrowed to, all links followed; empty: none."""
     if not folder:
         return b""
     path = folder.encode("utf-8", "surrogateescape")
     check_path(path)
     with sandbox.call():
-        return await sandbox.running.resolve(path)
+        return await sandbox.running.resolve(path, _user_of(sandbox, lease, ""))
 
 
-def _owner_of_files(sandbox: LiveSandbox, lease: Lease, asked: str) -> str:
+def _user_of(sandbox: LiveSandbox, lease: Lease, asked: str) -> str:
+    """With whose rights a call acts."""
     return asked or lease.scope.user or sandbox.running.user
 
 
-async def _followed(sandbox: LiveSandbox, lease: Lease, path: bytes) -> bytes:
+async def _followed(sandbox: LiveSandbox, lease: Lease, path: bytes, user: str) -> bytes:
     """The path with all links followed, in the folder of the lease."""
     with sandbox.call():
-        real = await sandbox.running.resolve(path)
+        real = await sandbox.running.resolve(path, user)
     sandbox.leases.check_path(lease, real)
     return real
 
 
-async def _place_of(sandbox: LiveSandbox, lease: Lease, path: bytes) -> bytes:
+async def _place_of(sandbox: LiveSandbox, lease: Lease, path: bytes, user: str) -> bytes:
     """Where a file is written: links above it are followed, it itself is not."""
     above, _, name = path.rstrip(b"/").rpartition(b"/")
     if name in (b"", b".", b".."):
         raise path_invalid(path, "names a folder")
     if not above:
         above = b"/" if path.startswith(b"/") else sandbox.running.workdir.encode()
-    return (await _followed(sandbox, lease, above)).rstrip(b"/") + b"/" + name
+    return (await _followed(sandbox, lease, above, user)).rstrip(b"/") + b"/" + name
 
 
 def _pieces(content: bytes) -> list[bytes]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
 
@@ -83,6 +84,8 @@ class LiveSandbox:
         self._instance_id = instance_id
         self._clock = clock
         self._started_ns = clock.unix_ns()
+        self._used_ns = 0  # by another lease than the own one
+        self._uses = 0  # streams that run by such leases
         self._calls: set[_RunningCall] = set()
         self._lost: MeshError | None = None
 
@@ -113,7 +116,23 @@ class LiveSandbox:
             expires_unix_nano=self._clock.unix_of(self.leases.own.expires),
             ends_unix_nano=0 if endless else self._clock.unix_of(self.ends),
             processes=self.processes.running,
+            used_unix_nano=self._clock.unix_ns() if self._uses else self._used_ns,
         )
+
+    def note_use(self, lease: Lease) -> None:
+        """A call was made with a lease."""
+        if not lease.own:
+            self._used_ns = self._clock.unix_ns()
+
+    @contextmanager
+    def in_use(self, lease: Lease) -> Generator[None]:
+        """A stream that runs with a lease."""
+        self._uses += not lease.own
+        try:
+            yield
+        finally:
+            self._uses -= not lease.own
+            self.note_use(lease)
 
     def grant(self, secret: bytes, lease: Lease, role: str = "") -> grant_pb2.SandboxGrant:
         """What can be handed on."""

@@ -42,6 +42,12 @@ _ID_BYTES: Final = 8
 _END_S: Final = 60.0
 _END_TRIES: Final = 5
 _FIRST_PAUSE_S: Final = 1.0
+_MOST_REMEMBERED: Final = 1000
+_WHY_ENDED: Final = {
+    "asked": "its owner ended it",
+    "removed": "an operator ended it",
+    "shutdown": "its service was shut down",
+}
 # What is left of a caller's time for the answer, when it waits for a place.
 _ANSWER_PART: Final = 0.1
 _LONGEST_ANSWER_S: Final = 1.0
@@ -87,6 +93,7 @@ class Sandboxes:
         self._relay_to = relay_to
         self._by_id: dict[str, LiveSandbox] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
+        self._ended: dict[str, str] = {}  # why, of the last ones
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._creates = CallRepeats[sandbox_pb2.CreateSandboxResponse](
             "gymmesh.sandbox.v1.SandboxService/CreateSandbox", keeps_errors=False, kept=None
@@ -117,7 +124,7 @@ class Sandboxes:
         """A sandbox that runs. Raises SANDBOX_NOT_FOUND."""
         found = self._by_id.get(sandbox_id)
         if found is None:
-            raise sandbox_not_found(sandbox_id, self.instance_id)
+            raise sandbox_not_found(sandbox_id, self.instance_id, self._ended.get(sandbox_id, ""))
         return found
 
     def find(self, sandbox_id: str) -> LiveSandbox | None:
@@ -172,7 +179,11 @@ class Sandboxes:
             return
         metrics.SANDBOXES_ENDED.labels(self.name, cause).inc()
         self._running.set(len(self._by_id))
-        live.lose(error or sandbox_lost(live.id, cause))
+        why = _why_ended(live, cause, error)
+        self._ended[live.id] = why
+        if len(self._ended) > _MOST_REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+        live.lose(error or sandbox_lost(live.id, cause, why))
         if live.owner:
             self._creates.forget(live.owner, wholly=True)
         work = self._end(live, cause)
@@ -274,7 +285,7 @@ class Sandboxes:
                 running = await self._backend.create(spec)
                 _check_digest(spec, running)
                 for file in plan.request.files:
-                    await running.write_file(file, running.user)
+                    await running.place_file(file)
         except BaseException as error:
             if running is not None:
                 await to_its_end(self._end_running(running, spec.sandbox_id))
@@ -377,6 +388,17 @@ class Sandboxes:
         if spec.network.WhichOneof("kind") != "relay":
             return spec
         return replace(spec, relay=self._relay_to(spec.network.relay))
+
+
+def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
+    """A clause for people."""
+    if cause == "life":
+        return f"its life of {live.plan.spec.resources.life_s} s (resources.life_s) is over"
+    if cause == "expired":
+        return f"its own lease, of {live.plan.ttl_s:g} s (ttl_s), was not renewed in time"
+    if error is not None:
+        return error.metadata.get("cause", error.reason_name)
+    return _WHY_ENDED.get(cause, cause)
 
 
 def _check_digest(spec: SandboxSpec, running: RunningSandbox) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.context import CallContext
@@ -30,6 +30,13 @@ _PAGE: Final = 100
 _LARGEST_PAGE: Final = 1000
 _CALL_PORT_MS: Final = 60_000
 _MILLISECONDS: Final = 1000
+_FilesRequest: TypeAlias = (
+    files_pb2.ReadFilesRequest
+    | files_pb2.WriteFilesRequest
+    | files_pb2.ListFilesRequest
+    | files_pb2.ReadArchiveRequest
+    | files_pb2.WriteArchiveRequest
+)
 
 
 class SandboxServicer:
@@ -102,7 +109,7 @@ class SandboxServicer:
 
         async def act() -> sandbox_pb2.LendSandboxResponse:
             asked = request.scope
-            folder = await files.folder_of_scope(live, asked.folder)
+            folder = await files.folder_of_scope(live, lease, asked.folder)
             scope = Scope(read_only=asked.read_only, folder=folder, user=asked.user)
             secret, lent = live.leases.lend(lease, scope, request.ttl_s, self._clock.now())
             return sandbox_pb2.LendSandboxResponse(grant=live.grant(secret, lent, request.role))
@@ -114,7 +121,8 @@ class SandboxServicer:
     async def RenewLease(
         self, request: sandbox_pb2.RenewLeaseRequest, context: CallContext
     ) -> sandbox_pb2.RenewLeaseResponse:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.ANY)
+        live = self._sandboxes.get(request.sandbox_id)
+        lease = live.leases.check(request.lease, Right.ANY, self._clock.now())
         live.leases.renew(lease, request.ttl_s, self._clock.now())
         return sandbox_pb2.RenewLeaseResponse(expires_unix_nano=self._clock.unix_of(lease.expires))
 
@@ -158,7 +166,7 @@ class SandboxServicer:
     async def Exec(
         self, request: sandbox_pb2.ExecRequest, context: CallContext
     ) -> AsyncIterator[sandbox_pb2.ExecResponse]:
-        live, spec = self._program(request)
+        live, lease, spec = self._program(request)
 
         async def act() -> SandboxProcess:
             process = await self._start(live, spec, live.execs, request.request_id, stdin=False)
@@ -166,14 +174,15 @@ class SandboxServicer:
             return process
 
         process = await live.execs.run(request.request_id, digest_of(request), act)
-        async with aclosing(process.events()) as events:
-            async for event in events:
-                yield sandbox_pb2.ExecResponse(event=event)
+        with live.in_use(lease):
+            async with aclosing(process.events()) as events:
+                async for event in events:
+                    yield sandbox_pb2.ExecResponse(event=event)
 
     async def StartProcess(
         self, request: sandbox_pb2.StartProcessRequest, context: CallContext
     ) -> sandbox_pb2.StartProcessResponse:
-        live, spec = self._program(request)
+        live, _, spec = self._program(request)
         act = partial(self._start, live, spec, live.starts, request.request_id, stdin=True)
         process = await live.starts.run(request.request_id, digest_of(request), act)
         return sandbox_pb2.StartProcessResponse(process_id=process.id)
@@ -181,7 +190,7 @@ class SandboxServicer:
     async def WriteStdin(
         self, request: sandbox_pb2.WriteStdinRequest, context: CallContext
     ) -> sandbox_pb2.WriteStdinResponse:
-        live, process = self._process(request)
+        live, _, process = self._process(request)
         with live.call():
             written = await process.write_stdin(
                 request.offset, request.content, close=request.close
@@ -192,7 +201,7 @@ class SandboxServicer:
         self, request: sandbox_pb2.SignalProcessRequest, context: CallContext
     ) -> sandbox_pb2.SignalProcessResponse:
         check_signal(request.signal)
-        live, process = self._process(request)
+        live, _, process = self._process(request)
         with live.call():
             await process.signal(request.signal, descendants=request.descendants)
         return sandbox_pb2.SignalProcessResponse()
@@ -200,16 +209,17 @@ class SandboxServicer:
     async def WaitProcess(
         self, request: sandbox_pb2.WaitProcessRequest, context: CallContext
     ) -> AsyncIterator[sandbox_pb2.WaitProcessResponse]:
-        _, process = self._process(request)
+        live, lease, process = self._process(request)
         heard = process.events(request.stdout_offset, request.stderr_offset)
-        async with aclosing(heard) as events:
-            async for event in events:
-                yield sandbox_pb2.WaitProcessResponse(event=event)
+        with live.in_use(lease):
+            async with aclosing(heard) as events:
+                async for event in events:
+                    yield sandbox_pb2.WaitProcessResponse(event=event)
 
     async def GetProcess(
         self, request: sandbox_pb2.GetProcessRequest, context: CallContext
     ) -> sandbox_pb2.GetProcessResponse:
-        live, process = self._process(request)
+        live, _, process = self._process(request)
         with live.call():
             threads = await process.threads()
         return sandbox_pb2.GetProcessResponse(exit=process.exit, threads=threads)
@@ -239,7 +249,7 @@ class SandboxServicer:
     async def ReadFiles(
         self, request: files_pb2.ReadFilesRequest, context: CallContext
     ) -> AsyncIterator[files_pb2.ReadFilesResponse]:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.READ)
+        live, lease = self._uses_files(request, Right.READ)
         async with aclosing(files.read_files(live, lease, request)) as responses:
             async for response in responses:
                 yield response
@@ -247,21 +257,22 @@ class SandboxServicer:
     async def WriteFiles(
         self, request: files_pb2.WriteFilesRequest, context: CallContext
     ) -> files_pb2.WriteFilesResponse:
-        live, lease = self._writes(request)
+        live, lease = self._uses_files(request, Right.FILES)
         await files.write_files(live, lease, request)
         return files_pb2.WriteFilesResponse()
 
     async def ListFiles(
         self, request: files_pb2.ListFilesRequest, context: CallContext
     ) -> files_pb2.ListFilesResponse:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.READ)
+        live, lease = self._uses_files(request, Right.READ)
         return await files.list_files(live, lease, request)
 
     async def ReadArchive(
         self, request: files_pb2.ReadArchiveRequest, context: CallContext
     ) -> AsyncIterator[files_pb2.ReadArchiveResponse]:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.READ)
-        async with aclosing(files.read_archive(live, lease, request)) as responses:
+        live, lease = self._uses_files(request, Right.READ)
+        most = self._config.max_archive_bytes
+        async with aclosing(files.read_archive(live, lease, request, most)) as responses:
             async for response in responses:
                 yield response
 
@@ -269,7 +280,7 @@ class SandboxServicer:
         self, request: files_pb2.WriteArchiveRequest, context: CallContext
     ) -> files_pb2.WriteArchiveResponse:
         check_name("request_id", request.request_id)
-        live, lease = self._writes(request)
+        live, lease = self._uses_files(request, Right.FILES)
         most = self._config.max_archive_bytes
         received = await files.write_archive(live, lease, request, most)
         return files_pb2.WriteArchiveResponse(received=received)
@@ -318,12 +329,12 @@ class SandboxServicer:
     ) -> tuple[LiveSandbox, Lease]:
         """The sandbox of a call, and its lease, if that has the right."""
         live = self._sandboxes.get(sandbox_id)
-        return live, live.leases.check(secret, right, self._clock.now(), user=user)
+        lease = live.leases.check(secret, right, self._clock.now(), user=user)
+        live.note_use(lease)
+        return live, lease
 
-    def _writes(
-        self, request: files_pb2.WriteFilesRequest | files_pb2.WriteArchiveRequest
-    ) -> tuple[LiveSandbox, Lease]:
-        live, lease = self._use(request.sandbox_id, request.lease, Right.FILES, request.user)
+    def _uses_files(self, request: _FilesRequest, right: Right) -> tuple[LiveSandbox, Lease]:
+        live, lease = self._use(request.sandbox_id, request.lease, right, request.user)
         check_user(request.user or lease.scope.user, live.running.user, self._offer, "user")
         return live, lease
 
@@ -333,14 +344,14 @@ class SandboxServicer:
         | sandbox_pb2.SignalProcessRequest
         | sandbox_pb2.WaitProcessRequest
         | sandbox_pb2.GetProcessRequest,
-    ) -> tuple[LiveSandbox, SandboxProcess]:
-        live, _ = self._use(request.sandbox_id, request.lease, Right.PROGRAMS)
-        return live, live.processes.get(request.process_id)
+    ) -> tuple[LiveSandbox, Lease, SandboxProcess]:
+        live, lease = self._use(request.sandbox_id, request.lease, Right.PROGRAMS)
+        return live, lease, live.processes.get(request.process_id)
 
     def _program(
         self, request: sandbox_pb2.ExecRequest | sandbox_pb2.StartProcessRequest
-    ) -> tuple[LiveSandbox, process_pb2.ProcessSpec]:
-        """The sandbox of a call that starts a process, and the process as the lease has it."""
+    ) -> tuple[LiveSandbox, Lease, process_pb2.ProcessSpec]:
+        """The sandbox of a call that starts a process, its lease, and the process as it allows."""
         check_name("request_id", request.request_id)
         spec = request.process
         live, lease = self._use(request.sandbox_id, request.lease, Right.PROGRAMS, spec.user)
@@ -349,7 +360,7 @@ class SandboxServicer:
             spec.CopyFrom(request.process)
             spec.user = lease.scope.user
         check_user(spec.user, live.running.user, self._offer, "process.user")
-        return live, spec
+        return live, lease, spec
 
     async def _start(
         self,

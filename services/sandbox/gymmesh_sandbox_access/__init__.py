@@ -4,10 +4,11 @@ can be done in a sandbox. It speaks the contract, and knows nothing of the servi
 
 from gymmesh_sandbox_access.calls import SANDBOX_SERVICE
 from gymmesh_sandbox_access.client import SandboxClient
+from gymmesh_sandbox_access.connection import SandboxUse
 from gymmesh_sandbox_access.files import SandboxFiles
 from gymmesh_sandbox_access.handle import PortResponse, SandboxHandle
 from gymmesh_sandbox_access.processes import ExecResult, ProcessHandle, SandboxCommand
-from gymmesh_sandbox_access.services import SandboxServices
+from gymmesh_sandbox_access.services import SandboxServices, SandboxUser
 from gymmesh_sandbox_access.spec import (
     AGENT_PORT,
     WORKSPACE,
@@ -31,4 +32,6 @@ __all__ = [
     "SandboxHandle",
     "SandboxServices",
     "SandboxSpec",
+    "SandboxUse",
+    "SandboxUser",
 ]

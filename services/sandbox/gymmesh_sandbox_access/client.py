@@ -21,11 +21,15 @@ from gymmesh_runtime.call_timer import caller_waits_s
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_sandbox_access.calls import SANDBOX_SERVICE, InstanceCalls
-from gymmesh_sandbox_access.connection import OpenedSandbox, SandboxConnection, lost
+from gymmesh_sandbox_access.connection import (
+    OpenedSandbox,
+    SandboxConnection,
+    SandboxUse,
+    lost,
+)
 from gymmesh_sandbox_access.handle import SandboxHandle
 from gymmesh_sandbox_access.spec import AgentInstance, SandboxSpec
 
-_Failed = Callable[[MeshError], None]
 _Reason = errors_pb2.ErrorReason
 # Another instance may do what this one did not: nothing was made here.
 _ELSEWHERE: Final = frozenset(
@@ -82,20 +86,21 @@ class SandboxClient:
         rollout_id: str = "",
         attempt: int = 0,
         agent: AgentInstance | None = None,
-        failed: _Failed | None = None,
+        use: SandboxUse | None = None,
     ) -> SandboxHandle:
         """A sandbox that is made when it is first used. Raises ValueError for a wrong spec.
 
         agent: the rollout's, for the network `agent`.
-        failed: called with each error after which nothing can be done in it.
         """
         request = spec.request(uuid.uuid4().hex, agent)
         request.rollout_id, request.attempt = rollout_id, attempt
 
-        async def open() -> OpenedSandbox:
-            return await self._create(request)
+        use = use or SandboxUse()
 
-        return self._handle(open, failed)
+        async def open() -> OpenedSandbox:
+            return await self._create(request, use)
+
+        return self._handle(open, use)
 
     async def create(self, spec: SandboxSpec, *, rollout_id: str = "") -> SandboxHandle:
         """A sandbox that is there. Raises MeshError as CreateSandbox does."""
@@ -104,19 +109,24 @@ class SandboxClient:
         return handle
 
     def attach(
-        self, grant: grant_pb2.SandboxGrant, *, own: bool = False, failed: _Failed | None = None
+        self, grant: grant_pb2.SandboxGrant, *, own: bool = False, use: SandboxUse | None = None
     ) -> SandboxHandle:
-        """A sandbox that was lent. own: the lease is the own one, so that it may be ended."""
+        """A sandbox that was lent, attached when it is first used.
+
+        own: the lease is the own one, so that it may be ended.
+        """
         instance = discovery_pb2.Instance(
             id=grant.sandbox.instance_id,
             service=SANDBOX_SERVICE,
             name=grant.sandbox.service or self._name,
         )
 
-        async def open() -> OpenedSandbox:
-            return await self._attach(grant, instance, own=own)
+        use = use or SandboxUse(lent=not own)
 
-        return self._handle(open, failed)
+        async def open() -> OpenedSandbox:
+            return await self._attach(grant, instance, use, own=own)
+
+        return self._handle(open, use)
 
     async def about(self) -> sandbox_pb2.GetServiceResponse:
         """What an instance of the service can do, and how much is free."""
@@ -141,32 +151,44 @@ class SandboxClient:
                     break
         return found
 
-    async def remove(self, sandbox_id: str) -> None:
-        """Ends a sandbox without its lease, at whatever instance it is; for operators."""
-        await self._pick(_PICK_S)
+    async def remove(self, sandbox_id: str) -> bool:
+        """Ends a sandbox without its lease, at whatever instance it is; for operators.
+
+        Returns whether there was one.
+        """
         request = sandbox_pb2.RemoveSandboxRequest(sandbox_id=sandbox_id)
+        for info in await self.list():
+            if info.sandbox.sandbox_id == sandbox_id:
+                await self._remove(info.sandbox.instance_id, request)
+                return True
+        return False
+
+    async def _remove(self, instance_id: str, request: sandbox_pb2.RemoveSandboxRequest) -> None:
         for instance in self._instances():
-            calls = InstanceCalls(self._directory, instance)
-            await calls.call(lambda peer: peer.RemoveSandbox, request, _CALL_S)
+            if instance.id == instance_id:
+                calls = InstanceCalls(self._directory, instance)
+                await calls.call(lambda peer: peer.RemoveSandbox, request, _CALL_S)
 
     def _handle(
-        self, open: Callable[[], Awaitable[OpenedSandbox]], failed: _Failed | None
+        self, open: Callable[[], Awaitable[OpenedSandbox]], use: SandboxUse
     ) -> SandboxHandle:
         ended = self._connections.discard
-        connection = SandboxConnection(open, self._loop, ended=ended, failed=failed)
+        connection = SandboxConnection(open, self._loop, ended=ended, use=use)
         self._connections.add(connection)
 
         def forked(parent: OpenedSandbox, made: sandbox_pb2.CreateSandboxResponse) -> SandboxHandle:
             async def open() -> OpenedSandbox:
                 return _opened(parent.calls, made, parent.ttl_s)
 
-            return self._handle(open, failed)
+            return self._handle(open, use)
 
         return SandboxHandle(connection, forked)
 
-    async def _create(self, request: sandbox_pb2.CreateSandboxRequest) -> OpenedSandbox:
+    async def _create(
+        self, request: sandbox_pb2.CreateSandboxRequest, use: SandboxUse
+    ) -> OpenedSandbox:
         """Makes it at an instance that can. Raises MeshError."""
-        start_s = (request.start_timeout_s or _START_S) + _PLACE_S
+        start_s = use.within((request.start_timeout_s or _START_S) + _PLACE_S)
         end = time.monotonic() + min(start_s, max(caller_waits_s() - _MARGIN_S, _MARGIN_S))
         tried: list[str] = []
         try:
@@ -194,16 +216,25 @@ class SandboxClient:
             raise lost(error, "") from None
 
     async def _attach(
-        self, grant: grant_pb2.SandboxGrant, instance: discovery_pb2.Instance, *, own: bool
+        self,
+        grant: grant_pb2.SandboxGrant,
+        instance: discovery_pb2.Instance,
+        use: SandboxUse,
+        *,
+        own: bool,
     ) -> OpenedSandbox:
-        found = next((one for one in self._instances() if one.id == instance.id), instance)
+        found = await self._directory.find(
+            SANDBOX_SERVICE, instance.name, instance.id, timeout=use.within(_PICK_S)
+        )
+        if found is None:
+            raise _unknown(grant.sandbox)
         calls = InstanceCalls(self._directory, found)
         request = sandbox_pb2.AttachSandboxRequest(
             sandbox_id=grant.sandbox.sandbox_id, lease=grant.lease
         )
         try:
             answer: sandbox_pb2.AttachSandboxResponse = await calls.call(
-                lambda peer: peer.AttachSandbox, request, _CALL_S
+                lambda peer: peer.AttachSandbox, request, use.within(_CALL_S)
             )
         except MeshError as error:
             raise lost(error, grant.sandbox.sandbox_id) from None
@@ -223,6 +254,16 @@ class SandboxClient:
 
     def _instances(self) -> Sequence[discovery_pb2.Instance]:
         return self._directory.serving(SANDBOX_SERVICE, self._name)
+
+
+def _unknown(sandbox: grant_pb2.SandboxRef) -> MeshError:
+    return MeshError(
+        _Reason.ERROR_REASON_SANDBOX_LOST,
+        f"the sandbox {sandbox.sandbox_id} is at an instance {sandbox.instance_id!r} of "
+        f"{sandbox.service!r} that is not known here: it is gone, or runs in the process of its "
+        "owner alone; name a sandbox service under sandboxes, which all processes reach",
+        metadata={"sandbox_id": sandbox.sandbox_id, "cause": "unreachable"},
+    )
 
 
 def _opened(

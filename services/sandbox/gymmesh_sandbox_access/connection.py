@@ -80,6 +80,30 @@ class OpenedSandbox:
     workdir: str = ""
 
 
+def _ignored(_: object) -> None:
+    """Does nothing."""
+
+
+def _unbounded(seconds: float) -> float:
+    """These seconds."""
+    return seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxUse:
+    """What the user of a sandbox has to do with it. The functions raise nothing.
+
+    lent: whether another service owns it. opened: called once it is open. failed: called with each
+    error after which nothing can be done in it any more. within: the seconds that a call may take
+    which is to take no more than those given, for users whose own time ends.
+    """
+
+    lent: bool = False
+    opened: Callable[[grant_pb2.SandboxRef], None] = _ignored
+    failed: Callable[[MeshError], None] = _ignored
+    within: Callable[[float], float] = _unbounded
+
+
 def lost(error: MeshError, sandbox_id: str) -> MeshError:
     """The error as one of the sandbox: SANDBOX_LOST where it, or its service, is gone."""
     cause = _LOST.get(error.reason)
@@ -96,7 +120,7 @@ class SandboxConnection:
     """A sandbox for its users in this process.
 
     open: makes or attaches it, once. loop: where its coroutines run. ended: called once it ends.
-    failed: called with each error after which nothing can be done in it any more.
+    use: for whom.
     """
 
     def __init__(
@@ -105,16 +129,26 @@ class SandboxConnection:
         loop: asyncio.AbstractEventLoop,
         *,
         ended: Callable[[SandboxConnection], None],
-        failed: Callable[[MeshError], None] | None = None,
+        use: SandboxUse,
     ) -> None:
         self.loop = loop
         self._when_ended = ended
         self._open = open
-        self._failed = failed
+        self._use = use
         self._opening: asyncio.Task[OpenedSandbox] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
-        self._ended = False
+        self._ended = self._left = False
+
+    @property
+    def lent(self) -> bool:
+        """Whether another service owns it, which alone may end it."""
+        opened = self.opened
+        return self._use.lent if opened is None else not opened.own
+
+    def within(self, seconds: float) -> float:
+        """The seconds that a call may take which is to take no more than these."""
+        return self._use.within(seconds)
 
     @property
     def opened(self) -> OpenedSandbox | None:
@@ -151,7 +185,7 @@ class SandboxConnection:
         opened = await self.ready()
         request.sandbox_id, request.lease = opened.ref.sandbox_id, opened.lease
         try:
-            return await opened.calls.call(rpc, request, timeout_s)
+            return await opened.calls.call(rpc, request, self.within(timeout_s))
         except MeshError as error:
             raise self._noted(error) from None
 
@@ -175,7 +209,8 @@ class SandboxConnection:
             return made
 
         try:
-            async with aclosing(opened.calls.stream(rpc, asked, timeout_s)) as answers:
+            answers = opened.calls.stream(rpc, asked, self.within(timeout_s))
+            async with aclosing(answers):
                 async for answer in answers:
                     yield answer
         except MeshError as error:
@@ -184,7 +219,7 @@ class SandboxConnection:
             raise self._noted(error) from None
 
     def in_background(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Runs a call that nobody waits for; its MeshError is dropped."""
+        """Runs a call that nobody but `end` waits for; its MeshError is dropped."""
 
         async def run() -> None:
             with suppress(MeshError):
@@ -211,17 +246,21 @@ class SandboxConnection:
         """
         if self._ended:
             return
-        self._ended = True
+        self._ended, self._left = True, let_go
         self._when_ended(self)
         opening = self._opening
         if opening is not None:
             # One that is being made is waited for: else it would be left until its lease is over.
             await asyncio.wait((opening,), timeout=_END_S)
             await cancel_and_wait(opening)
-        await cancel_and_wait(self._renewing, *self._background)
         opened = self.opened
         if opened is None or not opened.own or let_go:
+            if self._background:
+                # What is left of it stays in the sandbox.
+                await asyncio.wait(self._background, timeout=_END_S)
+            await cancel_and_wait(self._renewing, *self._background)
             return
+        await cancel_and_wait(self._renewing, *self._background)
         request = sandbox_pb2.EndSandboxRequest(
             sandbox_id=opened.ref.sandbox_id, lease=opened.lease
         )
@@ -235,6 +274,7 @@ class SandboxConnection:
     async def _begin(self) -> OpenedSandbox:
         opened = await self._open()
         self._renewing = asyncio.get_running_loop().create_task(self._renew(opened))
+        self._use.opened(opened.ref)
         return opened
 
     async def _renew(self, opened: OpenedSandbox) -> None:
@@ -258,14 +298,14 @@ class SandboxConnection:
 
     def _noted(self, error: MeshError) -> MeshError:
         found = lost(error, self._id())
-        if found.reason in _FINAL and self._failed is not None and not self._ended:
-            self._failed(found)
+        if found.reason in _FINAL and not self._ended:
+            self._use.failed(found)
         return found
 
     def _was_ended(self) -> MeshError:
         return MeshError(
             _Reason.ERROR_REASON_SANDBOX_NOT_FOUND,
-            "the sandbox was ended here; open another one",
+            f"the sandbox was {'left' if self._left else 'ended'} here; open another one",
             metadata={"sandbox_id": self._id()},
         )
 

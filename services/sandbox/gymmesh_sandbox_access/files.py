@@ -24,28 +24,34 @@ _CALL_S: Final = 600.0
 class SandboxFiles:
     """Paths are absolute in the sandbox or relative to its workdir, and never lead out of it.
 
-    Every method raises MeshError: SANDBOX_FILE_NOT_FOUND, SANDBOX_PATH_INVALID (a folder, where a
-    file was meant), SANDBOX_DISK_FULL, and what the sandbox itself raises.
+    Every method has the rights of one user of the sandbox, `user`; empty: the sandbox's own, or the
+    lease's. `root` may use all files. What a method makes is the user's.
+
+    Every method raises MeshError: SANDBOX_FILE_NOT_FOUND, SANDBOX_FILE_DENIED (the user may not),
+    SANDBOX_PATH_INVALID (a folder, where a file was meant), SANDBOX_DISK_FULL, and what the sandbox
+    itself raises.
     """
 
     def __init__(self, connection: SandboxConnection) -> None:
         self._connection = connection
 
-    async def read(self, path: str | bytes, *, offset: int = 0, max_bytes: int = 0) -> bytes:
+    async def read(
+        self, path: str | bytes, *, offset: int = 0, max_bytes: int = 0, user: str = ""
+    ) -> bytes:
         """The content of a plain file; `max_bytes` 0: all of it."""
-        found = await self._read([path_bytes(path)], offset, max_bytes)
+        found = await self._read([path_bytes(path)], offset, max_bytes, user)
         return found[0]
 
-    async def read_text(self, path: str | bytes) -> str:
+    async def read_text(self, path: str | bytes, *, user: str = "") -> str:
         """The content of a plain file as text; bytes that are not UTF-8 are replaced."""
-        return (await self.read(path)).decode("utf-8", "replace")
+        return (await self.read(path, user=user)).decode("utf-8", "replace")
 
-    async def read_many(self, paths: Sequence[str]) -> dict[str, bytes]:
+    async def read_many(self, paths: Sequence[str], *, user: str = "") -> dict[str, bytes]:
         """The contents of plain files by their paths."""
         found: dict[str, bytes] = {}
         for start in range(0, len(paths), _MOST_READ):
             names = paths[start : start + _MOST_READ]
-            contents = await self._read([path_bytes(name) for name in names], 0, 0)
+            contents = await self._read([path_bytes(name) for name in names], 0, 0, user)
             found |= zip(names, contents, strict=True)
         return found
 
@@ -81,10 +87,10 @@ class SandboxFiles:
             await self._write(batch, user)
 
     async def list(
-        self, path: str | bytes = "", *, recursive: bool = False
+        self, path: str | bytes = "", *, recursive: bool = False, user: str = ""
     ) -> list[files_pb2.FileInfo]:
         """What is in a folder (the workdir by default), sorted by path; links are not followed."""
-        request = files_pb2.ListFilesRequest(path=path_bytes(path), recursive=recursive)
+        request = files_pb2.ListFilesRequest(path=path_bytes(path), recursive=recursive, user=user)
         found: list[files_pb2.FileInfo] = []
         while True:
             page = await self._connection.call(lambda peer: peer.ListFiles, request, _CALL_S)
@@ -93,16 +99,16 @@ class SandboxFiles:
                 return found
             request.page_token = page.next_page_token
 
-    async def archive(self, path: str | bytes) -> bytes:
+    async def archive(self, path: str | bytes, *, user: str = "") -> bytes:
         """A folder or file as a tar archive, compressed by gzip."""
-        pieces = self.archive_pieces(path)
+        pieces = self.archive_pieces(path, user=user)
         async with aclosing(pieces):
             return b"".join([piece async for piece in pieces])
 
-    async def archive_pieces(self, path: str | bytes) -> AsyncGenerator[bytes]:
+    async def archive_pieces(self, path: str | bytes, *, user: str = "") -> AsyncGenerator[bytes]:
         """As `archive`, piece by piece. Raises SANDBOX_LOST for one that breaks off midway."""
         request = files_pb2.ReadArchiveRequest(
-            path=path_bytes(path), format=files_pb2.ARCHIVE_FORMAT_TAR_GZIP
+            path=path_bytes(path), format=files_pb2.ARCHIVE_FORMAT_TAR_GZIP, user=user
         )
         asked = 0
 
@@ -146,7 +152,9 @@ class SandboxFiles:
         """Copies a local folder's content, or a file, into a folder of the sandbox."""
         await self.unpack(packed(Path(source)), path, user=user)
 
-    async def _read(self, paths: Sequence[bytes], offset: int, max_bytes: int) -> Sequence[bytes]:
+    async def _read(
+        self, paths: Sequence[bytes], offset: int, max_bytes: int, user: str
+    ) -> Sequence[bytes]:
         """The contents, in order. Of a stream that breaks off, what was not read is asked again."""
         contents = [bytearray() for _ in paths]
         done = 0  # files that are complete
@@ -158,7 +166,7 @@ class SandboxFiles:
             for content in contents[done:]:
                 content.clear()
             return files_pb2.ReadFilesRequest(
-                paths=paths[done:], offset=offset, max_bytes=max_bytes
+                paths=paths[done:], offset=offset, max_bytes=max_bytes, user=user
             )
 
         answers = self._connection.stream(lambda peer: peer.ReadFiles, asked, _CALL_S)

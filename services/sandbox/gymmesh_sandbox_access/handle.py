@@ -216,7 +216,11 @@ class SandboxHandle:
         await opened.calls.call(lambda peer: peer.RevokeLease, request, MARGIN_S)
 
     async def end(self) -> None:
-        """Ends it, or leaves it where this side doesn't own it. Raises no MeshError."""
+        """Ends it. Raises no MeshError; RuntimeError for one that was lent: its owner ends it."""
+        if self._connection.lent:
+            raise RuntimeError(
+                "this sandbox was lent, and its owner ends it; leave() only stops using it"
+            )
         await self._connection.end()
 
     async def renewed_lease(self) -> bytes:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
+from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_runtime.config import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_sandbox_access.calls import SANDBOX_SERVICE
 from gymmesh_sandbox_access.client import SandboxClient
+from gymmesh_sandbox_access.connection import SandboxUse
+from gymmesh_sandbox_access.handle import SandboxHandle
 
 _START_S: Final = 60.0  # for the services to appear, when the mesh starts
 _CLOSE_S: Final = 15.0
+
+
+class SandboxUser(ABC):
+    """A service that uses sandbox services, which whoever puts the mesh together provides."""
+
+    @property
+    @abstractmethod
+    def sandboxes(self) -> SandboxServices:
+        """Those that it uses; known before it is open. Raises ConfigError."""
 
 
 class SandboxServices:
@@ -36,6 +49,7 @@ class SandboxServices:
         self._used = frozenset(used)
         self._mapped = mapped
         self._clients: dict[str, SandboxClient] = {}
+        self._borrowing: SandboxClient | None = None
         if (stray := next((own for own in mapped if own not in self._used), None)) is not None:
             raise ConfigError(
                 f"the {user} uses no sandbox service {stray!r}; {nearest(stray, self._used)}",
@@ -53,11 +67,17 @@ class SandboxServices:
 
     @property
     def mapped(self) -> list[str]:
-        """Those of `names` that the configuration chose; the others may be made for it alone."""
+        """Those of `names` that the configuration chose, and that must be there."""
         return sorted(set(self._mapped.values()))
+
+    @property
+    def own(self) -> list[str]:
+        """Those that it did not choose, sorted: where nobody serves them, they are made for it."""
+        return [name for name in self.names if name not in self.mapped]
 
     async def open(self, directory: PeerDirectory) -> None:
         """Takes the directory, and waits up to a minute for the services. Raises ConfigError."""
+        self._borrowing = SandboxClient(directory)
         for name in self._used:
             service = self._mapped.get(name, name)
             self._clients[name] = SandboxClient(directory, service)
@@ -74,9 +94,17 @@ class SandboxServices:
         """Ends every sandbox that is left. Bounded."""
         clients = list(self._clients.values())
         self._clients.clear()
+        if self._borrowing is not None:
+            clients.append(self._borrowing)
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*(client.close() for client in clients))
+
+    def borrow(self, grant: grant_pb2.SandboxGrant, use: SandboxUse) -> SandboxHandle:
+        """A sandbox that another service lends, of whatever sandbox service."""
+        if self._borrowing is None:
+            raise self._not_open()
+        return self._borrowing.attach(grant, use=use)
 
     def client(self, name: str) -> SandboxClient:
         """The client of a service, by the user's own name for it.
@@ -87,8 +115,11 @@ class SandboxServices:
         if client is not None:
             return client
         if name in self._used:
-            raise RuntimeError(f"the {self._user} is not open: its sandbox services are not known")
+            raise self._not_open()
         raise ValueError(
             f"the {self._user} {self._name!r} does not declare the sandbox service {name!r}; "
             f"{nearest(name, self._used)}"
         )
+
+    def _not_open(self) -> RuntimeError:
+        return RuntimeError(f"the {self._user} is not open: its sandbox services are not known")

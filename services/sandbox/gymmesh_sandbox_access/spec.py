@@ -19,6 +19,7 @@ AGENT_PORT: Final = 8377
 #: The role of the sandbox that `Environment.sandbox` declares.
 WORKSPACE: Final = "workspace"
 _MIB: Final = 1 << 20
+_MOST: Final = (1 << 32) // 1000 - 1  # what the contract's numbers hold, also as thousandths
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,15 @@ class SandboxSpec:
     start_timeout_s: int = 0
     service: str = "sandbox"
     lent: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an amount that can't be meant; the sentence names the field."""
+        for name in ("cpus", "memory_mb", "disk_mb", "pids", "life_s", "ttl_s", "start_timeout_s"):
+            amount = getattr(self, name)
+            if not 0 <= amount <= _MOST:
+                raise ValueError(
+                    f"SandboxSpec.{name} is {amount}: give 0, for the service's default, or more"
+                )
 
     def request(
         self, request_id: str, agent: AgentInstance | None = None

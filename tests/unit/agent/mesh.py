@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
@@ -24,6 +25,7 @@ from tests.unit.agent.streams import check_law, check_requests
 MODEL = "gymmesh.model.v1.ModelService"
 RESOURCE = "gymmesh.resource.v1.ResourceService"
 VERIFY = "gymmesh.verify.v1.VerifyService"
+SANDBOX = "gymmesh.sandbox.v1.SandboxService"
 BOUND_S = 120.0
 
 
@@ -88,8 +90,9 @@ async def running(
     environment: TinyEnvironment,
     models: Mapping[str, ScriptedModel],
     config: AgentConfig | None = None,
+    sandboxes: Mapping[str, object] = MappingProxyType({}),
 ) -> AsyncIterator[Mesh]:
-    """Everything up, over `path`: "direct", "grpc" or "mux"."""
+    """Everything up, over `path`: "direct", "grpc" or "mux". `sandboxes`: services by name."""
     async with AsyncExitStack() as stack:
         directory = PeerDirectory(transport="auto" if path == "mux" else "plain")
         stack.push_async_callback(directory.close)
@@ -97,6 +100,8 @@ async def running(
             await _add(stack, directory, path, MODEL, name, {MODEL: model})
         peers = {RESOURCE: environment, VERIFY: environment}
         await _add(stack, directory, path, RESOURCE, "tiny", peers)
+        for name, boxes in sandboxes.items():
+            await _add(stack, directory, path, SANDBOX, name, {SANDBOX: boxes})
         service = AgentService(config or AgentConfig(), "tool_loop", "tool_loop-0")
         served: Service = service  # the type checker holds it to the runtime's protocol
         await service.open(directory)

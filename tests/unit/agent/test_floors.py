@@ -16,7 +16,13 @@ FLOORS = (
     ("agent", "context"),
     ("gateway.connections", "gateway.gateway", "gateway.replies", "gateway.server"),
     ("gateway.session",),
-    ("environment.session", "model.client", "model.conversation", "telemetry.rollouts"),
+    (
+        "environment.session",
+        "model.client",
+        "model.conversation",
+        "sandboxes",
+        "telemetry.rollouts",
+    ),
     (
         "config",
         "environment.verification",
@@ -48,7 +54,7 @@ FLOORS = (
     ),
 )
 #: Rooms of their own.
-ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree")
+ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree", "programs")
 
 
 def imports() -> dict[str, set[str]]:

@@ -168,7 +168,7 @@ async def test_a_function_runs_in_the_sandbox(sandbox: SandboxHandle) -> None:
 
 async def test_a_programs_version_is_what_it_says(sandbox: SandboxHandle) -> None:
     script = b"#!/bin/sh\necho codex-cli 1.2.3-beta.4\n"
-    await sandbox.files.write("/opt/bin/codex", script, mode=0o755)
+    await sandbox.files.write("/opt/bin/codex", script, mode=0o755, user="root")
     options = ProgramOptions(program="codex", path=["/opt/bin"])
     assert await program_version(sandbox, options) == "1.2.3-beta.4"
     assert await program_version(sandbox, ProgramOptions(program="qwen-code")) == ""

@@ -11,7 +11,7 @@ import pytest
 
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import SandboxSpec
+from gymmesh_sandbox_access import SandboxSpec, SandboxUse
 from gymmesh_sandbox_access.files import packed
 from tests.unit.sandbox_access.stand_in import StandIn, client_of, error
 
@@ -71,7 +71,7 @@ async def test_a_sandbox_that_is_gone_is_lost(tmp_path: Path, reason: str) -> No
     service = StandIn(tmp_path)
     async with client_of(service) as boxes:
         failures: list[MeshError] = []
-        box = boxes.sandbox(BOX, failed=failures.append)
+        box = boxes.sandbox(BOX, use=SandboxUse(failed=failures.append))
         await box.open()
         service.faults["WriteFiles"] = [error(reason)] * 4
         with pytest.raises(MeshError) as raised:
@@ -93,7 +93,7 @@ async def test_a_program_that_ended_with_its_sandbox_has_no_result(tmp_path: Pat
 async def test_a_mistake_of_the_caller_is_not_a_lost_sandbox(tmp_path: Path) -> None:
     async with client_of(StandIn(tmp_path)) as boxes:
         failures: list[MeshError] = []
-        box = boxes.sandbox(BOX, failed=failures.append)
+        box = boxes.sandbox(BOX, use=SandboxUse(failed=failures.append))
         with pytest.raises(MeshError) as raised:
             await box.files.read("not there")
         assert raised.value.reason_name == "SANDBOX_FILE_NOT_FOUND"
@@ -143,7 +143,7 @@ async def test_a_lease_that_cannot_be_renewed_is_noticed_without_a_call(tmp_path
     service = StandIn(tmp_path)
     async with client_of(service) as boxes:
         failed = asyncio.get_running_loop().create_future()
-        box = boxes.sandbox(SandboxSpec(ttl_s=1), failed=failed.set_result)
+        box = boxes.sandbox(SandboxSpec(ttl_s=1), use=SandboxUse(failed=failed.set_result))
         await box.open()
         service.lose()
         async with asyncio.timeout(120):
@@ -162,6 +162,13 @@ async def test_what_a_client_made_ends_with_it_and_what_it_was_lent_does_not(
         async with client_of(service) as guest:
             lent = guest.attach(grant)
             await lent.files.write("a", "from the guest")
+            with pytest.raises(RuntimeError, match="was lent, and its owner ends it"):
+                await lent.end()
+            with pytest.raises(RuntimeError, match="was lent, and its owner ends it"):
+                await guest.attach(grant).end()
+            await lent.leave()
+            with pytest.raises(MeshError, match="was left here"):
+                await lent.exec("true")
         assert await box.files.read_text("a") == "from the guest"
         await box.end()
         await box.end()

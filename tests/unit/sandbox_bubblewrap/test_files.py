@@ -20,11 +20,11 @@ TAR, GZIP = files_pb2.ARCHIVE_FORMAT_TAR, files_pb2.ARCHIVE_FORMAT_TAR_GZIP
 
 
 async def content(sandbox: RunningSandbox, path: bytes) -> bytes:
-    return b"".join([piece async for piece in sandbox.read_file(path, 0, 0)])
+    return b"".join([piece async for piece in sandbox.read_file(path, 0, 0, sandbox.user)])
 
 
 async def names(sandbox: RunningSandbox, path: bytes, *, recursive: bool = True) -> list[bytes]:
-    return [one.path async for one in sandbox.list_files(path, recursive=recursive)]
+    return [one.path async for one in sandbox.list_files(path, sandbox.user, recursive=recursive)]
 
 
 def file(path: bytes, data: bytes = b"", **fields: object) -> files_pb2.FileContent:
@@ -32,27 +32,27 @@ def file(path: bytes, data: bytes = b"", **fields: object) -> files_pb2.FileCont
 
 
 async def test_a_file_is_written_whole_for_its_user(sandbox: RunningSandbox) -> None:
-    await sandbox.write_file(file(b"a/b/c", b"one", mode=0o751), "")
+    await sandbox.write_file(file(b"a/b/c", b"one", mode=0o751), sandbox.user)
     _, wrote, _ = await shell(sandbox, "cat a/b/c; stat -c ' %a %u' a/b/c a/b a")
     assert wrote == b"one 751 1000\n 755 1000\n 755 1000\n"
     assert not [name for name in await names(sandbox, b"a") if b"gymmesh" in name]
 
 
 async def test_pieces_are_written_where_they_lie(sandbox: RunningSandbox) -> None:
-    await sandbox.write_file(file(b"f", b"hello", offset=0), "")
-    await sandbox.write_file(file(b"f", b"p!!", offset=3), "")
-    await sandbox.write_file(file(b"f", b"p!", offset=3), "")
+    await sandbox.write_file(file(b"f", b"hello", offset=0), sandbox.user)
+    await sandbox.write_file(file(b"f", b"p!!", offset=3), sandbox.user)
+    await sandbox.write_file(file(b"f", b"p!", offset=3), sandbox.user)
     assert await content(sandbox, b"f") == b"help!"
     with pytest.raises(MeshError, match="FIELD_INVALID"):
-        await sandbox.write_file(file(b"f", b"x", offset=9), "")
+        await sandbox.write_file(file(b"f", b"x", offset=9), sandbox.user)
     with pytest.raises(MeshError, match="FIELD_INVALID"):
-        await sandbox.write_file(file(b"none", b"x", offset=1), "")
+        await sandbox.write_file(file(b"none", b"x", offset=1), sandbox.user)
 
 
 async def test_a_link_at_the_end_is_replaced(sandbox: RunningSandbox) -> None:
     await shell(sandbox, "echo kept > target; ln -s target whole; ln -s target piece")
-    await sandbox.write_file(file(b"whole", b"new"), "")
-    await sandbox.write_file(file(b"piece", b"new", offset=0), "")
+    await sandbox.write_file(file(b"whole", b"new"), sandbox.user)
+    await sandbox.write_file(file(b"piece", b"new", offset=0), sandbox.user)
     assert await content(sandbox, b"target") == b"kept\n"
     assert await content(sandbox, b"whole") == b"new"
     assert await content(sandbox, b"piece") == b"new"
@@ -70,13 +70,13 @@ async def test_links_lead_into_the_sandbox_only(sandbox: RunningSandbox, tmp_pat
     ):
         with pytest.raises(MeshError):
             await content(sandbox, path)
-    await sandbox.write_file(file(b"d/made", b"x"), "")
+    await sandbox.write_file(file(b"d/made", b"x"), sandbox.user)
     assert not (tmp_path / "made").exists()
-    assert await sandbox.resolve(b"d/made") == bytes(tmp_path / "made")
-    assert await sandbox.resolve(b"up/x/../y") == b"/y"
+    assert await sandbox.resolve(b"d/made", sandbox.user) == bytes(tmp_path / "made")
+    assert await sandbox.resolve(b"up/x/../y", sandbox.user) == b"/y"
     await shell(sandbox, "ln -s loop loop")
     with pytest.raises(MeshError, match="too many links"):
-        await sandbox.resolve(b"loop")
+        await sandbox.resolve(b"loop", sandbox.user)
 
 
 @pytest.mark.parametrize("process", [b"/proc/1/root/etc/passwd", b"/proc/1/exe"])
@@ -93,11 +93,11 @@ async def test_what_is_no_plain_file_is_not_read(sandbox: RunningSandbox) -> Non
         with pytest.raises(MeshError, match="SANDBOX_PATH_INVALID"):
             await content(sandbox, path)
         with pytest.raises(MeshError, match="SANDBOX_PATH_INVALID"):
-            await sandbox.write_file(file(path, b"x", offset=0), "")
+            await sandbox.write_file(file(path, b"x", offset=0), sandbox.user)
     with pytest.raises(MeshError, match="SANDBOX_FILE_NOT_FOUND"):
         await content(sandbox, b"none")
     with pytest.raises(MeshError, match="SANDBOX_PATH_INVALID"):
-        await sandbox.write_file(file(b"/usr/x", b"x"), "")
+        await sandbox.write_file(file(b"/usr/x", b"x"), sandbox.user)
 
 
 async def test_a_swapped_folder_is_not_followed_out(
@@ -110,7 +110,7 @@ async def test_a_swapped_folder_is_not_followed_out(
     for _ in range(300):
         try:
             assert await content(sandbox, b"a/f") == b"mine\n"
-            await sandbox.write_file(file(b"a/g", b"x"), "")
+            await sandbox.write_file(file(b"a/g", b"x"), sandbox.user)
         except MeshError:
             continue
     await process.signal(9, descendants=True)
@@ -129,14 +129,14 @@ async def test_files_are_listed_by_path(sandbox: RunningSandbox) -> None:
     ]
     assert await names(sandbox, b"l") == [b"/work/a/x"]
     assert await names(sandbox, b"a-b") == [b"/work/a-b"]
-    info = await sandbox.file_info(b"l")
+    info = await sandbox.file_info(b"l", sandbox.user)
     assert (info.kind, info.link_target) == (files_pb2.FILE_KIND_LINK, b"a")
 
 
 async def test_a_full_disk_is_said(opened: BubblewrapBackend) -> None:
     async with box(opened, resources=sandbox_pb2.Resources(disk_bytes=1 << 20)) as sandbox:
         with pytest.raises(MeshError, match="SANDBOX_DISK_FULL"):
-            await sandbox.write_file(file(b"f", b"x" * (2 << 20)), "")
+            await sandbox.write_file(file(b"f", b"x" * (2 << 20)), sandbox.user)
         assert await names(sandbox, b"/work") == []
 
 
@@ -157,7 +157,7 @@ def archive(**members: bytes | tuple[bytes, str]) -> bytes:
 async def unpack(sandbox: RunningSandbox, place: Path, content: bytes, form: int = TAR) -> None:
     path = place / "archive"
     path.write_bytes(content)
-    await sandbox.write_archive(b"to", str(path), form, "", 1 << 20)  # type: ignore[arg-type]
+    await sandbox.write_archive(b"to", str(path), form, sandbox.user, 1 << 20)  # type: ignore[arg-type]
 
 
 async def test_archives_go_both_ways(sandbox: RunningSandbox, tmp_path: Path) -> None:
@@ -168,7 +168,9 @@ async def test_archives_go_both_ways(sandbox: RunningSandbox, tmp_path: Path) ->
     _, wrote, _ = await shell(sandbox, "cat to/a to/h; readlink to/l; stat -c %u:%h to/a")
     assert wrote == b"oneone/etc/passwd\n1000:2\n"
     for form in (TAR, GZIP):
-        packed = b"".join([piece async for piece in sandbox.read_archive(b"to", form)])
+        packed = b"".join(
+            [piece async for piece in sandbox.read_archive(b"to", form, sandbox.user, 1 << 20)]
+        )
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             assert tar.getnames() == ["a", "d", long, "h", "l"]
             found = tar.extractfile(long)

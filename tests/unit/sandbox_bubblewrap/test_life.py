@@ -69,7 +69,7 @@ async def test_a_process_that_runs_when_its_sandbox_ends_is_lost(
     with pytest.raises(MeshError, match="SANDBOX_LOST"):
         await sandbox.start(process_pb2.ProcessSpec(shell="true"))
     with pytest.raises(MeshError, match="SANDBOX_LOST"):
-        await sandbox.file_info(b"/work")
+        await sandbox.file_info(b"/work", sandbox.user)
 
 
 async def test_a_sandbox_whose_first_process_is_killed_is_lost(opened: BubblewrapBackend) -> None:

@@ -43,7 +43,7 @@ async def test_a_sandbox_is_used_as_before_after_its_snapshot(
             await sandbox.snapshot(f"s{number}")
         _, wrote, _ = await shell(sandbox, "cat a f0 f1 f2")
         assert wrote == b"0\n1\n2\n0\n1\n2\n"
-        await sandbox.write_file(files_pb2.FileContent(path=b"b", content=b"x"), "")
+        await sandbox.write_file(files_pb2.FileContent(path=b"b", content=b"x"), sandbox.user)
         for number in range(3):
             async with box(opened, name=f"b-{number}", root=f"s{number}") as fork:
                 _, wrote, _ = await shell(fork, "cat a; ls")

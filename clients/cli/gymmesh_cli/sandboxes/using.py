@@ -16,6 +16,7 @@ from gymmesh_cli.options import MeshOptions
 from gymmesh_cli.shared.interrupts import interrupting
 from gymmesh_cli.terminal import ProgramOutput, echo, report
 from gymmesh_mesh.sandboxes import (
+    SCHEMES,
     ExecResult,
     KeptSandbox,
     SandboxClient,
@@ -71,9 +72,7 @@ def run(
         raise ConfigError(f"{keep} can't be written: File exists")
     copies = [_copy(one) for one in put]
     opening: AbstractAsyncContextManager[SandboxClient] = (
-        sandboxes_here(mesh.load(), name)
-        if address is None
-        else sandboxes_at(address, name, security)
+        sandboxes_here(mesh.load(), name) if address is None else _at(address, name, security)
     )
 
     async def work() -> int:
@@ -106,7 +105,7 @@ def list_sandboxes(address: str, name: str, security: SecurityConfig | None, as_
     """Reports the sandboxes of a service."""
 
     async def work() -> list[sandbox_pb2.SandboxInfo]:
-        async with sandboxes_at(address, name, security) as client:
+        async with _at(address, name, security) as client:
             return await client.list()
 
     found = [_row(info) for info in _finished(work())]
@@ -135,11 +134,26 @@ def remove(
                     f"{one} is not a file with a lease; to end it by its id, give --address"
                 )
             else:
-                async with sandboxes_at(address, name, security) as client:
-                    await client.remove(one)
+                async with _at(address, name, security) as client:
+                    if not await client.remove(one):
+                        raise ConfigError(
+                            f"there is no sandbox {one} at {address}, and no such file with a "
+                            "lease; `gym-cli sandbox ls` lists the sandboxes"
+                        )
             echo(f"ended {one}")
 
     _finished(work())
+
+
+def _at(
+    address: str, name: str, security: SecurityConfig | None
+) -> AbstractAsyncContextManager[SandboxClient]:
+    """The service at an address. Raises UsageError for a name that would mean nothing."""
+    if name and not address.startswith(SCHEMES):
+        raise click.UsageError(
+            f"--name chooses a service of a registry, and {address} is one service: leave it out"
+        )
+    return sandboxes_at(address, name, security)
 
 
 async def _keep(handle: SandboxHandle, file: Path, address: str, name: str) -> None:

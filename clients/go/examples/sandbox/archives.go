@@ -68,6 +68,9 @@ func (s *service) ReadFiles(
 	if len(request.GetPaths()) > mostPaths {
 		return invalid("paths", "are more than "+strconv.Itoa(mostPaths))
 	}
+	if !isBoxUser(request.GetUser()) {
+		return unsupported("user")
+	}
 	piece := &sandboxv1.ReadFilesResponse{}
 	return found.do(stream.Context(), asked, withoutLease(request), piece, func() error { return stream.Send(piece) })
 }
@@ -101,6 +104,9 @@ func (s *service) ListFiles(
 	if request.GetPageSize() < 0 {
 		return nil, invalid("page_size", "must not be negative")
 	}
+	if !isBoxUser(request.GetUser()) {
+		return nil, unsupported("user")
+	}
 	answer := &sandboxv1.ListFilesResponse{}
 	if err := found.do(ctx, asked, withoutLease(request), answer); err != nil {
 		return nil, err
@@ -117,6 +123,9 @@ func (s *service) ReadArchive(
 	}
 	if len(request.GetPath()) == 0 {
 		return missing("path")
+	}
+	if !isBoxUser(request.GetUser()) {
+		return unsupported("user")
 	}
 	piece := &sandboxv1.ReadArchiveResponse{}
 	return found.do(stream.Context(), asked, withoutLease(request), piece, func() error { return stream.Send(piece) })
@@ -361,7 +370,7 @@ func eachMember(request *sandboxv1.WriteArchiveRequest, visit func(*tar.Header, 
 }
 
 // pack packs a folder or file.
-func (f *files) pack(request *sandboxv1.ReadArchiveRequest, send func(proto.Message) error) error {
+func (f *files) pack(request *sandboxv1.ReadArchiveRequest, most int64, send func(proto.Message) error) error {
 	at, err := f.locate(request.GetPath(), false)
 	if err != nil {
 		return err
@@ -370,6 +379,15 @@ func (f *files) pack(request *sandboxv1.ReadArchiveRequest, send func(proto.Mess
 	info, err := at.root.Lstat(at.name)
 	if err != nil {
 		return fileError(string(request.GetPath()), err)
+	}
+	size := info.Size()
+	if info.IsDir() {
+		if size, err = at.size(most); err != nil {
+			return fileError(string(request.GetPath()), err)
+		}
+	}
+	if size > most {
+		return invalid("path", "holds more than max_archive_bytes, "+strconv.FormatInt(most, 10))
 	}
 	out := &pieces{send: send}
 	var to io.Writer = out
@@ -380,7 +398,7 @@ func (f *files) pack(request *sandboxv1.ReadArchiveRequest, send func(proto.Mess
 	}
 	writer := tar.NewWriter(to)
 	if info.IsDir() {
-		err = at.walk(true, func(one *place, info fs.FileInfo) error {
+		err = at.walk(true, true, func(one *place, info fs.FileInfo) error {
 			return one.packInto(writer, strings.TrimPrefix(one.full[len(at.full):], "/"), info)
 		})
 	} else {
@@ -396,6 +414,21 @@ func (f *files) pack(request *sandboxv1.ReadArchiveRequest, send func(proto.Mess
 		return fileError(string(request.GetPath()), err)
 	}
 	return out.flush(true)
+}
+
+// size sums up the files of a folder, as far as more than most.
+func (p *place) size(most int64) (int64, error) {
+	size := int64(0)
+	err := p.walk(true, true, func(_ *place, info fs.FileInfo) error {
+		if info.Mode().IsRegular() {
+			size += info.Size()
+		}
+		if size > most {
+			return invalid("path", "holds more than max_archive_bytes, "+strconv.FormatInt(most, 10))
+		}
+		return nil
+	})
+	return size, err
 }
 
 // packInto packs one file; what is neither file, folder nor link is left out.

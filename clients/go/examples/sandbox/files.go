@@ -79,7 +79,7 @@ func (f *files) do(asked *order, in *bufio.Reader, send func(proto.Message) erro
 		if err := readRequest(in, request); err != nil {
 			return err
 		}
-		return f.pack(request, send)
+		return f.pack(request, asked.MaxSize, send)
 	default:
 		request := &sandboxv1.WriteArchiveRequest{}
 		if err := readRequest(in, request); err != nil {
@@ -360,7 +360,7 @@ func (f *files) list(request *sandboxv1.ListFilesRequest) (*sandboxv1.ListFilesR
 	}
 	var found []*sandboxv1.FileInfo
 	if info.IsDir() {
-		err = at.walk(request.GetRecursive(), func(one *place, info fs.FileInfo) error {
+		err = at.walk(request.GetRecursive(), false, func(one *place, info fs.FileInfo) error {
 			found = append(found, one.info(info))
 			return nil
 		})
@@ -402,8 +402,9 @@ func (p *place) info(info fs.FileInfo) *sandboxv1.FileInfo {
 	return infoOf(p.full, info, target)
 }
 
-// walk visits what is in a folder; links are not followed.
-func (p *place) walk(recursive bool, visit func(*place, fs.FileInfo) error) error {
+// walk visits what is in a folder; links are not followed. With wholly, for an archive, a folder below
+// that may not be read is an error, else it is left out.
+func (p *place) walk(recursive, wholly bool, visit func(*place, fs.FileInfo) error) error {
 	folder, err := p.root.Open(p.name)
 	if err != nil {
 		return err
@@ -416,6 +417,9 @@ func (p *place) walk(recursive bool, visit func(*place, fs.FileInfo) error) erro
 	slices.Sort(names)
 	for _, name := range names {
 		one := &place{p.root, path.Join(p.name, name), path.Join(p.full, name)}
+		if wholly && (one.full == "/proc" || one.full == "/sys") {
+			continue // of the kernel, and not files to be kept
+		}
 		info, err := p.root.Lstat(one.name)
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 			continue
@@ -424,7 +428,10 @@ func (p *place) walk(recursive bool, visit func(*place, fs.FileInfo) error) erro
 			err = visit(one, info)
 		}
 		if err == nil && recursive && info.IsDir() {
-			err = one.walk(true, visit)
+			err = one.walk(true, wholly, visit)
+			if !wholly && errors.Is(err, fs.ErrPermission) {
+				continue
+			}
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -449,6 +456,9 @@ func fileError(name string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
 			"there is no such file", "path", strings.ToValidUTF8(name, "?"))
+	case errors.Is(err, fs.ErrPermission):
+		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_FILE_DENIED,
+			"the sandbox's user may not do this", "path", strings.ToValidUTF8(name, "?"), "user", boxUser)
 	default:
 		return pathInvalid(name, "cannot be used: "+err.Error())
 	}

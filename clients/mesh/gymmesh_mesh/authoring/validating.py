@@ -18,11 +18,12 @@ from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource import DefinitionError
 from gymmesh_resource.registry import environment_class
 from gymmesh_runtime.config import ConfigError, nearest
+from gymmesh_runtime.serving.service import Service
 
 
 def problems_of(config: MeshConfig) -> list[str]:
     """A sentence for each problem. Environments are made, and not opened."""
-    return [*_defaults(config), *_environments(config)]
+    return [*_defaults(config), *_environments(config), *_agents(config)]
 
 
 def wrong_classes(document: Mapping[str, Any]) -> list[ConfigError]:
@@ -67,9 +68,24 @@ def _environments(config: MeshConfig) -> Iterator[str]:
                     f"environments.{spec.name}: asks the model {model!r}, which is not in models; "
                     f"{nearest(model, config.models)}"
                 )
-        for name in set(sandboxes_used(service)) - set(own_sandboxes(service)):
-            if name not in config.sandboxes:
-                yield (
-                    f"environments.{spec.name}: uses the sandbox service {name!r}, which is not in "
-                    f"sandboxes; {nearest(name, config.sandboxes)}"
-                )
+        yield from _sandboxes(config, service, f"environments.{spec.name}")
+
+
+def _agents(config: MeshConfig) -> Iterator[str]:
+    """Of agents that name sandbox services: only for that is their class loaded."""
+    for spec in specs_of(config):
+        if spec.kind != "agent" or not config.agents[spec.name].sandboxes:
+            continue
+        try:
+            yield from _sandboxes(config, make_service(spec), f"agents.{spec.name}")
+        except ConfigError as error:
+            yield str(error)
+
+
+def _sandboxes(config: MeshConfig, service: Service, path: str) -> Iterator[str]:
+    for name in set(sandboxes_used(service)) - set(own_sandboxes(service)):
+        if name not in config.sandboxes:
+            yield (
+                f"{path}: uses the sandbox service {name!r}, which is not in sandboxes; "
+                f"{nearest(name, config.sandboxes)}"
+            )

@@ -351,6 +351,11 @@ pub enum ErrorReason {
     /// Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"path": "/work/a.txt"}}
     SandboxFileNotFound = 134,
+    /// PERMISSION_DENIED. The user that the call acts as may not do this with the file, or
+    /// may not pass through a folder above it.
+    /// Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
+    /// "metadata": {"path": "/root/key", "user": "sandbox"}}
+    SandboxFileDenied = 135,
     /// FAILED_PRECONDITION. The program that should run as the agent is not installed in
     /// its sandbox.
     /// Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
@@ -439,6 +444,7 @@ impl ErrorReason {
             Self::SandboxProcessNotFound => "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND",
             Self::SandboxPortUnreachable => "ERROR_REASON_SANDBOX_PORT_UNREACHABLE",
             Self::SandboxFileNotFound => "ERROR_REASON_SANDBOX_FILE_NOT_FOUND",
+            Self::SandboxFileDenied => "ERROR_REASON_SANDBOX_FILE_DENIED",
             Self::ProgramNotFound => "ERROR_REASON_PROGRAM_NOT_FOUND",
             Self::ProgramFailed => "ERROR_REASON_PROGRAM_FAILED",
             Self::ProgramKilled => "ERROR_REASON_PROGRAM_KILLED",
@@ -513,6 +519,7 @@ impl ErrorReason {
             "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND" => Some(Self::SandboxProcessNotFound),
             "ERROR_REASON_SANDBOX_PORT_UNREACHABLE" => Some(Self::SandboxPortUnreachable),
             "ERROR_REASON_SANDBOX_FILE_NOT_FOUND" => Some(Self::SandboxFileNotFound),
+            "ERROR_REASON_SANDBOX_FILE_DENIED" => Some(Self::SandboxFileDenied),
             "ERROR_REASON_PROGRAM_NOT_FOUND" => Some(Self::ProgramNotFound),
             "ERROR_REASON_PROGRAM_FAILED" => Some(Self::ProgramFailed),
             "ERROR_REASON_PROGRAM_KILLED" => Some(Self::ProgramKilled),

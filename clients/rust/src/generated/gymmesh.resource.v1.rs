@@ -317,6 +317,10 @@ pub struct CallToolResponse {
     /// The reward of the call, where the environment gives one; it counts as a turn's.
     #[prost(double, optional, tag = "6")]
     pub reward: ::core::option::Option<f64>,
+    /// Sandboxes of the session that no answer named before and that are not lent: the
+    /// agent has an event for each.
+    #[prost(message, repeated, tag = "7")]
+    pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
     /// The answer for the model: text, UTF-8, or content parts.
     #[prost(oneof = "call_tool_response::Output", tags = "1, 2")]
     pub output: ::core::option::Option<call_tool_response::Output>,
@@ -383,6 +387,9 @@ pub struct NextTurnResponse {
     /// Model calls made for the turn.
     #[prost(message, repeated, tag = "4")]
     pub model_usage: ::prost::alloc::vec::Vec<super::super::rollout::v1::ModelCallUsage>,
+    /// As in CallToolResponse.
+    #[prost(message, repeated, tag = "5")]
+    pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
 }
 impl ::prost::Name for NextTurnResponse {
     const NAME: &'static str = "NextTurnResponse";

@@ -151,6 +151,9 @@ pub struct ReadFilesRequest {
     /// The most bytes to read of each; zero: all.
     #[prost(uint64, tag = "5")]
     pub max_bytes: u64,
+    /// With whose rights.
+    #[prost(string, tag = "6")]
+    pub user: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ReadFilesRequest {
     const NAME: &'static str = "ReadFilesRequest";
@@ -184,9 +187,9 @@ pub mod read_files_response {
         /// The file was read: what it is.
         #[prost(message, tag = "3")]
         Info(super::FileInfo),
-        /// The file cannot be read; the next one may be. SANDBOX_FILE_NOT_FOUND, or
-        /// SANDBOX_PATH_INVALID for what is no plain file. Read as if the call had failed
-        /// with it.
+        /// The file cannot be read; the next one may be. SANDBOX_FILE_NOT_FOUND,
+        /// SANDBOX_FILE_DENIED, or SANDBOX_PATH_INVALID for what is no plain file. Read as
+        /// if the call had failed with it.
         #[prost(message, tag = "4")]
         Error(::tonic_types::Status),
     }
@@ -213,8 +216,7 @@ pub struct WriteFilesRequest {
     /// The files, in this order; what follows one that cannot be written is not written.
     #[prost(message, repeated, tag = "3")]
     pub files: ::prost::alloc::vec::Vec<FileContent>,
-    /// Whose they are to be, a name or a number of the sandbox's own; empty: the
-    /// sandbox's `user`, or the one of the lease.
+    /// With whose rights, and whose they are to be.
     #[prost(string, tag = "4")]
     pub user: ::prost::alloc::string::String,
 }
@@ -253,7 +255,8 @@ pub struct ListFilesRequest {
     /// The folder, or a file, of which the list then consists; empty: the `workdir`.
     #[prost(bytes = "vec", tag = "3")]
     pub path: ::prost::alloc::vec::Vec<u8>,
-    /// With the folders below it. Links to folders are not followed.
+    /// With the folders below it. Links to folders are not followed. What is in a folder
+    /// below that the user may not read is left out.
     #[prost(bool, tag = "4")]
     pub recursive: bool,
     /// The most files to return; zero: the service chooses.
@@ -263,6 +266,9 @@ pub struct ListFilesRequest {
     /// made or removed meanwhile may be in the list or not.
     #[prost(string, tag = "6")]
     pub page_token: ::prost::alloc::string::String,
+    /// With whose rights.
+    #[prost(string, tag = "7")]
+    pub user: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ListFilesRequest {
     const NAME: &'static str = "ListFilesRequest";
@@ -305,12 +311,17 @@ pub struct ReadArchiveRequest {
     pub lease: ::prost::alloc::vec::Vec<u8>,
     /// The folder or file; names in the archive are relative to it, or its last part for
     /// a file. Links are archived as links. What is neither file, folder nor link is left
-    /// out.
+    /// out, and so are /proc and /sys. Where the user may not read all of the rest, the
+    /// call is SANDBOX_FILE_DENIED. What holds more than `ServiceLimits.max_archive_bytes`
+    /// in files, or more than a million entries, is FIELD_INVALID, before anything is sent.
     #[prost(bytes = "vec", tag = "3")]
     pub path: ::prost::alloc::vec::Vec<u8>,
     /// How it is compressed.
     #[prost(enumeration = "ArchiveFormat", tag = "4")]
     pub format: i32,
+    /// With whose rights.
+    #[prost(string, tag = "5")]
+    pub user: ::prost::alloc::string::String,
 }
 impl ::prost::Name for ReadArchiveRequest {
     const NAME: &'static str = "ReadArchiveRequest";
@@ -379,7 +390,7 @@ pub struct WriteArchiveRequest {
     /// It is the last one: unpack.
     #[prost(bool, tag = "8")]
     pub last: bool,
-    /// Whose the files are to be, as in WriteFilesRequest.
+    /// With whose rights, and whose the files are to be.
     #[prost(string, tag = "9")]
     pub user: ::prost::alloc::string::String,
 }
@@ -910,7 +921,8 @@ pub struct ServiceLimits {
     /// The most bytes of the body of an answer to CallPort.
     #[prost(uint64, tag = "7")]
     pub max_port_bytes: u64,
-    /// The most bytes of an archive that is written, packed and unpacked.
+    /// The most bytes of an archive: that is written, packed and unpacked, and in the files
+    /// of one that is read.
     #[prost(uint64, tag = "8")]
     pub max_archive_bytes: u64,
     /// How long answers are kept for repeats once a call has ended, in seconds.
@@ -1164,7 +1176,8 @@ pub struct CreateSandboxRequest {
     /// image's.
     #[prost(string, tag = "9")]
     pub workdir: ::prost::alloc::string::String,
-    /// Files that are there before any process.
+    /// Files that are there before any process. They are written with all rights, and are
+    /// the user's.
     #[prost(message, repeated, tag = "10")]
     pub files: ::prost::alloc::vec::Vec<FileContent>,
     /// Labels, for people and for the backend's own tools. No secrets.
@@ -1257,8 +1270,8 @@ pub struct LeaseScope {
     /// Files below this folder are all that it allows; empty: no such limit.
     #[prost(string, tag = "2")]
     pub folder: ::prost::alloc::string::String,
-    /// Programs run as this user, and files are written as this user's; empty: no such
-    /// limit.
+    /// Programs run as this user, and files are used with this user's rights; empty: no
+    /// such limit.
     #[prost(string, tag = "3")]
     pub user: ::prost::alloc::string::String,
 }
@@ -1355,6 +1368,11 @@ pub struct SandboxInfo {
     /// Processes that run, of those that were started through the service.
     #[prost(uint32, tag = "11")]
     pub processes: u32,
+    /// When a lease other than the own one was last used, but for RenewLease: the end of
+    /// the call, or now while one runs. Zero: never. So an owner learns whether those whom
+    /// the sandbox was lent to work in it.
+    #[prost(fixed64, tag = "12")]
+    pub used_unix_nano: u64,
 }
 impl ::prost::Name for SandboxInfo {
     const NAME: &'static str = "SandboxInfo";

@@ -122,6 +122,10 @@ pub struct VerifyResponse {
     /// says `keeps_state` and there was a session or a state.
     #[prost(message, optional, tag = "2")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
+    /// Sandboxes of the session that no answer named before and that are not lent, those
+    /// of the verifier included. The agent has an event for each, before `verified`.
+    #[prost(message, repeated, tag = "3")]
+    pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
 }
 impl ::prost::Name for VerifyResponse {
     const NAME: &'static str = "VerifyResponse";

@@ -137,7 +137,7 @@ class Episode:
         verdict = None
         if self.failure is None:
             try:
-                verified = await self._session.verify(found.items, found.stop_reason, ())
+                verified, _ = await self._session.verify(found.items, found.stop_reason, ())
                 verdict = verified.verification
             except StepFailed as error:
                 self._fail(error)

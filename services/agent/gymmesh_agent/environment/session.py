@@ -30,6 +30,8 @@ VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
 PICK_S = 5.0
 _CLOSE_S = 5.0
 _RETRY_PAUSE_S = 0.2
+# Seconds that a call may wait for places of sandboxes and their start.
+_SANDBOX_WAIT_S = 600.0
 # What is known of an environment before it is asked, and of a session before it is open.
 _NOT_ASKED = resource_pb2.GetEnvironmentResponse()
 _NOT_OPEN = resource_pb2.CreateSessionResponse()
@@ -261,9 +263,10 @@ class SessionClient:
         transcript: Sequence[responses_pb2.Item],
         stop_reason: rollout_pb2.StopReason.ValueType,
         turn_rewards: Sequence[float],
-    ) -> rollout_pb2.Verified:
+    ) -> tuple[rollout_pb2.Verified, Sequence[rollout_pb2.SandboxOpened]]:
         """The rollout's verdict, given where the session is, with the turns' rewards in it, and the
-        session's final state where the environment keeps it.
+        session's final state where the environment keeps it; and the sandboxes that were opened
+        for it.
         """
         attempt, component = self._attempt, self.name
         request = verify_pb2.VerifyRequest(
@@ -284,7 +287,7 @@ class SessionClient:
             verified.verification.CopyFrom(rollout_verdict(verdict, self.environment, turn_rewards))
             if reply.HasField("final_state"):
                 verified.final_state.CopyFrom(reply.final_state)
-            return verified
+            return verified, reply.sandboxes
         except MeshError as error:
             raise StepFailed(error, FailureStage.VERIFY, component) from error
 
@@ -375,4 +378,8 @@ class SessionClient:
         return self._instance
 
     def _hop(self) -> float:
-        return self._clock.hop(self._environments.call_s)
+        call_s = self._environments.call_s
+        if self.environment.sandboxes:
+            # The environment bounds its own work, without what that waits for a sandbox.
+            call_s += _SANDBOX_WAIT_S
+        return self._clock.hop(call_s)

@@ -220,9 +220,12 @@ class ResourceServicer:
         items = _items(turn.say, method)
         if turn.done:
             session.finish()
-        return resource_pb2.NextTurnResponse(
+        answer = resource_pb2.NextTurnResponse(
             items=items, reward=reward, done=session.done, model_usage=usage.entries()
         )
+        if self._served.sandboxes:
+            answer.sandboxes.extend(session.sandboxes.newly_opened())
+        return answer
 
 
 def _items(

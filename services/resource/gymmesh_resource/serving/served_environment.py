@@ -96,7 +96,8 @@ class ServedEnvironment:
         )
         if self.changes_state and not self.verify_needs_session:
             refuse_unneeded_session(environment)
-        if any(spec.lent for spec in declared):
+        lends = any(spec.lent for spec in declared)
+        if lends:
             refuse_new_sandboxes(environment, self.verify_needs_session)
         keep = environment.keep_state if config.keep_state is None else config.keep_state
         self.keeps_state = has_state and (self.verify_needs_session if keep is None else keep)
@@ -112,6 +113,7 @@ class ServedEnvironment:
             opens_at_once=not (self.sandboxes or any(map(self.defines, _OPENING))),
             closes_at_once=not (self.sandboxes or self._closes_sessions),
             close=self.end_session,
+            works=_works_in_sandboxes if lends else None,
             clock=clock,
         )
 
@@ -223,6 +225,11 @@ class ServedEnvironment:
     def _fault(self, error: Exception, stage: str, task: Task) -> MeshError:
         fault = callers_fault(error, self.name, task)
         return fault or environment_fault(error, self.name, stage)
+
+
+async def _works_in_sandboxes(session: Session[Any]) -> bool:
+    """Whether the agent works in what it was lent."""
+    return await session.sandboxes.worked_in()
 
 
 def seed_of(task: rollout_pb2.Task) -> int:

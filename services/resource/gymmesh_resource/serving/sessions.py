@@ -80,8 +80,9 @@ class SessionStore(Generic[S]):
     `config`: how many at a time, and for how long without a call. `in_order`: calls of a session
     run one after another. `close`: the environment's part of closing one, which must not raise.
     `opens_at_once`, `closes_at_once`: the environment's part of opening or closing one awaits
-    nothing that could be cut off, so that it needs no task of its own. `clock`: seconds that never
-    go back.
+    nothing that could be cut off, so that it needs no task of its own. `works`: whether somebody
+    worked in the session since this was asked last, other than by calls. `clock`: seconds that
+    never go back.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class SessionStore(Generic[S]):
         in_order: bool,
         opens_at_once: bool,
         closes_at_once: bool,
+        works: Callable[[Session[S]], Awaitable[bool]] | None = None,
     ) -> None:
         self._limit = config.session_limit
         self._limit_each = config.session_limit_each
@@ -102,6 +104,7 @@ class SessionStore(Generic[S]):
         self._in_order = in_order
         self._by_owner: Counter[str] = Counter()  # of those in _by_request
         self._close_session = close
+        self._works = works
         self._clock = clock
         self._open: dict[str, OpenSession[S]] = {}
         # Each with its request's digest. In place of one that is open at once: its id.
@@ -201,10 +204,19 @@ class SessionStore(Generic[S]):
         """Close the sessions that were idle for the idle time; returns how many."""
         if not self._idle_s:
             return 0
-        before = self._clock() - self._idle_s
-        idle = [one for one in self._open.values() if one.last_used <= before and one.idle]
+        idle = self._idle_ones()
+        if self._works is not None and idle:
+            working = await asyncio.gather(*(self._works(one.session) for one in idle))
+            for one, works in zip(idle, working, strict=True):
+                if works:
+                    one.last_used = self._clock()
+            idle = self._idle_ones()
         await self._close_each(idle)
         return len(idle)
+
+    def _idle_ones(self) -> list[OpenSession[S]]:
+        before = self._clock() - self._idle_s
+        return [one for one in self._open.values() if one.last_used <= before and one.idle]
 
     def open_no_more(self) -> None:
         """Refuse new sessions; open ones go on."""

@@ -130,6 +130,8 @@ class ToolCalls:
         answer.duration_us = int(seconds * 1e6)
         if session.done:
             answer.done = True
+        if self._served.sandboxes:
+            answer.sandboxes.extend(session.sandboxes.newly_opened())
         return answer
 
     def _fault(self, name: str, error: Exception) -> MeshError:

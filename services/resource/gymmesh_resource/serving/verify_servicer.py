@@ -192,6 +192,8 @@ class VerifyServicer:
         seconds = time.perf_counter() - started
         usage = merged(usages) if usages else ()
         self._write(response.verification, outcome, rollout, "verify", seconds, usage)
+        if self._served.sandboxes:
+            response.sandboxes.extend(session.sandboxes.newly_opened())
         return response
 
     def _fault(

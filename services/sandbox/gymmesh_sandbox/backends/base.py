@@ -18,6 +18,8 @@ from gymmesh_sandbox.errors import option_unsupported
 
 #: What `RunningSandbox.wait_lost` returns for a sandbox that was ended at its limit of memory.
 OUT_OF_MEMORY: Final = "out of memory"
+#: The most files, folders and links of an archive.
+MOST_ENTRIES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,10 @@ class RunningProcess(ABC):
 class RunningSandbox(ABC):
     """A sandbox that runs.
 
+    The methods for files act with the rights of `user`: a name or a number of the sandbox's own,
+    never empty; where the backend's capabilities have no `users`, the sandbox's own alone. Each
+    raises SANDBOX_FILE_DENIED for what this user may not do. Who may do all is `root`.
+
     Attributes:
         image, image_digest: what its file system was made from; the digest may be empty.
         user, workdir: those in force.
@@ -132,37 +138,50 @@ class RunningSandbox(ABC):
         """
 
     @abstractmethod
-    async def resolve(self, path: bytes) -> bytes:
+    async def resolve(self, path: bytes, user: str) -> bytes:
         """The absolute path in the sandbox that this one leads to, all links followed.
 
         Parts that are not there stay as they are.
         """
 
     @abstractmethod
-    def read_file(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
+    def read_file(
+        self, path: bytes, offset: int, max_bytes: int, user: str
+    ) -> AsyncIterator[bytes]:
         """The content of a plain file in pieces of at most 1 MiB; `max_bytes` 0: all."""
 
     @abstractmethod
-    async def file_info(self, path: bytes) -> files_pb2.FileInfo:
+    async def file_info(self, path: bytes, user: str) -> files_pb2.FileInfo:
         """What is at the path; a link at its end is not followed."""
 
     @abstractmethod
     async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        """Writes a file, or a piece of one, as FileContent says.
-
-        Args:
-            user: who owns it then; empty: the user of the sandbox's processes.
-        """
+        """Writes a file, or a piece of one, as FileContent says; what is made is the user's."""
 
     @abstractmethod
-    def list_files(self, path: bytes, *, recursive: bool) -> AsyncIterator[files_pb2.FileInfo]:
+    async def place_file(self, file: files_pb2.FileContent) -> None:
+        """Writes a file before anything runs, with all rights; it is the sandbox's user's."""
+
+    @abstractmethod
+    def list_files(
+        self, path: bytes, user: str, *, recursive: bool
+    ) -> AsyncIterator[files_pb2.FileInfo]:
         """What is in a folder, or the file itself, by path as bytes."""
 
     @abstractmethod
     def read_archive(
-        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
+        self,
+        path: bytes,
+        format: files_pb2.ArchiveFormat.ValueType,
+        user: str,
+        max_bytes: int,
     ) -> AsyncIterator[bytes]:
-        """A folder or file as an archive, in pieces of at most 1 MiB."""
+        """A folder or file as an archive, in pieces of at most 1 MiB.
+
+        Args:
+            max_bytes: the most in its files; more is FIELD_INVALID, before the first piece, and so
+                are more than `MOST_ENTRIES` files and folders.
+        """
 
     @abstractmethod
     async def write_archive(
@@ -179,7 +198,6 @@ class RunningSandbox(ABC):
             path: the folder; made where it is missing.
             archive: the path of the archive on the service's own machine.
             format: how it is compressed.
-            user: whose the files are to be.
             max_bytes: the most that it may unpack to; more is FIELD_INVALID.
         """
 

@@ -396,6 +396,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"path": "/work/a.txt"}}
     """
+    ERROR_REASON_SANDBOX_FILE_DENIED: _ErrorReason.ValueType  # 135
+    """PERMISSION_DENIED. The user that the call acts as may not do this with the file, or
+    may not pass through a folder above it.
+    Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
+    "metadata": {"path": "/root/key", "user": "sandbox"}}
+    """
     ERROR_REASON_PROGRAM_NOT_FOUND: _ErrorReason.ValueType  # 140
     """FAILED_PRECONDITION. The program that should run as the agent is not installed in
     its sandbox.
@@ -775,6 +781,12 @@ ERROR_REASON_SANDBOX_FILE_NOT_FOUND: ErrorReason.ValueType  # 134
 """NOT_FOUND. There is no file of that path in the sandbox.
 Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"path": "/work/a.txt"}}
+"""
+ERROR_REASON_SANDBOX_FILE_DENIED: ErrorReason.ValueType  # 135
+"""PERMISSION_DENIED. The user that the call acts as may not do this with the file, or
+may not pass through a folder above it.
+Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
+"metadata": {"path": "/root/key", "user": "sandbox"}}
 """
 ERROR_REASON_PROGRAM_NOT_FOUND: ErrorReason.ValueType  # 140
 """FAILED_PRECONDITION. The program that should run as the agent is not installed in

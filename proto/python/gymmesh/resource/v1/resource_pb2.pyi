@@ -536,6 +536,7 @@ class CallToolResponse(_message.Message):
     DURATION_US_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     REWARD_FIELD_NUMBER: _builtins.int
+    SANDBOXES_FIELD_NUMBER: _builtins.int
     text: _builtins.bytes
     """Text."""
     outcome: _rollout_pb2.ToolOutcome.ValueType
@@ -552,6 +553,12 @@ class CallToolResponse(_message.Message):
     def parts(self) -> _responses_pb2.ContentParts:
         """Content parts (text, images)."""
 
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
+        """Sandboxes of the session that no answer named before and that are not lent: the
+        agent has an event for each.
+        """
+
     def __init__(
         self,
         *,
@@ -561,10 +568,11 @@ class CallToolResponse(_message.Message):
         duration_us: _builtins.int = ...,
         done: _builtins.bool = ...,
         reward: _builtins.float | None = ...,
+        sandboxes: _abc.Iterable[_rollout_pb2.SandboxOpened] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "output", b"output", "parts", b"parts", "reward", b"reward", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "duration_us", b"duration_us", "outcome", b"outcome", "output", b"output", "parts", b"parts", "reward", b"reward", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "duration_us", b"duration_us", "outcome", b"outcome", "output", b"output", "parts", b"parts", "reward", b"reward", "sandboxes", b"sandboxes", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
@@ -621,6 +629,7 @@ class NextTurnResponse(_message.Message):
     REWARD_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     MODEL_USAGE_FIELD_NUMBER: _builtins.int
+    SANDBOXES_FIELD_NUMBER: _builtins.int
     reward: _builtins.float
     """The reward of the turn, where there is one."""
     done: _builtins.bool
@@ -633,6 +642,10 @@ class NextTurnResponse(_message.Message):
     def model_usage(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ModelCallUsage]:
         """Model calls made for the turn."""
 
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
+        """As in CallToolResponse."""
+
     def __init__(
         self,
         *,
@@ -640,10 +653,11 @@ class NextTurnResponse(_message.Message):
         reward: _builtins.float | None = ...,
         done: _builtins.bool = ...,
         model_usage: _abc.Iterable[_rollout_pb2.ModelCallUsage] | None = ...,
+        sandboxes: _abc.Iterable[_rollout_pb2.SandboxOpened] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "reward", b"reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "items", b"items", "model_usage", b"model_usage", "reward", b"reward"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "items", b"items", "model_usage", b"model_usage", "reward", b"reward", "sandboxes", b"sandboxes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015

@@ -26,7 +26,7 @@ from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior_
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1egymmesh/sandbox/v1/files.proto\x12\x12gymmesh.sandbox.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"\xab\x01\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12*\n\x04kind\x18\x02 \x01(\x0e\x32\x1c.gymmesh.sandbox.v1.FileKind\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x0c\n\x04mode\x18\x04 \x01(\r\x12\x0b\n\x03uid\x18\x05 \x01(\r\x12\x0b\n\x03gid\x18\x06 \x01(\r\x12\x1a\n\x12modified_unix_nano\x18\x07 \x01(\x06\x12\x13\n\x0blink_target\x18\x08 \x01(\x0c\"r\n\x0b\x46ileContent\x12\x12\n\x04path\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x15\n\x07\x63ontent\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12\x12\n\x04mode\x18\x03 \x01(\rB\x04\xe2\x41\x01\x01\x12\x19\n\x06offset\x18\x04 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\t\n\x07_offset\"\x85\x01\n\x10ReadFilesRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x13\n\x05paths\x18\x03 \x03(\x0c\x42\x04\xe2\x41\x01\x02\x12\x14\n\x06offset\x18\x04 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12\x17\n\tmax_bytes\x18\x05 \x01(\x04\x42\x04\xe2\x41\x01\x01\"\x90\x01\n\x11ReadFilesResponse\x12\r\n\x05index\x18\x01 \x01(\r\x12\x11\n\x07\x63ontent\x18\x02 \x01(\x0cH\x00\x12,\n\x04info\x18\x03 \x01(\x0b\x32\x1c.gymmesh.sandbox.v1.FileInfoH\x00\x12#\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\x06\n\x04part\"\x8c\x01\n\x11WriteFilesRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x34\n\x05\x66iles\x18\x03 \x03(\x0b\x32\x1f.gymmesh.sandbox.v1.FileContentB\x04\xe2\x41\x01\x02\x12\x12\n\x04user\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\"\x14\n\x12WriteFilesResponse\"\xa1\x01\n\x10ListFilesRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x12\n\x04path\x18\x03 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12\x17\n\trecursive\x18\x04 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12\x17\n\tpage_size\x18\x05 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x06 \x01(\tB\x04\xe2\x41\x01\x01\"Y\n\x11ListFilesResponse\x12+\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1c.gymmesh.sandbox.v1.FileInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x90\x01\n\x12ReadArchiveRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x12\n\x04path\x18\x03 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x37\n\x06\x66ormat\x18\x04 \x01(\x0e\x32!.gymmesh.sandbox.v1.ArchiveFormatB\x04\xe2\x41\x01\x01\"4\n\x13ReadArchiveResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\"\x80\x02\n\x13WriteArchiveRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04path\x18\x04 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x37\n\x06\x66ormat\x18\x05 \x01(\x0e\x32!.gymmesh.sandbox.v1.ArchiveFormatB\x04\xe2\x41\x01\x01\x12\x14\n\x06offset\x18\x06 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63ontent\x18\x07 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12\x12\n\x04last\x18\x08 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12\x12\n\x04user\x18\t \x01(\tB\x04\xe2\x41\x01\x01\"(\n\x14WriteArchiveResponse\x12\x10\n\x08received\x18\x01 \x01(\x04*c\n\x08\x46ileKind\x12\x19\n\x15\x46ILE_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ILE_KIND_FILE\x10\x01\x12\x14\n\x10\x46ILE_KIND_FOLDER\x10\x02\x12\x12\n\x0e\x46ILE_KIND_LINK\x10\x03*d\n\rArchiveFormat\x12\x1e\n\x1a\x41RCHIVE_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41RCHIVE_FORMAT_TAR\x10\x01\x12\x1b\n\x17\x41RCHIVE_FORMAT_TAR_GZIP\x10\x02\x42\x82\x01\n\x15io.gymmesh.sandbox.v1B\nFilesProtoP\x01ZFgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1;sandboxv1\xaa\x02\x12Gymmesh.Sandbox.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1egymmesh/sandbox/v1/files.proto\x12\x12gymmesh.sandbox.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x17google/rpc/status.proto\"\xab\x01\n\x08\x46ileInfo\x12\x0c\n\x04path\x18\x01 \x01(\x0c\x12*\n\x04kind\x18\x02 \x01(\x0e\x32\x1c.gymmesh.sandbox.v1.FileKind\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x0c\n\x04mode\x18\x04 \x01(\r\x12\x0b\n\x03uid\x18\x05 \x01(\r\x12\x0b\n\x03gid\x18\x06 \x01(\r\x12\x1a\n\x12modified_unix_nano\x18\x07 \x01(\x06\x12\x13\n\x0blink_target\x18\x08 \x01(\x0c\"r\n\x0b\x46ileContent\x12\x12\n\x04path\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x15\n\x07\x63ontent\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12\x12\n\x04mode\x18\x03 \x01(\rB\x04\xe2\x41\x01\x01\x12\x19\n\x06offset\x18\x04 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\t\n\x07_offset\"\x99\x01\n\x10ReadFilesRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x13\n\x05paths\x18\x03 \x03(\x0c\x42\x04\xe2\x41\x01\x02\x12\x14\n\x06offset\x18\x04 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12\x17\n\tmax_bytes\x18\x05 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12\x12\n\x04user\x18\x06 \x01(\tB\x04\xe2\x41\x01\x01\"\x90\x01\n\x11ReadFilesResponse\x12\r\n\x05index\x18\x01 \x01(\r\x12\x11\n\x07\x63ontent\x18\x02 \x01(\x0cH\x00\x12,\n\x04info\x18\x03 \x01(\x0b\x32\x1c.gymmesh.sandbox.v1.FileInfoH\x00\x12#\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\x06\n\x04part\"\x8c\x01\n\x11WriteFilesRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x34\n\x05\x66iles\x18\x03 \x03(\x0b\x32\x1f.gymmesh.sandbox.v1.FileContentB\x04\xe2\x41\x01\x02\x12\x12\n\x04user\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\"\x14\n\x12WriteFilesResponse\"\xb5\x01\n\x10ListFilesRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x12\n\x04path\x18\x03 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12\x17\n\trecursive\x18\x04 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12\x17\n\tpage_size\x18\x05 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x06 \x01(\tB\x04\xe2\x41\x01\x01\x12\x12\n\x04user\x18\x07 \x01(\tB\x04\xe2\x41\x01\x01\"Y\n\x11ListFilesResponse\x12+\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1c.gymmesh.sandbox.v1.FileInfo\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa4\x01\n\x12ReadArchiveRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x12\n\x04path\x18\x03 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x37\n\x06\x66ormat\x18\x04 \x01(\x0e\x32!.gymmesh.sandbox.v1.ArchiveFormatB\x04\xe2\x41\x01\x01\x12\x12\n\x04user\x18\x05 \x01(\tB\x04\xe2\x41\x01\x01\"4\n\x13ReadArchiveResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\x12\x0c\n\x04last\x18\x02 \x01(\x08\"\x80\x02\n\x13WriteArchiveRequest\x12\x18\n\nsandbox_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x13\n\x05lease\x18\x02 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x02\x12\x12\n\x04path\x18\x04 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x37\n\x06\x66ormat\x18\x05 \x01(\x0e\x32!.gymmesh.sandbox.v1.ArchiveFormatB\x04\xe2\x41\x01\x01\x12\x14\n\x06offset\x18\x06 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12\x15\n\x07\x63ontent\x18\x07 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12\x12\n\x04last\x18\x08 \x01(\x08\x42\x04\xe2\x41\x01\x01\x12\x12\n\x04user\x18\t \x01(\tB\x04\xe2\x41\x01\x01\"(\n\x14WriteArchiveResponse\x12\x10\n\x08received\x18\x01 \x01(\x04*c\n\x08\x46ileKind\x12\x19\n\x15\x46ILE_KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x46ILE_KIND_FILE\x10\x01\x12\x14\n\x10\x46ILE_KIND_FOLDER\x10\x02\x12\x12\n\x0e\x46ILE_KIND_LINK\x10\x03*d\n\rArchiveFormat\x12\x1e\n\x1a\x41RCHIVE_FORMAT_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41RCHIVE_FORMAT_TAR\x10\x01\x12\x1b\n\x17\x41RCHIVE_FORMAT_TAR_GZIP\x10\x02\x42\x82\x01\n\x15io.gymmesh.sandbox.v1B\nFilesProtoP\x01ZFgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1;sandboxv1\xaa\x02\x12Gymmesh.Sandbox.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,6 +52,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READFILESREQUEST'].fields_by_name['offset']._serialized_options = b'\342A\001\001'
   _globals['_READFILESREQUEST'].fields_by_name['max_bytes']._loaded_options = None
   _globals['_READFILESREQUEST'].fields_by_name['max_bytes']._serialized_options = b'\342A\001\001'
+  _globals['_READFILESREQUEST'].fields_by_name['user']._loaded_options = None
+  _globals['_READFILESREQUEST'].fields_by_name['user']._serialized_options = b'\342A\001\001'
   _globals['_WRITEFILESREQUEST'].fields_by_name['sandbox_id']._loaded_options = None
   _globals['_WRITEFILESREQUEST'].fields_by_name['sandbox_id']._serialized_options = b'\342A\001\002'
   _globals['_WRITEFILESREQUEST'].fields_by_name['lease']._loaded_options = None
@@ -72,6 +74,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTFILESREQUEST'].fields_by_name['page_size']._serialized_options = b'\342A\001\001'
   _globals['_LISTFILESREQUEST'].fields_by_name['page_token']._loaded_options = None
   _globals['_LISTFILESREQUEST'].fields_by_name['page_token']._serialized_options = b'\342A\001\001'
+  _globals['_LISTFILESREQUEST'].fields_by_name['user']._loaded_options = None
+  _globals['_LISTFILESREQUEST'].fields_by_name['user']._serialized_options = b'\342A\001\001'
   _globals['_READARCHIVEREQUEST'].fields_by_name['sandbox_id']._loaded_options = None
   _globals['_READARCHIVEREQUEST'].fields_by_name['sandbox_id']._serialized_options = b'\342A\001\002'
   _globals['_READARCHIVEREQUEST'].fields_by_name['lease']._loaded_options = None
@@ -80,6 +84,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READARCHIVEREQUEST'].fields_by_name['path']._serialized_options = b'\342A\001\002'
   _globals['_READARCHIVEREQUEST'].fields_by_name['format']._loaded_options = None
   _globals['_READARCHIVEREQUEST'].fields_by_name['format']._serialized_options = b'\342A\001\001'
+  _globals['_READARCHIVEREQUEST'].fields_by_name['user']._loaded_options = None
+  _globals['_READARCHIVEREQUEST'].fields_by_name['user']._serialized_options = b'\342A\001\001'
   _globals['_WRITEARCHIVEREQUEST'].fields_by_name['sandbox_id']._loaded_options = None
   _globals['_WRITEARCHIVEREQUEST'].fields_by_name['sandbox_id']._serialized_options = b'\342A\001\002'
   _globals['_WRITEARCHIVEREQUEST'].fields_by_name['lease']._loaded_options = None
@@ -98,32 +104,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WRITEARCHIVEREQUEST'].fields_by_name['last']._serialized_options = b'\342A\001\001'
   _globals['_WRITEARCHIVEREQUEST'].fields_by_name['user']._loaded_options = None
   _globals['_WRITEARCHIVEREQUEST'].fields_by_name['user']._serialized_options = b'\342A\001\001'
-  _globals['_FILEKIND']._serialized_start=1607
-  _globals['_FILEKIND']._serialized_end=1706
-  _globals['_ARCHIVEFORMAT']._serialized_start=1708
-  _globals['_ARCHIVEFORMAT']._serialized_end=1808
+  _globals['_FILEKIND']._serialized_start=1667
+  _globals['_FILEKIND']._serialized_end=1766
+  _globals['_ARCHIVEFORMAT']._serialized_start=1768
+  _globals['_ARCHIVEFORMAT']._serialized_end=1868
   _globals['_FILEINFO']._serialized_start=113
   _globals['_FILEINFO']._serialized_end=284
   _globals['_FILECONTENT']._serialized_start=286
   _globals['_FILECONTENT']._serialized_end=400
   _globals['_READFILESREQUEST']._serialized_start=403
-  _globals['_READFILESREQUEST']._serialized_end=536
-  _globals['_READFILESRESPONSE']._serialized_start=539
-  _globals['_READFILESRESPONSE']._serialized_end=683
-  _globals['_WRITEFILESREQUEST']._serialized_start=686
-  _globals['_WRITEFILESREQUEST']._serialized_end=826
-  _globals['_WRITEFILESRESPONSE']._serialized_start=828
-  _globals['_WRITEFILESRESPONSE']._serialized_end=848
-  _globals['_LISTFILESREQUEST']._serialized_start=851
-  _globals['_LISTFILESREQUEST']._serialized_end=1012
-  _globals['_LISTFILESRESPONSE']._serialized_start=1014
-  _globals['_LISTFILESRESPONSE']._serialized_end=1103
-  _globals['_READARCHIVEREQUEST']._serialized_start=1106
-  _globals['_READARCHIVEREQUEST']._serialized_end=1250
-  _globals['_READARCHIVERESPONSE']._serialized_start=1252
-  _globals['_READARCHIVERESPONSE']._serialized_end=1304
-  _globals['_WRITEARCHIVEREQUEST']._serialized_start=1307
-  _globals['_WRITEARCHIVEREQUEST']._serialized_end=1563
-  _globals['_WRITEARCHIVERESPONSE']._serialized_start=1565
-  _globals['_WRITEARCHIVERESPONSE']._serialized_end=1605
+  _globals['_READFILESREQUEST']._serialized_end=556
+  _globals['_READFILESRESPONSE']._serialized_start=559
+  _globals['_READFILESRESPONSE']._serialized_end=703
+  _globals['_WRITEFILESREQUEST']._serialized_start=706
+  _globals['_WRITEFILESREQUEST']._serialized_end=846
+  _globals['_WRITEFILESRESPONSE']._serialized_start=848
+  _globals['_WRITEFILESRESPONSE']._serialized_end=868
+  _globals['_LISTFILESREQUEST']._serialized_start=871
+  _globals['_LISTFILESREQUEST']._serialized_end=1052
+  _globals['_LISTFILESRESPONSE']._serialized_start=1054
+  _globals['_LISTFILESRESPONSE']._serialized_end=1143
+  _globals['_READARCHIVEREQUEST']._serialized_start=1146
+  _globals['_READARCHIVEREQUEST']._serialized_end=1310
+  _globals['_READARCHIVERESPONSE']._serialized_start=1312
+  _globals['_READARCHIVERESPONSE']._serialized_end=1364
+  _globals['_WRITEARCHIVEREQUEST']._serialized_start=1367
+  _globals['_WRITEARCHIVEREQUEST']._serialized_end=1623
+  _globals['_WRITEARCHIVERESPONSE']._serialized_start=1625
+  _globals['_WRITEARCHIVERESPONSE']._serialized_end=1665
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,14 @@ Paths are absolute in the sandbox, or relative to its `workdir`. Links are follo
 as a process in the sandbox would follow them, and never lead out of it: `/` and
 `..` end at the sandbox's own root, whatever a link says. A path that has a zero
 byte is SANDBOX_PATH_INVALID.
+
+Each call has the rights of one user of the sandbox, and no more: `user` of the
+request, a name or a number of the sandbox's own; empty: the user of the lease, else
+the sandbox's own, as for Exec. What this user may not read, write or pass through
+is SANDBOX_FILE_DENIED. Who may use all files asks as `root`. Files and folders that
+a call makes are the user's. Where GetService does not say `Capabilities.users`,
+another user than the sandbox's own is SANDBOX_OPTION_UNSUPPORTED, and calls have the
+rights of the sandbox's own at most.
 """
 
 from collections import abc as _abc
@@ -186,6 +194,7 @@ class ReadFilesRequest(_message.Message):
     PATHS_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     lease: _builtins.bytes
@@ -194,6 +203,8 @@ class ReadFilesRequest(_message.Message):
     """The first byte to read, of each."""
     max_bytes: _builtins.int
     """The most bytes to read of each; zero: all."""
+    user: _builtins.str
+    """With whose rights."""
     @_builtins.property
     def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The files; at most 1,024. Links are followed within the sandbox."""
@@ -206,10 +217,11 @@ class ReadFilesRequest(_message.Message):
         paths: _abc.Iterable[_builtins.bytes] | None = ...,
         offset: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "max_bytes", b"max_bytes", "offset", b"offset", "paths", b"paths", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "max_bytes", b"max_bytes", "offset", b"offset", "paths", b"paths", "sandbox_id", b"sandbox_id", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -237,9 +249,9 @@ class ReadFilesResponse(_message.Message):
 
     @_builtins.property
     def error(self) -> _status_pb2.Status:
-        """The file cannot be read; the next one may be. SANDBOX_FILE_NOT_FOUND, or
-        SANDBOX_PATH_INVALID for what is no plain file. Read as if the call had failed
-        with it.
+        """The file cannot be read; the next one may be. SANDBOX_FILE_NOT_FOUND,
+        SANDBOX_FILE_DENIED, or SANDBOX_PATH_INVALID for what is no plain file. Read as
+        if the call had failed with it.
         """
 
     def __init__(
@@ -275,9 +287,7 @@ class WriteFilesRequest(_message.Message):
     lease: _builtins.bytes
     """A lease that may write files."""
     user: _builtins.str
-    """Whose they are to be, a name or a number of the sandbox's own; empty: the
-    sandbox's `user`, or the one of the lease.
-    """
+    """With whose rights, and whose they are to be."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileContent]:
         """The files, in this order; what follows one that cannot be written is not written."""
@@ -327,6 +337,7 @@ class ListFilesRequest(_message.Message):
     RECURSIVE_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     lease: _builtins.bytes
@@ -334,13 +345,17 @@ class ListFilesRequest(_message.Message):
     path: _builtins.bytes
     """The folder, or a file, of which the list then consists; empty: the `workdir`."""
     recursive: _builtins.bool
-    """With the folders below it. Links to folders are not followed."""
+    """With the folders below it. Links to folders are not followed. What is in a folder
+    below that the user may not read is left out.
+    """
     page_size: _builtins.int
     """The most files to return; zero: the service chooses."""
     page_token: _builtins.str
     """Where to go on: next_page_token of the page before; empty: at the start. What is
     made or removed meanwhile may be in the list or not.
     """
+    user: _builtins.str
+    """With whose rights."""
     def __init__(
         self,
         *,
@@ -350,10 +365,11 @@ class ListFilesRequest(_message.Message):
         recursive: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "page_size", b"page_size", "page_token", b"page_token", "path", b"path", "recursive", b"recursive", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "page_size", b"page_size", "page_token", b"page_token", "path", b"path", "recursive", b"recursive", "sandbox_id", b"sandbox_id", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -397,6 +413,7 @@ class ReadArchiveRequest(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     lease: _builtins.bytes
@@ -404,10 +421,14 @@ class ReadArchiveRequest(_message.Message):
     path: _builtins.bytes
     """The folder or file; names in the archive are relative to it, or its last part for
     a file. Links are archived as links. What is neither file, folder nor link is left
-    out.
+    out, and so are /proc and /sys. Where the user may not read all of the rest, the
+    call is SANDBOX_FILE_DENIED. What holds more than `ServiceLimits.max_archive_bytes`
+    in files, or more than a million entries, is FIELD_INVALID, before anything is sent.
     """
     format: Global___ArchiveFormat.ValueType
     """How it is compressed."""
+    user: _builtins.str
+    """With whose rights."""
     def __init__(
         self,
         *,
@@ -415,10 +436,11 @@ class ReadArchiveRequest(_message.Message):
         lease: _builtins.bytes = ...,
         path: _builtins.bytes = ...,
         format: Global___ArchiveFormat.ValueType = ...,
+        user: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "lease", b"lease", "path", b"path", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "lease", b"lease", "path", b"path", "sandbox_id", b"sandbox_id", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -495,7 +517,7 @@ class WriteArchiveRequest(_message.Message):
     last: _builtins.bool
     """It is the last one: unpack."""
     user: _builtins.str
-    """Whose the files are to be, as in WriteFilesRequest."""
+    """With whose rights, and whose the files are to be."""
     def __init__(
         self,
         *,

@@ -39,8 +39,8 @@ What a call needs:
   reading          ReadFiles, ListFiles, ReadArchive: any; below the folder of a
                    lease that has one
   any              AttachSandbox, RenewLease, LendSandbox, RevokeLease
-A lease with a user runs programs as this user and writes files that are this
-user's; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
+A lease with a user runs programs as this user and uses files with this user's
+rights; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
 lease's folder, also through a link, is SANDBOX_LEASE_INVALID.
 
 Repeats. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec, StartProcess and
@@ -345,7 +345,9 @@ class ServiceLimits(_message.Message):
     max_port_bytes: _builtins.int
     """The most bytes of the body of an answer to CallPort."""
     max_archive_bytes: _builtins.int
-    """The most bytes of an archive that is written, packed and unpacked."""
+    """The most bytes of an archive: that is written, packed and unpacked, and in the files
+    of one that is read.
+    """
     repeat_s: _builtins.int
     """How long answers are kept for repeats once a call has ended, in seconds."""
     max_waiting: _builtins.int
@@ -782,7 +784,9 @@ class CreateSandboxRequest(_message.Message):
 
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.FileContent]:
-        """Files that are there before any process."""
+        """Files that are there before any process. They are written with all rights, and are
+        the user's.
+        """
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -883,8 +887,8 @@ class LeaseScope(_message.Message):
     folder: _builtins.str
     """Files below this folder are all that it allows; empty: no such limit."""
     user: _builtins.str
-    """Programs run as this user, and files are written as this user's; empty: no such
-    limit.
+    """Programs run as this user, and files are used with this user's rights; empty: no
+    such limit.
     """
     def __init__(
         self,
@@ -1002,6 +1006,7 @@ class SandboxInfo(_message.Message):
     EXPIRES_UNIX_NANO_FIELD_NUMBER: _builtins.int
     ENDS_UNIX_NANO_FIELD_NUMBER: _builtins.int
     PROCESSES_FIELD_NUMBER: _builtins.int
+    USED_UNIX_NANO_FIELD_NUMBER: _builtins.int
     network: Global___NetworkKind.ValueType
     """What it can reach."""
     workdir: _builtins.str
@@ -1018,6 +1023,11 @@ class SandboxInfo(_message.Message):
     """When its life is over whatever is renewed; zero: never."""
     processes: _builtins.int
     """Processes that run, of those that were started through the service."""
+    used_unix_nano: _builtins.int
+    """When a lease other than the own one was last used, but for RenewLease: the end of
+    the call, or now while one runs. Zero: never. So an owner learns whether those whom
+    the sandbox was lent to work in it.
+    """
     @_builtins.property
     def sandbox(self) -> _grant_pb2.SandboxRef:
         """The sandbox."""
@@ -1044,10 +1054,11 @@ class SandboxInfo(_message.Message):
         expires_unix_nano: _builtins.int = ...,
         ends_unix_nano: _builtins.int = ...,
         processes: _builtins.int = ...,
+        used_unix_nano: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources", "sandbox", b"sandbox"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_unix_nano", b"ends_unix_nano", "expires_unix_nano", b"expires_unix_nano", "labels", b"labels", "network", b"network", "processes", b"processes", "resources", b"resources", "rollout_id", b"rollout_id", "sandbox", b"sandbox", "started_unix_nano", b"started_unix_nano", "user", b"user", "workdir", b"workdir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_unix_nano", b"ends_unix_nano", "expires_unix_nano", b"expires_unix_nano", "labels", b"labels", "network", b"network", "processes", b"processes", "resources", b"resources", "rollout_id", b"rollout_id", "sandbox", b"sandbox", "started_unix_nano", b"started_unix_nano", "used_unix_nano", b"used_unix_nano", "user", b"user", "workdir", b"workdir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

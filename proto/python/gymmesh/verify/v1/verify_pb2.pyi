@@ -246,6 +246,7 @@ class VerifyResponse(_message.Message):
 
     VERIFICATION_FIELD_NUMBER: _builtins.int
     FINAL_STATE_FIELD_NUMBER: _builtins.int
+    SANDBOXES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def verification(self) -> _rollout_pb2.Verification:
         """The verdict; nothing of the request is echoed."""
@@ -256,15 +257,22 @@ class VerifyResponse(_message.Message):
         says `keeps_state` and there was a session or a state.
         """
 
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
+        """Sandboxes of the session that no answer named before and that are not lent, those
+        of the verifier included. The agent has an event for each, before `verified`.
+        """
+
     def __init__(
         self,
         *,
         verification: _rollout_pb2.Verification | None = ...,
         final_state: _rollout_pb2.FinalState | None = ...,
+        sandboxes: _abc.Iterable[_rollout_pb2.SandboxOpened] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "verification", b"verification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "verification", b"verification"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "sandboxes", b"sandboxes", "verification", b"verification"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__final_state: _TypeAlias = _typing.Literal["final_state"]  # noqa: Y015
     _WhichOneofArgType__final_state: _TypeAlias = _typing.Literal["_final_state", b"_final_state"]  # noqa: Y015

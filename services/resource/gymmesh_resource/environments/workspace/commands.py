@@ -146,10 +146,11 @@ async def _reward(sandbox: SandboxHandle, check: Check, output: str) -> CheckRes
     """What a check wrote into its reward file. Raises RewardFileWrong."""
     path = check.reward_file
     try:
-        written = await sandbox.files.read(path, max_bytes=_REWARD_BYTES)
+        written = await sandbox.files.read(path, max_bytes=_REWARD_BYTES, user=check.user)
     except MeshError as error:
         if error.reason not in (
             errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
+            errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
             errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID,
         ):
             raise

@@ -169,9 +169,10 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
 
     async def _judge(self, sandbox: SandboxHandle, row: WorkspaceRow, rollout: Rollout) -> Verdict:
         """The verdict in a sandbox that holds the workspace. Raises as `run_check`."""
+        root = await _root_of(sandbox)
         if row.tests:
-            owner = row.tests.user or await _root_of(sandbox)
-            await _make_way(sandbox, row.tests.path, owner)
+            owner = row.tests.user or root
+            await _make_way(sandbox, row.tests.path, owner, root)
             await self._folder.put("tests.", row.tests, sandbox.files, row.tests.path, owner)
         checks = row.named_checks()
         results: dict[str, CheckResult] = {}
@@ -210,7 +211,9 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
     async def _archive(self, sandbox: SandboxHandle) -> bytes:
         """The workspace as an archive. Raises WorkspaceTooLarge, and MeshError."""
         content = bytearray()
-        async with aclosing(sandbox.files.archive_pieces(".")) as pieces:
+        # Also what the sandbox's own user may not read is the agent's work.
+        root = await _root_of(sandbox)
+        async with aclosing(sandbox.files.archive_pieces(".", user=root)) as pieces:
             async for piece in pieces:
                 content += piece
                 if len(content) > self._most_bytes:
@@ -266,11 +269,18 @@ async def _check_root(sandbox: SandboxHandle) -> None:
         raise TaskInvalid("workdir", "is the image's root: name a folder, or verify_in another way")
 
 
-async def _make_way(sandbox: SandboxHandle, path: str, user: str) -> None:
-    """Removes what the agent may have left where the tests go, unless the workspace is there."""
+async def _make_way(sandbox: SandboxHandle, path: str, owner: str, root: str) -> None:
+    """Removes what the agent may have left where the tests go, unless the workspace is there, and
+    makes the folder for a user who could not.
+    """
     workdir = PurePosixPath((await sandbox.about()).sandbox.workdir)
-    if not workdir.is_relative_to(path):
-        await _done(sandbox, f"rm -rf {shlex.quote(path)}", _MAKE_WAY_S, user=user)
+    if workdir.is_relative_to(path):
+        return
+    folder = shlex.quote(path)
+    line = f"rm -rf {folder}"
+    if owner != root:
+        line += f" && mkdir -p {folder} && chown {shlex.quote(owner)} {folder}"
+    await _done(sandbox, line, _MAKE_WAY_S, user=root)
 
 
 async def _done(sandbox: SandboxHandle, line: str, timeout_s: float, *, user: str = "") -> None:

@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar, cast
 
 from gymmesh.sandbox.v1 import files_pb2
-from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_runtime.errors import MeshError, Reason, field_invalid
+from gymmesh_sandbox.backends.base import MOST_ENTRIES
 from gymmesh_sandbox.backends.bubblewrap.tree import (
+    PASS_THROUGH,
     PIECE,
     Owner,
     SandboxTree,
@@ -26,23 +28,27 @@ from gymmesh_sandbox.backends.bubblewrap.tree import (
     path_invalid,
     write_all,
 )
+from gymmesh_sandbox.errors import archive_too_large
 
 _BLOCK = tarfile.BLOCKSIZE
 _MOST_AT_ONCE = 1 << 20
 _CONTENT = 256 << 10
 _HEADERS = 64 << 20
 _MOST_LINKS = 40
-_MOST_MEMBERS = 1_000_000
+_OF_THE_KERNEL = (b"/proc", b"/sys")
 _LATEST = (1 << 33) - 1
 _T = TypeVar("_T")
 _GZIP_BITS = 31
 
 
 def pack(
-    tree: SandboxTree, path: bytes, format: files_pb2.ArchiveFormat.ValueType
+    tree: SandboxTree,
+    path: bytes,
+    format: files_pb2.ArchiveFormat.ValueType,
+    max_bytes: int,
 ) -> Iterator[bytes]:
-    """A folder or a file as an archive, in pieces of at most 1 MiB."""
-    plain = _packed(tree, path)
+    """A folder or a file as an archive, in pieces of at most 1 MiB; see RunningSandbox."""
+    plain = _packed(tree, path, max_bytes)
     if format != files_pb2.ARCHIVE_FORMAT_TAR_GZIP:
         return plain
     return _compressed(plain)
@@ -56,18 +62,33 @@ def _compressed(plain: Iterator[bytes]) -> Iterator[bytes]:
     yield compressor.flush()
 
 
-def _packed(tree: SandboxTree, path: bytes) -> Iterator[bytes]:
+def _packed(tree: SandboxTree, path: bytes, max_bytes: int) -> Iterator[bytes]:
     resolved = tree.resolve(path)
     info = tree.info(resolved)
+    _check_size(_entries(tree, resolved), max_bytes)
     if info.kind == files_pb2.FILE_KIND_FOLDER:
         skipped = len(resolved.rstrip(b"/")) + 1
-        for entry in tree.list(resolved, recursive=True):
+        for entry in _entries(tree, resolved):
             yield from _member(tree, entry, entry.path[skipped:])
     elif info.kind == files_pb2.FILE_KIND_FILE:
         yield from _member(tree, info, os.path.basename(resolved))
     else:
         raise path_invalid(path, "it is neither a folder nor a plain file")
     yield bytes(2 * _BLOCK)
+
+
+def _entries(tree: SandboxTree, path: bytes) -> Iterator[files_pb2.FileInfo]:
+    return tree.list(path, recursive=True, wholly=True, without=_OF_THE_KERNEL)
+
+
+def _check_size(entries: Iterator[files_pb2.FileInfo], max_bytes: int) -> None:
+    size = 0
+    for count, entry in enumerate(entries, 1):
+        size += entry.size
+        if size > max_bytes:
+            raise archive_too_large("max_archive_bytes", max_bytes)
+        if count > MOST_ENTRIES:
+            raise archive_too_large("the most entries", MOST_ENTRIES)
 
 
 def _member(tree: SandboxTree, info: files_pb2.FileInfo, name: bytes) -> Iterator[bytes]:
@@ -90,7 +111,9 @@ def _file_member(tree: SandboxTree, path: bytes, member: tarfile.TarInfo) -> Ite
     try:
         opened = tree.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY)
         file = opened.__enter__()
-    except MeshError:
+    except MeshError as error:
+        if error.reason == Reason.ERROR_REASON_SANDBOX_FILE_DENIED:
+            raise
         return  # removed or replaced meanwhile
     with contextlib.ExitStack() as stack:
         stack.push(opened)
@@ -116,19 +139,19 @@ def _header(member: tarfile.TarInfo) -> bytes:
 def unpack(
     tree: SandboxTree,
     path: bytes,
-    archive: str,
+    packed: BinaryIO,
     format: files_pb2.ArchiveFormat.ValueType,
     owner: Owner,
     max_bytes: int,
 ) -> None:
-    """Unpacks an archive in a folder, as SandboxBackend has it."""
+    """Unpacks an archive, an open file of this machine, in a folder; see RunningSandbox."""
     zipped = format == files_pb2.ARCHIVE_FORMAT_TAR_GZIP
     try:
-        with tree.folder(path, owner) as folder:
+        with tree.folder(path, owner, PASS_THROUGH) as folder:
             checker = _Checker(path, folder, max_bytes)
-            for _, member in _members(archive, zipped, max_bytes):
+            for _, member in _members(packed, zipped, max_bytes):
                 checker.check(member)
-            for tar, member in _members(archive, zipped, max_bytes):
+            for tar, member in _members(packed, zipped, max_bytes):
                 _unpack_one(tree, folder, owner, tar, member)
     except tarfile.TarError as error:
         raise path_invalid(path, f"the archive is broken ({error})") from None
@@ -137,26 +160,26 @@ def unpack(
 
 
 def _members(
-    archive: str, zipped: bool, max_bytes: int
+    packed: BinaryIO, zipped: bool, max_bytes: int
 ) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The members of an archive, whose content can be read until the next one is asked for.
 
     Raises tarfile.TarError.
     """
-    with open(archive, "rb") as packed:
-        plain = gzip.GzipFile(fileobj=packed) if zipped else packed
-        reader = _ArchiveReader(cast(BinaryIO, plain), max_bytes)
-        tar = tarfile.TarFile(fileobj=cast(BinaryIO, reader), errors="surrogateescape")
-        for _ in range(_MOST_MEMBERS):
-            try:
-                member = tar.next()
-            except (ValueError, OverflowError, EOFError) as error:
-                raise tarfile.ReadError(str(error)) from error
-            tar.members.clear()  # type: ignore[attr-defined]  # they are kept for a second look, and there is none
-            if member is None:
-                return
-            yield tar, member
-        raise tarfile.ReadError("it has more than a million files")
+    packed.seek(0)
+    plain = gzip.GzipFile(fileobj=packed) if zipped else packed
+    reader = _ArchiveReader(cast(BinaryIO, plain), max_bytes)
+    tar = tarfile.TarFile(fileobj=cast(BinaryIO, reader), errors="surrogateescape")
+    for _ in range(MOST_ENTRIES):
+        try:
+            member = tar.next()
+        except (ValueError, OverflowError, EOFError) as error:
+            raise tarfile.ReadError(str(error)) from error
+        tar.members.clear()  # type: ignore[attr-defined]  # they are kept for a second look, and there is none
+        if member is None:
+            return
+        yield tar, member
+    raise tarfile.ReadError("it has more than a million files")
 
 
 class _ArchiveReader:
@@ -288,12 +311,12 @@ def _folder_beneath(tree: SandboxTree, folder: int, path: bytes, owner: Owner) -
     """A folder below another, which is made where it is missing."""
     parts = [part for part in path.split(b"/") if part not in (b"", b".")]
     for depth, name in enumerate(parts):
-        parent = open_beneath(folder, b"/".join(parts[:depth]), os.O_RDONLY | os.O_DIRECTORY)
+        parent = open_beneath(folder, b"/".join(parts[:depth]), PASS_THROUGH)
         try:
             _make_folder(tree, parent, name, owner, None)
         finally:
             os.close(parent)
-    return open_beneath(folder, b"/".join(parts), os.O_RDONLY | os.O_DIRECTORY)
+    return open_beneath(folder, b"/".join(parts), PASS_THROUGH)
 
 
 def _make_folder(
@@ -323,7 +346,7 @@ def _make_folder(
 
 def _make_hard_link(folder: int, source: bytes, parent: int, name: bytes) -> None:
     above, _, source_name = source.strip(b"/").rpartition(b"/")
-    source_parent = open_beneath(folder, above, os.O_RDONLY | os.O_DIRECTORY)
+    source_parent = open_beneath(folder, above, PASS_THROUGH)
     try:
         os.link(
             source_name,

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import itertools
 import os
-import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from gymmesh_sandbox.backends.bubblewrap.rights import FileRights, act_with
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap
 from gymmesh_sandbox_local import Starter
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_CAPABILITY_VERSION_3 = 0x20080522
 # The ids of sandboxes when the service is root: far from those of people and services. All
 # sandboxes have the same, since they share files; each has a user namespace of its own.
 _FIRST_ID = 0x70010000
 _ID_COUNT = 65_536
+#: The rights of the sandboxes' root, on the file systems of sandboxes.
+_ROOT = FileRights(_FIRST_ID, _FIRST_ID, (_FIRST_ID,), all=True)
 _FILE_THREADS = 8
 _BATCH = 256
 _T = TypeVar("_T")
@@ -56,9 +55,7 @@ class Machine:
         self.grouped = grouped
         self.yields = yields
         self.privileged = os.geteuid() == 0
-        self._pool = ThreadPoolExecutor(
-            _FILE_THREADS, "sandbox-files", initializer=_become_root_of_sandboxes
-        )
+        self._pool = ThreadPoolExecutor(_FILE_THREADS, "sandbox-files")
 
     @property
     def root_id(self) -> int:
@@ -76,20 +73,38 @@ class Machine:
         """The map that the spawner writes; empty where bubblewrap makes the user namespace."""
         return b"0 %d %d" % (_FIRST_ID, _ID_COUNT) if self.privileged else b""
 
-    async def in_thread(self, function: Callable[..., _ResultT], *arguments: object) -> _ResultT:
-        """Runs what uses the files of a sandbox, with the rights of its root."""
+    async def in_thread(
+        self,
+        function: Callable[..., _ResultT],
+        *arguments: object,
+        rights: FileRights | None = None,
+    ) -> _ResultT:
+        """Runs what uses the files of a sandbox, with a user's rights; None: with its root's."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, function, *arguments)
+        return await loop.run_in_executor(
+            self._pool, self._with_rights, rights or _ROOT, function, *arguments
+        )
 
-    async def iterated(self, pieces: Iterator[_T]) -> AsyncIterator[_T]:
+    def _with_rights(
+        self, rights: FileRights, function: Callable[..., _ResultT], *arguments: object
+    ) -> _ResultT:
+        if self.privileged:
+            act_with(rights)
+        return function(*arguments)
+
+    async def iterated(
+        self, pieces: Iterator[_T], rights: FileRights | None = None
+    ) -> AsyncIterator[_T]:
         """What an iterator of large pieces yields."""
-        async for batch in self.batches(pieces, 1):
+        async for batch in self.batches(pieces, rights, 1):
             for piece in batch:
                 yield piece
 
-    async def batches(self, pieces: Iterator[_T], size: int = _BATCH) -> AsyncIterator[list[_T]]:
+    async def batches(
+        self, pieces: Iterator[_T], rights: FileRights | None = None, size: int = _BATCH
+    ) -> AsyncIterator[list[_T]]:
         """What an iterator of small things yields, some at a time."""
-        while batch := await self.in_thread(_some, pieces, size):
+        while batch := await self.in_thread(_some, pieces, size, rights=rights):
             yield batch
 
     def close(self) -> None:
@@ -102,20 +117,3 @@ class Machine:
 
 def _some(pieces: Iterator[_T], size: int) -> list[_T]:
     return list(itertools.islice(pieces, size))
-
-
-def _become_root_of_sandboxes() -> None:
-    """Lets this thread make files as the sandboxes' root does, on their own file systems as well.
-
-    Those hold no files of ids that a sandbox does not have. Ids for files are a thread's own, and
-    so are capabilities, some of which the kernel takes away with the id.
-    """
-    if os.geteuid() != 0:
-        return
-    _LIBC.setfsgid(_FIRST_ID)
-    _LIBC.setfsuid(_FIRST_ID)
-    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    data = ctypes.create_string_buffer(24)
-    if _LIBC.capget(header, data) == 0:
-        words = struct.unpack("=6I", data.raw)
-        _LIBC.capset(header, struct.pack("=6I", *(words[1], *words[1:3], words[4], *words[4:])))

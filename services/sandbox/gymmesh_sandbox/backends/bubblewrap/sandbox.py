@@ -159,7 +159,7 @@ class BubblewrapBox(BoxFiles):
         self._check_running()
         user = self._user
         if process.user:
-            user = await self._machine.in_thread(self._find_user, process.user)
+            user = await self._user_of(process.user)
         group, join = self._process_group()
         start = ProcessStart(
             argv=_words(process),

@@ -14,18 +14,21 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gymmesh.sandbox.v1 import files_pb2
 from gymmesh_runtime.errors import MeshError, Reason, field_invalid
+from gymmesh_sandbox.errors import file_denied
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _OPENAT2 = 437  # of both kinds of processors
 _NO_MAGIC_LINKS, _NO_LINKS, _BENEATH, _IN_ROOT = 0x02, 0x04, 0x08, 0x10
 _LINKS = 40
 PIECE = 1 << 20
+#: How a folder is opened in which files are made: its user may have no right to read it.
+PASS_THROUGH = os.O_PATH | os.O_DIRECTORY
 _KINDS = {
     stat.S_IFREG: files_pb2.FILE_KIND_FILE,
     stat.S_IFDIR: files_pb2.FILE_KIND_FOLDER,
@@ -33,6 +36,7 @@ _KINDS = {
 }
 _NOBODY = 65_534
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,15 @@ class Owner:
 
     uid: int
     gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """How a folder is listed: see SandboxTree.list."""
+
+    recursive: bool
+    wholly: bool
+    without: frozenset[bytes]
 
 
 class SandboxTree:
@@ -184,7 +197,7 @@ class SandboxTree:
         folder, _, name = path.rpartition(b"/")
         if name in (b"", b".", b".."):
             raise path_invalid(path, "it does not name a file")
-        with self._errors(path), self.folder(folder or b"/", owner) as parent:
+        with self._errors(path), self.folder(folder or b"/", owner, PASS_THROUGH) as parent:
             if file.HasField("offset"):
                 self._write_piece(file, path, parent, name, owner)
             else:
@@ -239,7 +252,7 @@ class SandboxTree:
             os.close(descriptor)
 
     def give(self, descriptor: int, owner: Owner, mode: int) -> None:
-        """Gives an open file its owner and mode."""
+        """Gives an open file its owner and mode. Raises OSError."""
         if self._owns:
             os.fchown(descriptor, self.ids.outside(owner.uid), self.ids.outside(owner.gid))
         os.fchmod(descriptor, mode)
@@ -251,9 +264,10 @@ class SandboxTree:
             os.chown(name, uid, gid, dir_fd=parent, follow_symlinks=False)
 
     @contextmanager
-    def folder(self, path: bytes, owner: Owner) -> Generator[int]:
+    def folder(
+        self, path: bytes, owner: Owner, flags: int = os.O_RDONLY | os.O_DIRECTORY
+    ) -> Generator[int]:
         """A descriptor of a folder, which is made where it is missing. Raises OSError."""
-        flags = os.O_RDONLY | os.O_DIRECTORY
         try:
             found = self._open(path, flags)
         except FileNotFoundError:
@@ -267,7 +281,7 @@ class SandboxTree:
     def _make_folders(self, path: bytes, owner: Owner) -> None:
         parts = path.strip(b"/").split(b"/")
         for depth, name in enumerate(parts):
-            with self._opened(b"/" + b"/".join(parts[:depth]), os.O_RDONLY | os.O_DIRECTORY) as at:
+            with self._opened(b"/" + b"/".join(parts[:depth]), PASS_THROUGH) as at:
                 try:
                     os.mkdir(name, 0o755, dir_fd=at)
                 except FileExistsError:
@@ -279,51 +293,69 @@ class SandboxTree:
                 finally:
                     os.close(made)
 
-    def list(self, path: bytes, *, recursive: bool) -> Iterator[files_pb2.FileInfo]:
-        """What is in a folder, or the file itself, by path as bytes. Links are not followed."""
+    def list(
+        self,
+        path: bytes,
+        *,
+        recursive: bool,
+        wholly: bool = False,
+        without: Collection[bytes] = (),
+    ) -> Iterator[files_pb2.FileInfo]:
+        """What is in a folder, or the file itself, by path as bytes. Links are not followed.
+
+        wholly: raise for what may not be read in a folder below, which is otherwise left out.
+        without: absolute paths of folders below that are left out.
+        """
         resolved = self.resolve(path)
         info = self.info(resolved)
         if info.kind != files_pb2.FILE_KIND_FOLDER:
             yield info
             return
-        yield from self._list(resolved, recursive=recursive)
+        yield from self._list(resolved, _Walk(recursive, wholly, frozenset(without)))
 
-    def _list(self, folder: bytes, *, recursive: bool) -> Iterator[files_pb2.FileInfo]:
+    def _list(self, folder: bytes, walk: _Walk) -> Iterator[files_pb2.FileInfo]:
         # The content of `a` sorts as `a/…`, behind `a-b`: each folder has a second place for it.
-        waiting = [self._entries(folder, recursive=recursive)]
+        waiting = [self._entries(folder, replace(walk, wholly=True))]
         while waiting:
             entry = next(waiting[-1], None)
             if entry is None:
                 waiting.pop()
             elif isinstance(entry, bytes):
-                waiting.append(self._entries(entry, recursive=True))
+                waiting.append(self._entries(entry, walk))
             else:
                 yield entry
 
-    def _entries(self, folder: bytes, *, recursive: bool) -> Iterator[files_pb2.FileInfo | bytes]:
+    def _entries(self, folder: bytes, walk: _Walk) -> Iterator[files_pb2.FileInfo | bytes]:
         prefix = folder.rstrip(b"/") + b"/"
         found: list[tuple[bytes, files_pb2.FileInfo | bytes]] = []
         try:
             with self._opened(folder, os.O_RDONLY | os.O_DIRECTORY, _NO_LINKS) as opened:
                 for name in map(os.fsencode, os.listdir(opened)):
-                    info = self._entry(opened, name, prefix + name)
+                    info = self._entry(opened, name, prefix + name, walk)
                     if info is None:
                         continue
                     found.append((name, info))
-                    if recursive and info.kind == files_pb2.FILE_KIND_FOLDER:
+                    if walk.recursive and info.kind == files_pb2.FILE_KIND_FOLDER:
                         found.append((name + b"/", prefix + name))
         except OSError as error:
             # A folder that was removed, replaced or is too deep to be named, is left out.
-            if error.errno in _FULL or error.errno == errno.EMFILE:
+            denied = walk.wholly and error.errno in _DENIED
+            if denied or error.errno in _FULL or error.errno == errno.EMFILE:
                 raise self.failed(error, folder) from None
         found.sort(key=lambda one: one[0])
         return (entry for _, entry in found)
 
-    def _entry(self, folder: int, name: bytes, path: bytes) -> files_pb2.FileInfo | None:
+    def _entry(
+        self, folder: int, name: bytes, path: bytes, walk: _Walk
+    ) -> files_pb2.FileInfo | None:
+        if path in walk.without:
+            return None
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             link = os.readlink(name, dir_fd=folder) if stat.S_ISLNK(status.st_mode) else b""
-        except OSError:
+        except OSError as error:
+            if walk.wholly and error.errno in _DENIED:
+                raise
             return None  # removed meanwhile
         return self.described(path, status, link)
 
@@ -369,6 +401,8 @@ class SandboxTree:
                 f"{shown} is not there.",
                 metadata={"path": shown},
             )
+        if error.errno in _DENIED:
+            return file_denied(path, "")
         if error.errno == errno.EBADF:
             return MeshError(
                 Reason.ERROR_REASON_SANDBOX_LOST,

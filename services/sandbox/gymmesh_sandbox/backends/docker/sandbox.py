@@ -7,9 +7,7 @@ import posixpath
 import secrets
 import shlex
 import tempfile
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from tarfile import TarError
 from typing import IO, Final
 
 from aiodocker.containers import DockerContainer
@@ -29,14 +27,15 @@ from gymmesh_sandbox.backends.docker.relay import ContainerRelay
 from gymmesh_sandbox.backends.docker.shell import ContainerPrograms, close_stream, exit_code
 from gymmesh_sandbox.backends.image_shell import archives, scripts
 from gymmesh_sandbox.backends.image_shell.files import ShellFiles
+from gymmesh_sandbox.backends.image_shell.packing import checked_folder, packed, unpacked
 from gymmesh_sandbox.backends.image_shell.programs import ScriptFailed
 from gymmesh_sandbox.backends.image_shell.shell import HelperShell
 from gymmesh_sandbox.backends.image_shell.signals import MARK, Signals, SignalTarget
 from gymmesh_sandbox.backends.image_shell.transfer import transformed
-from gymmesh_sandbox.errors import path_invalid
 
 _STDOUT: Final = 1
 _PIECE_BYTES: Final = 1 << 18
+_MOST_SHELLS: Final = 4  # of users: what they cost is a process in the container each
 _PIPES: Final = "/dev/shm/.gymmesh-"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BLOCK: Final = 512
@@ -87,6 +86,7 @@ class DockerSandbox(RunningSandbox):
         self._signals = Signals(self._control, spec.sandbox_id, lambda: self._pids)
         self._processes: set[DockerProcess] = set()
         self._files = ShellFiles(programs, spec.sandbox_id, self._worker, workdir)
+        self._by_user: dict[str, tuple[ShellFiles, HelperShell]] = {}
         self._pipes = _PIPES + secrets.token_hex(8)
 
     async def prepare(self) -> None:
@@ -155,30 +155,45 @@ class DockerSandbox(RunningSandbox):
         if not self._lost.done() and not self.ended:
             self._lost.set_result(cause)
 
-    async def resolve(self, path: bytes) -> bytes:
-        return await self._files.resolve(path)
+    async def resolve(self, path: bytes, user: str) -> bytes:
+        return await (await self._files_as(user)).resolve(path)
 
-    async def read_file(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
-        async for piece in self._files.read(path, offset, max_bytes):
+    async def read_file(
+        self, path: bytes, offset: int, max_bytes: int, user: str
+    ) -> AsyncIterator[bytes]:
+        async for piece in (await self._files_as(user)).read(path, offset, max_bytes):
             yield piece
 
-    async def file_info(self, path: bytes) -> files_pb2.FileInfo:
-        return await self._files.info(path)
+    async def file_info(self, path: bytes, user: str) -> files_pb2.FileInfo:
+        return await (await self._files_as(user)).info(path)
 
     async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        await self._files.write(file, user or self.user)
+        await (await self._files_as(user)).write(file)
+
+    async def place_file(self, file: files_pb2.FileContent) -> None:
+        await self._files.write(file, self.user)
 
     async def list_files(
-        self, path: bytes, *, recursive: bool
+        self, path: bytes, user: str, *, recursive: bool
     ) -> AsyncIterator[files_pb2.FileInfo]:
-        async for info in self._files.listed(path, recursive=recursive):
+        async for info in (await self._files_as(user)).listed(path, recursive=recursive):
             yield info
 
     async def read_archive(
-        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
+        self,
+        path: bytes,
+        format: files_pb2.ArchiveFormat.ValueType,
+        user: str,
+        max_bytes: int,
     ) -> AsyncIterator[bytes]:
-        real = await self._files.resolve(path)
-        info = await self._files.info(real)
+        files = await self._files_as(user)
+        if files is not self._files:
+            async for piece in packed(files, self._programs_of(user), path, format, max_bytes):
+                yield piece
+            return
+        real = await files.resolve(path)
+        info = await files.info(real)
+        await files.check_size(real, max_bytes)
         is_folder = info.kind == files_pb2.FILE_KIND_FOLDER
         top = posixpath.basename(real).decode("utf-8", "surrogateescape") if is_folder else ""
 
@@ -200,24 +215,15 @@ class DockerSandbox(RunningSandbox):
         user: str,
         max_bytes: int,
     ) -> None:
-        user = user or self.user
+        files = await self._files_as(user)
+        if files is not self._files:
+            programs = self._programs_of(user)
+            await unpacked(files, programs, path, archive, format, max_bytes)
+            return
+        real = await checked_folder(files, path, archive, format, max_bytes)
         mode = f"r|{archives.COMPRESSION[format]}"
-        try:
-            folders = await asyncio.to_thread(
-                archives.folders_of_file, archive, mode, path, max_bytes
-            )
-        except (TarError, EOFError, zlib.error, OSError):
-            raise path_invalid(path, "got what is not an archive of this format") from None
-        real = await self._files.resolve(path)
-        for wanted in await self._files.real_folders([posixpath.join(real, f) for f in folders]):
-            if wanted != real and not wanted.startswith(real.rstrip(b"/") + b"/"):
-                raise path_invalid(wanted, "lies outside of the folder, through a link")
-        await self._files.make_folder(real, user)
-        uid, _, gid = (await self._files.owner(user)).partition(":")
         with tempfile.TemporaryFile() as spool:
-            await asyncio.to_thread(
-                archives.owned_file, archive, mode, spool, int(uid), int(gid or 0)
-            )
+            await asyncio.to_thread(archives.owned_file, archive, mode, spool, 0, 0)
             try:
                 async with self._engine.request(
                     "PUT",
@@ -230,6 +236,24 @@ class DockerSandbox(RunningSandbox):
                 if "no space left" in str(error):
                     raise self._files.disk_full() from None
                 raise container_error(error, self.sandbox_id) from None
+
+    async def _files_as(self, user: str) -> ShellFiles:
+        """The files with a user's rights. Raises FIELD_INVALID for a user that is not there."""
+        if (await self._files.owner(user)).partition(":")[0] == "0":
+            return self._files
+        known = self._by_user.pop(user, None)
+        if known is None:
+            shell = HelperShell(self._programs_of(user), self.sandbox_id)
+            files = ShellFiles(self._programs_of(user), self.sandbox_id, shell, self.workdir, user)
+            known = files, shell
+        self._by_user[user] = known  # the last used are kept
+        if len(self._by_user) > _MOST_SHELLS:
+            oldest = next(iter(self._by_user))
+            await self._by_user.pop(oldest)[1].close()
+        return known[0]
+
+    def _programs_of(self, user: str) -> ContainerPrograms:
+        return ContainerPrograms(self.container, self.sandbox_id, user)
 
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int
@@ -248,6 +272,8 @@ class DockerSandbox(RunningSandbox):
                 await process.give_up()
             await self._control.close()
             await self._worker.close()
+            for _, shell in self._by_user.values():
+                await shell.close()
             if self._relay is not None:
                 await self._relay.close()
 

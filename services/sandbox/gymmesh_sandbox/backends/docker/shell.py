@@ -1,10 +1,10 @@
-"""Programs of root's in a container, started by the API's exec."""
+"""Programs of the service's own in a container, started by the API's exec."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final
 
 from aiodocker.containers import DockerContainer
@@ -21,21 +21,31 @@ _ENVIRONMENT: Final = {"LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/us
 
 
 class ContainerPrograms:
-    """Starts programs of root's in a container: `image_shell.programs.Programs`."""
+    """Starts programs in a container: `image_shell.programs.Programs`.
 
-    def __init__(self, container: DockerContainer, sandbox_id: str) -> None:
+    Args:
+        user: whose they are, as the API has it.
+    """
+
+    def __init__(self, container: DockerContainer, sandbox_id: str, user: str = "0") -> None:
         self._container = container
         self._sandbox_id = sandbox_id
+        self._user = user
 
     async def run(
         self, argv: Sequence[str], stdin: bytes | None = None
     ) -> tuple[int, bytes, bytes]:
+        return await self.feed(argv, () if stdin is None else (stdin,))
+
+    async def feed(self, argv: Sequence[str], pieces: Iterable[bytes]) -> tuple[int, bytes, bytes]:
         try:
-            found = await self._exec(argv, stdin=stdin is not None)
+            found = await self._exec(argv, stdin=pieces != ())
             stdout, stderr = bytearray(), bytearray()
             async with found.start() as stream:
-                if stdin is not None:
-                    await send(stream, stdin)
+                if pieces != ():
+                    waiting = iter(pieces)
+                    while (piece := await asyncio.to_thread(next, waiting, None)) is not None:
+                        await send(stream, piece)
                     end_stdin(stream)
                 while (message := await stream.read_out()) is not None:
                     (stdout if message.stream == _STDOUT else stderr).extend(message.data)
@@ -69,12 +79,12 @@ class ContainerPrograms:
 
     async def _exec(self, argv: Sequence[str], *, stdin: bool) -> Exec:
         return await self._container.exec(
-            list(argv), stdin=stdin, user="0", environment=_ENVIRONMENT, workdir="/"
+            list(argv), stdin=stdin, user=self._user, environment=_ENVIRONMENT, workdir="/"
         )
 
 
 class ContainerShell:
-    """A shell of root's in a container: `image_shell.programs.ShellConnection`."""
+    """A shell in a container: `image_shell.programs.ShellConnection`."""
 
     def __init__(self, stream: ExecStream) -> None:
         self._stream = stream

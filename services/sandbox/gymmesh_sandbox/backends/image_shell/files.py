@@ -11,10 +11,11 @@ from typing import Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_sandbox.backends.base import MOST_ENTRIES
 from gymmesh_sandbox.backends.image_shell import scripts
 from gymmesh_sandbox.backends.image_shell.programs import Programs, ScriptFailed
 from gymmesh_sandbox.backends.image_shell.shell import HelperShell
-from gymmesh_sandbox.errors import path_invalid
+from gymmesh_sandbox.errors import archive_too_large, file_denied, path_invalid
 
 _FOLDER, _LINK, _FILE, _KIND = 0o040000, 0o120000, 0o100000, 0o170000
 _FRACTION: Final = re.compile(rb"\.([0-9]{9})")
@@ -22,21 +23,29 @@ _DEFAULT_MODE: Final = 0o644
 
 
 class ShellFiles:
-    """The files of one sandbox.
+    """The files of one sandbox, used with the rights that its programs have.
 
     Args:
         shell: for what takes no time.
         workdir: what relative paths start from.
+        user: whose rights these are, and whose files are; empty: root's.
     """
 
     def __init__(
-        self, programs: Programs, sandbox_id: str, shell: HelperShell, workdir: str
+        self,
+        programs: Programs,
+        sandbox_id: str,
+        shell: HelperShell,
+        workdir: str,
+        user: str = "",
     ) -> None:
         self._programs = programs
         self._sandbox_id = sandbox_id
         self._shell = shell
+        self._user = user
         self._workdir = workdir.encode("utf-8", "surrogateescape")
         self._owners: dict[str, str] = {}
+        self._numbers: tuple[int, int] | None = None
 
     def absolute(self, path: bytes) -> bytes:
         """The path from the root on."""
@@ -76,6 +85,18 @@ class ShellFiles:
             self._owners[user] = known
         return known
 
+    async def owner_numbers(self) -> tuple[int, int]:
+        """The numbers of the user whose rights these are, and of its group."""
+        if self._numbers is None:
+            uid, gid = (await self._shell.run(b"echo $(id -u) $(id -g)")).split()
+            self._numbers = int(uid), int(gid)
+        return self._numbers
+
+    async def _owner_of(self, owner: str) -> bytes:
+        if owner:
+            return (await self.owner(owner)).encode()
+        return b"%d:%d" % await self.owner_numbers()
+
     async def info(self, path: bytes) -> files_pb2.FileInfo:
         """What is at the path; a link at its end is not followed."""
         async for info in self._list(path, deep="", itself=True):
@@ -101,34 +122,60 @@ class ShellFiles:
         except ScriptFailed as failed:
             self._check(path, failed.code, failed.output)
 
-    async def write(self, file: files_pb2.FileContent, user: str) -> None:
-        """Writes a file, or a piece of one."""
+    async def write(self, file: files_pb2.FileContent, owner: str = "") -> None:
+        """Writes a file, or a piece of one; it is the user's, or `owner`'s."""
         path = self.absolute(file.path)
         above, name = posixpath.split(path)
         if name in (b"", b".", b".."):
             raise path_invalid(file.path, "names a folder")
         arguments = (
             posixpath.join(await self.resolve(above), name),
-            (await self.owner(user)).encode(),
+            await self._owner_of(owner),
             b"%o" % (file.mode or _DEFAULT_MODE),
             b"%d" % file.offset if file.HasField("offset") else b"",
             secrets.token_hex(12).encode(),
+            self._user.encode(),
         )
         code, _, said = await self._programs.run(
             scripts.command(scripts.WRITE_FILE, arguments), file.content
         )
         self._check(file.path, code, said)
 
-    async def make_folder(self, path: bytes, user: str) -> None:
+    async def make_folder(self, path: bytes, owner: str = "") -> None:
         """Makes a folder, and those above it, where they are missing."""
         real = await self.resolve(path)
-        owner = (await self.owner(user)).encode()
+        numbers = await self._owner_of(owner)
+        fold = scripts.call(b"fold", (real, numbers)).rstrip(b"\n")
+        closed = scripts.call(b"closed", (real,)).rstrip(b"\n")
+        script = (scripts.MAKE_FOLDER + scripts.CLOSED).encode() + fold + b" || " + closed
         try:
-            await self._shell.run(
-                scripts.MAKE_FOLDER.encode() + scripts.call(b"fold", (real, owner))
-            )
-        except ScriptFailed:
+            await self._shell.run(script)
+        except ScriptFailed as failed:
+            if failed.code == scripts.DENIED and self._user:
+                raise file_denied(path, self._user) from None
             raise path_invalid(path, "is not a folder") from None
+
+    async def check_size(self, path: bytes, max_bytes: int) -> None:
+        """Raises FIELD_INVALID for what is too large for an archive, and SANDBOX_FILE_DENIED."""
+        arguments = (path, b"%d" % max_bytes, b"%d" % MOST_ENTRIES)
+        code, _, said = await self._programs.run(scripts.command(scripts.SIZE_UP, arguments))
+        if code == scripts.TOO_MANY_BYTES:
+            raise archive_too_large("max_archive_bytes", max_bytes)
+        if code == scripts.TOO_MANY_ENTRIES:
+            raise archive_too_large("the most entries", MOST_ENTRIES)
+        self._check(path, code, said)
+
+    def check_unpacked(self, path: bytes, code: int, said: bytes) -> None:
+        """Raises what the end of `tar` means."""
+        if code == 0:
+            return
+        words = said.decode("utf-8", "replace")
+        if "No space left" in words or "quota exceeded" in words:
+            raise self.disk_full()
+        if "Permission denied" in words or "Operation not permitted" in words:
+            raise file_denied(path, self._user or "root")
+        shown = " ".join(words.split())[:200]
+        raise path_invalid(path, f"cannot be unpacked to: {shown}")
 
     async def real_folders(self, paths: list[bytes]) -> list[bytes]:
         """Where each of these paths leads to, as `resolve`."""
@@ -158,6 +205,8 @@ class ShellFiles:
             return
         if code == scripts.NOT_FOUND:
             raise self._not_found(path)
+        if code == scripts.DENIED:
+            raise file_denied(path, self._user or "root")
         if code == scripts.NOT_VALID:
             raise path_invalid(path, "is not a plain file, or leads through one")
         if code == scripts.BEYOND_END:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
 from gymmesh_sandbox.backends.base import Stream
@@ -53,6 +53,9 @@ class Programs(Protocol):
         self, argv: Sequence[str], stdin: bytes | None = None
     ) -> tuple[int, bytes, bytes]:
         """Runs a program to its end: its exit code, standard output and standard error."""
+
+    async def feed(self, argv: Sequence[str], pieces: Iterable[bytes]) -> tuple[int, bytes, bytes]:
+        """`run` with a standard input that comes in pieces, each read in a thread."""
 
     def output(self, argv: Sequence[str]) -> AsyncIterator[bytes]:
         """The standard output of a program. Raises ScriptFailed where it ends with another code

@@ -6,33 +6,29 @@ import asyncio
 import posixpath
 import re
 import secrets
-import tempfile
-import zlib
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Sequence
-from tarfile import TarError
-from typing import IO, Final
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec, Stream
-from gymmesh_sandbox.backends.image_shell import archives, launch
+from gymmesh_sandbox.backends.image_shell import launch
 from gymmesh_sandbox.backends.image_shell.end_mark import EndMark
 from gymmesh_sandbox.backends.image_shell.files import ShellFiles
 from gymmesh_sandbox.backends.image_shell.own_programs import OwnPrograms
+from gymmesh_sandbox.backends.image_shell.packing import packed, unpacked
 from gymmesh_sandbox.backends.image_shell.process import ShellProcess
 from gymmesh_sandbox.backends.image_shell.programs import ScriptFailed, StartedProgram
 from gymmesh_sandbox.backends.image_shell.shell import HelperShell
 from gymmesh_sandbox.backends.image_shell.signals import MARK, Signals, SignalTarget
-from gymmesh_sandbox.backends.image_shell.transfer import transformed
-from gymmesh_sandbox.errors import image_failed, option_unsupported, path_invalid, sandbox_lost
+from gymmesh_sandbox.errors import image_failed, option_unsupported, sandbox_lost
 
 _START_S: Final = 30.0
 # The exit code of a shell for a program that the kernel does not take.
 _NOT_RUN: Final = 126
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PIECE_BYTES: Final = 1 << 18
 _BLOCK: Final = 512
 _KIB: Final = 1024
 
@@ -56,7 +52,6 @@ class ShellSandbox(RunningSandbox):
         self.ended = False
         self._backend = backend
         self._spec = spec
-        self._owner = ""
         self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._programs = OwnPrograms(self.start_program, spec.sandbox_id)
         # One for what needs builtins only and must work when no process can be started.
@@ -89,12 +84,12 @@ class ShellSandbox(RunningSandbox):
             _, folder, _ = await self._programs.run(("/bin/sh", "-c", "pwd -P"))
         except (ScriptFailed, ValueError):
             raise image_failed(self.image, "it has no 'id' that runs") from None
-        self.user, self._owner = uid, f"{uid}:{gid}"
+        self.user, user = uid, f"{uid}:{gid}"
         found = folder.decode("utf-8", "surrogateescape").removesuffix("\n")
         self.workdir = self.workdir or (found if found.startswith("/") else "/")
-        self._files = ShellFiles(self._programs, self.sandbox_id, self._worker, self.workdir)
+        self._files = ShellFiles(self._programs, self.sandbox_id, self._worker, self.workdir, user)
         if self._spec.workdir:
-            await self._files.make_folder(self.workdir.encode(), self._owner)
+            await self._files.make_folder(self.workdir.encode())
 
     async def start(self, process: process_pb2.ProcessSpec) -> ShellProcess:
         mark = secrets.token_hex(12)
@@ -150,47 +145,39 @@ class ShellSandbox(RunningSandbox):
         if not self._lost.done() and not self.ended:
             self._lost.set_result(cause)
 
-    async def resolve(self, path: bytes) -> bytes:
+    async def resolve(self, path: bytes, user: str) -> bytes:
         return await self._files.resolve(path)
 
-    async def read_file(self, path: bytes, offset: int, max_bytes: int) -> AsyncIterator[bytes]:
+    async def read_file(
+        self, path: bytes, offset: int, max_bytes: int, user: str
+    ) -> AsyncIterator[bytes]:
         async for piece in self._files.read(path, offset, max_bytes):
             yield piece
 
-    async def file_info(self, path: bytes) -> files_pb2.FileInfo:
+    async def file_info(self, path: bytes, user: str) -> files_pb2.FileInfo:
         return await self._files.info(path)
 
     async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        await self._files.write(file, self._owner_of(user))
+        await self._files.write(file)
+
+    async def place_file(self, file: files_pb2.FileContent) -> None:
+        await self._files.write(file)
 
     async def list_files(
-        self, path: bytes, *, recursive: bool
+        self, path: bytes, user: str, *, recursive: bool
     ) -> AsyncIterator[files_pb2.FileInfo]:
         async for info in self._files.listed(path, recursive=recursive):
             yield info
 
     async def read_archive(
-        self, path: bytes, format: files_pb2.ArchiveFormat.ValueType
+        self,
+        path: bytes,
+        format: files_pb2.ArchiveFormat.ValueType,
+        user: str,
+        max_bytes: int,
     ) -> AsyncIterator[bytes]:
-        real = await self._files.resolve(path)
-        info = await self._files.info(real)
-        is_folder = info.kind == files_pb2.FILE_KIND_FOLDER
-        # Names that begin with a dash would be options of tar.
-        above, name = (real, b".") if is_folder else (posixpath.dirname(real), b"./" + _base(real))
-        argv = ("tar", "-c", "-f", "-", "-C", _text(above), _text(name))
-
-        def work(source: IO[bytes], written: IO[bytes]) -> None:
-            with (
-                archives.open_archive(source, "r|") as sent,
-                archives.open_archive(written, f"w|{archives.COMPRESSION[format]}") as target,
-            ):
-                archives.relative(sent, target, "." if is_folder else "")
-
-        try:
-            async for piece in transformed(self._programs.output(argv), work):
-                yield piece
-        except (ScriptFailed, TarError):
-            raise path_invalid(path, "cannot be packed by the image's 'tar'") from None
+        async for piece in packed(self._files, self._programs, path, format, max_bytes):
+            yield piece
 
     async def write_archive(
         self,
@@ -200,33 +187,7 @@ class ShellSandbox(RunningSandbox):
         user: str,
         max_bytes: int,
     ) -> None:
-        owner = self._owner_of(user)
-        mode = f"r|{archives.COMPRESSION[format]}"
-        try:
-            folders = await asyncio.to_thread(
-                archives.folders_of_file, archive, mode, path, max_bytes
-            )
-        except (TarError, EOFError, zlib.error, OSError):
-            raise path_invalid(path, "got what is not an archive of this format") from None
-        real = await self._files.resolve(path)
-        for wanted in await self._files.real_folders([posixpath.join(real, f) for f in folders]):
-            if wanted != real and not wanted.startswith(real.rstrip(b"/") + b"/"):
-                raise path_invalid(wanted, "lies outside of the folder, through a link")
-        await self._files.make_folder(real, owner)
-        uid, _, gid = owner.partition(":")
-        with tempfile.TemporaryFile() as spool:
-            await asyncio.to_thread(
-                archives.owned_file, archive, mode, spool, int(uid), int(gid or 0)
-            )
-            code, _, said = await self._programs.feed(
-                ("tar", "-x", "-p", "-f", "-", "-C", _text(real)), _pieces(spool)
-            )
-        if code:
-            words = said.decode("utf-8", "replace")
-            if "No space left" in words or "quota exceeded" in words:
-                raise self._files.disk_full()
-            shown = " ".join(words.split())[:200]
-            raise path_invalid(path, f"cannot be unpacked to: {shown}")
+        await unpacked(self._files, self._programs, path, archive, format, max_bytes)
 
     async def call_port(
         self, request: sandbox_pb2.CallPortRequest, max_bytes: int
@@ -248,10 +209,6 @@ class ShellSandbox(RunningSandbox):
 
     async def _runs(self) -> bool:
         return not self.ended and not self._lost.done() and await self.still_runs()
-
-    def _owner_of(self, user: str) -> str:
-        """The owner of files; the service lets no other user through."""
-        return user if user and user != self.user else self._owner
 
     async def _first_lines(
         self, program: StartedProgram, end: EndMark
@@ -279,16 +236,3 @@ class ShellSandbox(RunningSandbox):
         if not (tree.isdigit() and alone.isdigit()):
             raise image_failed(self.image, "its /bin/sh writes what it was not told to")
         return (int(tree), int(alone)), [*([(Stream.STDOUT, behind)] if behind else ()), *rest]
-
-
-def _base(path: bytes) -> bytes:
-    return posixpath.basename(path)
-
-
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "surrogateescape")
-
-
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    while piece := file.read(_PIECE_BYTES):
-        yield piece

@@ -142,25 +142,65 @@ NOT_FOUND: Final = 44
 NOT_VALID: Final = 45
 DISK_FULL: Final = 46
 BEYOND_END: Final = 47
-NO_USER: Final = 48
+TOO_MANY_BYTES: Final = 52
+TOO_MANY_ENTRIES: Final = 53
+DENIED: Final = 51
 
 _FAILED = r"""
 failed() {
-    case $1 in *"No space left"*|*"quota exceeded"*) exit 46;; esac
+    case $1 in
+        *"No space left"*|*"quota exceeded"*) exit 46;;
+        *"Permission denied"*|*"Operation not permitted"*) exit 51;;
+    esac
     echo "$1" >&2
-    exit 1
+    exit "${2:-1}"
+}
+"""
+
+#: Defines `missing PATH`: ends with the code for a path that is not there, or of which the user
+#: cannot know as it may not pass through a folder above it.
+_MISSING = r"""
+missing() {
+    above=$1
+    while above=${above%/*}; [ -n "$above" ]; do
+        [ -d "$above" ] || continue
+        [ -x "$above" ] || exit 51
+        exit 44
+    done
+    exit 44
+}
+"""
+
+#: Defines `closed FOLDER`: returns the code for a folder that cannot be made: whether the user may
+#: not write to the first one above it that is there, or it is no folder.
+CLOSED: Final = r"""
+closed() {
+    above=$1/
+    while above=${above%/*}; [ -n "$above" ]; do
+        [ -e "$above" ] || continue
+        [ -d "$above" ] || return 45
+        break
+    done
+    [ -w "${above:-/}" ] && [ -x "${above:-/}" ] || return 51
+    return 45
 }
 """
 
 #: Writes standard input to the file $1: owner $2, mode $3, at the offset $4 (empty: the whole
-#: file, which takes the place of what is there at once); $5: a word that nobody guesses.
+#: file, which takes the place of what is there at once); $5: a word that nobody guesses; $6: not
+#: empty where the script has a user's rights and not root's.
 WRITE_FILE: Final = (
     MAKE_FOLDER
+    + CLOSED
     + _FAILED
     + r"""
 drained() { cat >/dev/null; exit "$1"; }
 [ ! -d "$1" ] || [ -L "$1" ] || drained 45
-fold "${1%/*}" "$2" 2>/dev/null || drained 45
+fold "${1%/*}" "$2" 2>/dev/null || { closed "${1%/*}"; drained $?; }
+if [ -n "$6" ] && { [ -z "$4" ] || [ ! -e "$1" ]; }; then
+    closed "${1%/*}"; [ $? != 51 ] || drained 51
+fi
+[ -z "$6" ] || [ -z "$4" ] || [ ! -f "$1" ] || [ -w "$1" ] || drained 51
 if [ -z "$4" ]; then
     new=${1%/*}/.gymmesh-$5
     said=$(cat 2>&1 >"$new") || { rm -f "$new"; cat >/dev/null; failed "$said"; }
@@ -180,25 +220,52 @@ fi
 )
 
 #: Reads the plain file $1 from the byte $2 on (from 1), at most $3 bytes; empty: all.
-READ_FILE: Final = r"""
-[ -e "$1" ] || exit 44
+READ_FILE: Final = (
+    _MISSING
+    + r"""
+[ -e "$1" ] || missing "$1"
 [ -f "$1" ] || exit 45
+[ -r "$1" ] || exit 51
 if [ -z "$3" ]; then exec tail -c "+$2" "$1"; fi
 tail -c "+$2" "$1" 2>/dev/null | head -c "$3"
 """
+)
 
 #: Lists what is in the folder $1, or the file $1 itself. Each entry begins with the word $2, which
 #: nobody can guess; $3: `-maxdepth 1`, or empty for all below; $4: not empty for the entry itself.
-LIST_FILES: Final = r"""
-[ -e "$1" ] || [ -L "$1" ] || exit 44
+LIST_FILES: Final = (
+    _MISSING
+    + r"""
+[ -e "$1" ] || [ -L "$1" ] || missing "$1"
 deep='-maxdepth 0' top=$1
-if [ -d "$1" ] && [ -z "$4" ]; then deep="-mindepth 1 $3" top=${1%/}/; fi
+if [ -d "$1" ] && [ -z "$4" ]; then
+    [ -r "$1" ] && [ -x "$1" ] || exit 51
+    deep="-mindepth 1 $3" top=${1%/}/
+fi
 find "$top" $deep -exec stat -c "$2 I %f %s %u %g %Y %y/%n" {} + 2>/dev/null
 find "$top" $deep -type l -exec sh -c '
 word=$1; shift
 for one; do printf "%s L %s\n%s T %s\n" "$word" "$one" "$word" "$(readlink "$one"; echo x)"; done
 ' sh "$2" {} + 2>/dev/null
 exit 0
+"""
+)
+
+#: Sums up the files below $1, and ends with the code for what may not be read, for more than $2
+#: bytes, and for more than $3 files and folders.
+SIZE_UP: Final = r"""
+find "$1" \( -path /proc -o -path /sys \) -prune -o -type d -exec sh -c '
+for one; do [ -r "$one" ] && [ -x "$one" ] && echo 0 || echo denied; done' sh {} + \
+-o -type f -exec sh -c '
+for one; do [ -r "$one" ] || echo denied; done; stat -c %s "$@"' sh {} + 2>/dev/null | {
+    size=0 count=0
+    while read -r one; do
+        [ "$one" != denied ] || exit 51
+        size=$((size + one)) count=$((count + 1))
+        [ "$size" -le "$2" ] || exit 52
+        [ "$count" -le "$3" ] || exit 53
+    done
+}
 """
 
 #: Writes what a connection to the port $1 of the container gets and sends, by what the image has.

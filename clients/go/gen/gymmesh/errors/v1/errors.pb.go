@@ -332,6 +332,11 @@ const (
 	// Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"path": "/work/a.txt"}}
 	ErrorReason_ERROR_REASON_SANDBOX_FILE_NOT_FOUND ErrorReason = 134
+	// PERMISSION_DENIED. The user that the call acts as may not do this with the file, or
+	// may not pass through a folder above it.
+	// Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
+	// "metadata": {"path": "/root/key", "user": "sandbox"}}
+	ErrorReason_ERROR_REASON_SANDBOX_FILE_DENIED ErrorReason = 135
 	// FAILED_PRECONDITION. The program that should run as the agent is not installed in
 	// its sandbox.
 	// Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
@@ -417,6 +422,7 @@ var (
 		132: "ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND",
 		133: "ERROR_REASON_SANDBOX_PORT_UNREACHABLE",
 		134: "ERROR_REASON_SANDBOX_FILE_NOT_FOUND",
+		135: "ERROR_REASON_SANDBOX_FILE_DENIED",
 		140: "ERROR_REASON_PROGRAM_NOT_FOUND",
 		141: "ERROR_REASON_PROGRAM_FAILED",
 		142: "ERROR_REASON_PROGRAM_KILLED",
@@ -488,6 +494,7 @@ var (
 		"ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND":  132,
 		"ERROR_REASON_SANDBOX_PORT_UNREACHABLE":   133,
 		"ERROR_REASON_SANDBOX_FILE_NOT_FOUND":     134,
+		"ERROR_REASON_SANDBOX_FILE_DENIED":        135,
 		"ERROR_REASON_PROGRAM_NOT_FOUND":          140,
 		"ERROR_REASON_PROGRAM_FAILED":             141,
 		"ERROR_REASON_PROGRAM_KILLED":             142,
@@ -685,7 +692,7 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\arepeats\x18\x04 \x01(\bR\arepeats\"F\n" +
 	"\n" +
 	"ModelUsage\x128\n" +
-	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\xdb\x18\n" +
+	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\x8c\x19\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12/\n" +
 	"#ERROR_REASON_REQUIRED_FIELD_MISSING\x10\x01\x1a\x06\x82\xa0\x19\x02\b\x03\x12&\n" +
@@ -777,7 +784,8 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"&ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND\x10\x84\x01\x1a\b\x82\xa0\x19\x04\b\x05\x18\t\x126\n" +
 	"%ERROR_REASON_SANDBOX_PORT_UNREACHABLE\x10\x85\x01\x1a\n" +
 	"\x82\xa0\x19\x06\b\x0e\x10\x01\x18\t\x122\n" +
-	"#ERROR_REASON_SANDBOX_FILE_NOT_FOUND\x10\x86\x01\x1a\b\x82\xa0\x19\x04\b\x05\x18\t\x12-\n" +
+	"#ERROR_REASON_SANDBOX_FILE_NOT_FOUND\x10\x86\x01\x1a\b\x82\xa0\x19\x04\b\x05\x18\t\x12/\n" +
+	" ERROR_REASON_SANDBOX_FILE_DENIED\x10\x87\x01\x1a\b\x82\xa0\x19\x04\b\a\x18\t\x12-\n" +
 	"\x1eERROR_REASON_PROGRAM_NOT_FOUND\x10\x8c\x01\x1a\b\x82\xa0\x19\x04\b\t\x18\n" +
 	"\x12,\n" +
 	"\x1bERROR_REASON_PROGRAM_FAILED\x10\x8d\x01\x1a\n" +

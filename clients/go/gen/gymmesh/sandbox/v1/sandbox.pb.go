@@ -36,8 +36,8 @@
 //   reading          ReadFiles, ListFiles, ReadArchive: any; below the folder of a
 //                    lease that has one
 //   any              AttachSandbox, RenewLease, LendSandbox, RevokeLease
-// A lease with a user runs programs as this user and writes files that are this
-// user's; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
+// A lease with a user runs programs as this user and uses files with this user's
+// rights; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
 // lease's folder, also through a link, is SANDBOX_LEASE_INVALID.
 //
 // Repeats. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec, StartProcess and
@@ -577,7 +577,8 @@ type ServiceLimits struct {
 	MaxOutputBytes uint64 `protobuf:"varint,6,opt,name=max_output_bytes,json=maxOutputBytes,proto3" json:"max_output_bytes,omitempty"`
 	// The most bytes of the body of an answer to CallPort.
 	MaxPortBytes uint64 `protobuf:"varint,7,opt,name=max_port_bytes,json=maxPortBytes,proto3" json:"max_port_bytes,omitempty"`
-	// The most bytes of an archive that is written, packed and unpacked.
+	// The most bytes of an archive: that is written, packed and unpacked, and in the files
+	// of one that is read.
 	MaxArchiveBytes uint64 `protobuf:"varint,8,opt,name=max_archive_bytes,json=maxArchiveBytes,proto3" json:"max_archive_bytes,omitempty"`
 	// How long answers are kept for repeats once a call has ended, in seconds.
 	RepeatS uint32 `protobuf:"varint,9,opt,name=repeat_s,json=repeatS,proto3" json:"repeat_s,omitempty"`
@@ -1293,7 +1294,8 @@ type CreateSandboxRequest struct {
 	// The folder that its processes start in; made where it is missing. Empty: the
 	// image's.
 	Workdir string `protobuf:"bytes,9,opt,name=workdir,proto3" json:"workdir,omitempty"`
-	// Files that are there before any process.
+	// Files that are there before any process. They are written with all rights, and are
+	// the user's.
 	Files []*FileContent `protobuf:"bytes,10,rep,name=files,proto3" json:"files,omitempty"`
 	// Labels, for people and for the backend's own tools. No secrets.
 	Labels map[string]string `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1577,8 +1579,8 @@ type LeaseScope struct {
 	ReadOnly bool `protobuf:"varint,1,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	// Files below this folder are all that it allows; empty: no such limit.
 	Folder string `protobuf:"bytes,2,opt,name=folder,proto3" json:"folder,omitempty"`
-	// Programs run as this user, and files are written as this user's; empty: no such
-	// limit.
+	// Programs run as this user, and files are used with this user's rights; empty: no
+	// such limit.
 	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1787,7 +1789,11 @@ type SandboxInfo struct {
 	// When its life is over whatever is renewed; zero: never.
 	EndsUnixNano uint64 `protobuf:"fixed64,10,opt,name=ends_unix_nano,json=endsUnixNano,proto3" json:"ends_unix_nano,omitempty"`
 	// Processes that run, of those that were started through the service.
-	Processes     uint32 `protobuf:"varint,11,opt,name=processes,proto3" json:"processes,omitempty"`
+	Processes uint32 `protobuf:"varint,11,opt,name=processes,proto3" json:"processes,omitempty"`
+	// When a lease other than the own one was last used, but for RenewLease: the end of
+	// the call, or now while one runs. Zero: never. So an owner learns whether those whom
+	// the sandbox was lent to work in it.
+	UsedUnixNano  uint64 `protobuf:"fixed64,12,opt,name=used_unix_nano,json=usedUnixNano,proto3" json:"used_unix_nano,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1895,6 +1901,13 @@ func (x *SandboxInfo) GetEndsUnixNano() uint64 {
 func (x *SandboxInfo) GetProcesses() uint32 {
 	if x != nil {
 		return x.Processes
+	}
+	return 0
+}
+
+func (x *SandboxInfo) GetUsedUnixNano() uint64 {
+	if x != nil {
+		return x.UsedUnixNano
 	}
 	return 0
 }
@@ -4002,7 +4015,7 @@ const file_gymmesh_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\asandbox\x18\x01 \x01(\v2\x1f.gymmesh.sandbox.v1.SandboxInfoR\asandbox\x12\x10\n" +
 	"\x03own\x18\x02 \x01(\bR\x03own\x124\n" +
 	"\x05scope\x18\x03 \x01(\v2\x1e.gymmesh.sandbox.v1.LeaseScopeR\x05scope\x12*\n" +
-	"\x11expires_unix_nano\x18\x04 \x01(\x06R\x0fexpiresUnixNano\"\xa8\x04\n" +
+	"\x11expires_unix_nano\x18\x04 \x01(\x06R\x0fexpiresUnixNano\"\xce\x04\n" +
 	"\vSandboxInfo\x128\n" +
 	"\asandbox\x18\x01 \x01(\v2\x1e.gymmesh.sandbox.v1.SandboxRefR\asandbox\x12;\n" +
 	"\tresources\x18\x02 \x01(\v2\x1d.gymmesh.sandbox.v1.ResourcesR\tresources\x129\n" +
@@ -4016,7 +4029,8 @@ const file_gymmesh_sandbox_v1_sandbox_proto_rawDesc = "" +
 	"\x11expires_unix_nano\x18\t \x01(\x06R\x0fexpiresUnixNano\x12$\n" +
 	"\x0eends_unix_nano\x18\n" +
 	" \x01(\x06R\fendsUnixNano\x12\x1c\n" +
-	"\tprocesses\x18\v \x01(\rR\tprocesses\x1a9\n" +
+	"\tprocesses\x18\v \x01(\rR\tprocesses\x12$\n" +
+	"\x0eused_unix_nano\x18\f \x01(\x06R\fusedUnixNano\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xeb\x01\n" +

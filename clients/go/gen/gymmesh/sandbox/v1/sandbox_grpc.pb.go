@@ -36,8 +36,8 @@
 //   reading          ReadFiles, ListFiles, ReadArchive: any; below the folder of a
 //                    lease that has one
 //   any              AttachSandbox, RenewLease, LendSandbox, RevokeLease
-// A lease with a user runs programs as this user and writes files that are this
-// user's; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
+// A lease with a user runs programs as this user and uses files with this user's
+// rights; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
 // lease's folder, also through a link, is SANDBOX_LEASE_INVALID.
 //
 // Repeats. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec, StartProcess and

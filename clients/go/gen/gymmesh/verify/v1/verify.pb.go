@@ -414,7 +414,10 @@ type VerifyResponse struct {
 	Verification *v11.Verification `protobuf:"bytes,1,opt,name=verification,proto3" json:"verification,omitempty"`
 	// The session's state as the verifier saw it; set exactly when GetEnvironment
 	// says `keeps_state` and there was a session or a state.
-	FinalState    *v11.FinalState `protobuf:"bytes,2,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
+	FinalState *v11.FinalState `protobuf:"bytes,2,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
+	// Sandboxes of the session that no answer named before and that are not lent, those
+	// of the verifier included. The agent has an event for each, before `verified`.
+	Sandboxes     []*v11.SandboxOpened `protobuf:"bytes,3,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -459,6 +462,13 @@ func (x *VerifyResponse) GetVerification() *v11.Verification {
 func (x *VerifyResponse) GetFinalState() *v11.FinalState {
 	if x != nil {
 		return x.FinalState
+	}
+	return nil
+}
+
+func (x *VerifyResponse) GetSandboxes() []*v11.SandboxOpened {
+	if x != nil {
+		return x.Sandboxes
 	}
 	return nil
 }
@@ -744,11 +754,12 @@ const file_gymmesh_verify_v1_verify_proto_rawDesc = "" +
 	"\vfinal_state\x18\b \x01(\v2\x1e.gymmesh.rollout.v1.FinalStateB\x04\xe2A\x01\x01H\x00R\n" +
 	"finalState\x88\x01\x01\x12D\n" +
 	"\tsandboxes\x18\t \x03(\v2 .gymmesh.sandbox.v1.SandboxGrantB\x04\xe2A\x01\x01R\tsandboxesB\x0e\n" +
-	"\f_final_state\"\xac\x01\n" +
+	"\f_final_state\"\xed\x01\n" +
 	"\x0eVerifyResponse\x12D\n" +
 	"\fverification\x18\x01 \x01(\v2 .gymmesh.rollout.v1.VerificationR\fverification\x12D\n" +
 	"\vfinal_state\x18\x02 \x01(\v2\x1e.gymmesh.rollout.v1.FinalStateH\x00R\n" +
-	"finalState\x88\x01\x01B\x0e\n" +
+	"finalState\x88\x01\x01\x12?\n" +
+	"\tsandboxes\x18\x03 \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxesB\x0e\n" +
 	"\f_final_state\"\x99\x03\n" +
 	"\vGroupMember\x12#\n" +
 	"\n" +
@@ -821,6 +832,7 @@ var file_gymmesh_verify_v1_verify_proto_goTypes = []any{
 	(*v11.FinalState)(nil),      // 13: gymmesh.rollout.v1.FinalState
 	(*v12.SandboxGrant)(nil),    // 14: gymmesh.sandbox.v1.SandboxGrant
 	(*v11.Verification)(nil),    // 15: gymmesh.rollout.v1.Verification
+	(*v11.SandboxOpened)(nil),   // 16: gymmesh.rollout.v1.SandboxOpened
 }
 var file_gymmesh_verify_v1_verify_proto_depIdxs = []int32{
 	0,  // 0: gymmesh.verify.v1.ExpectedAnswer.kind:type_name -> gymmesh.verify.v1.AnswerKind
@@ -834,25 +846,26 @@ var file_gymmesh_verify_v1_verify_proto_depIdxs = []int32{
 	14, // 8: gymmesh.verify.v1.VerifyRequest.sandboxes:type_name -> gymmesh.sandbox.v1.SandboxGrant
 	15, // 9: gymmesh.verify.v1.VerifyResponse.verification:type_name -> gymmesh.rollout.v1.Verification
 	13, // 10: gymmesh.verify.v1.VerifyResponse.final_state:type_name -> gymmesh.rollout.v1.FinalState
-	10, // 11: gymmesh.verify.v1.GroupMember.transcript:type_name -> gymmesh.responses.v1.Item
-	12, // 12: gymmesh.verify.v1.GroupMember.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
-	15, // 13: gymmesh.verify.v1.GroupMember.verification:type_name -> gymmesh.rollout.v1.Verification
-	13, // 14: gymmesh.verify.v1.GroupMember.final_state:type_name -> gymmesh.rollout.v1.FinalState
-	11, // 15: gymmesh.verify.v1.VerifyGroupRequest.task:type_name -> gymmesh.rollout.v1.Task
-	6,  // 16: gymmesh.verify.v1.VerifyGroupRequest.members:type_name -> gymmesh.verify.v1.GroupMember
-	15, // 17: gymmesh.verify.v1.GroupVerdict.verification:type_name -> gymmesh.rollout.v1.Verification
-	8,  // 18: gymmesh.verify.v1.VerifyGroupResponse.verdicts:type_name -> gymmesh.verify.v1.GroupVerdict
-	4,  // 19: gymmesh.verify.v1.VerifyService.Verify:input_type -> gymmesh.verify.v1.VerifyRequest
-	7,  // 20: gymmesh.verify.v1.VerifyService.VerifyGroup:input_type -> gymmesh.verify.v1.VerifyGroupRequest
-	2,  // 21: gymmesh.verify.v1.AuditService.GetExpected:input_type -> gymmesh.verify.v1.GetExpectedRequest
-	5,  // 22: gymmesh.verify.v1.VerifyService.Verify:output_type -> gymmesh.verify.v1.VerifyResponse
-	9,  // 23: gymmesh.verify.v1.VerifyService.VerifyGroup:output_type -> gymmesh.verify.v1.VerifyGroupResponse
-	3,  // 24: gymmesh.verify.v1.AuditService.GetExpected:output_type -> gymmesh.verify.v1.GetExpectedResponse
-	22, // [22:25] is the sub-list for method output_type
-	19, // [19:22] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	16, // 11: gymmesh.verify.v1.VerifyResponse.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
+	10, // 12: gymmesh.verify.v1.GroupMember.transcript:type_name -> gymmesh.responses.v1.Item
+	12, // 13: gymmesh.verify.v1.GroupMember.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
+	15, // 14: gymmesh.verify.v1.GroupMember.verification:type_name -> gymmesh.rollout.v1.Verification
+	13, // 15: gymmesh.verify.v1.GroupMember.final_state:type_name -> gymmesh.rollout.v1.FinalState
+	11, // 16: gymmesh.verify.v1.VerifyGroupRequest.task:type_name -> gymmesh.rollout.v1.Task
+	6,  // 17: gymmesh.verify.v1.VerifyGroupRequest.members:type_name -> gymmesh.verify.v1.GroupMember
+	15, // 18: gymmesh.verify.v1.GroupVerdict.verification:type_name -> gymmesh.rollout.v1.Verification
+	8,  // 19: gymmesh.verify.v1.VerifyGroupResponse.verdicts:type_name -> gymmesh.verify.v1.GroupVerdict
+	4,  // 20: gymmesh.verify.v1.VerifyService.Verify:input_type -> gymmesh.verify.v1.VerifyRequest
+	7,  // 21: gymmesh.verify.v1.VerifyService.VerifyGroup:input_type -> gymmesh.verify.v1.VerifyGroupRequest
+	2,  // 22: gymmesh.verify.v1.AuditService.GetExpected:input_type -> gymmesh.verify.v1.GetExpectedRequest
+	5,  // 23: gymmesh.verify.v1.VerifyService.Verify:output_type -> gymmesh.verify.v1.VerifyResponse
+	9,  // 24: gymmesh.verify.v1.VerifyService.VerifyGroup:output_type -> gymmesh.verify.v1.VerifyGroupResponse
+	3,  // 25: gymmesh.verify.v1.AuditService.GetExpected:output_type -> gymmesh.verify.v1.GetExpectedResponse
+	23, // [23:26] is the sub-list for method output_type
+	20, // [20:23] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_verify_v1_verify_proto_init() }

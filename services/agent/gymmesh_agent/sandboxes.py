@@ -1,0 +1,152 @@
+"""The sandboxes of one attempt: those that its session lends, and the agent's own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.sandbox.v1 import grant_pb2
+from gymmesh_agent.plan import AttemptId
+from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access import (
+    AgentInstance,
+    SandboxHandle,
+    SandboxServices,
+    SandboxSpec,
+    SandboxUse,
+)
+
+_Within = Callable[[float], float]
+_NoteEvent = Callable[[rollout_pb2.RolloutEvent], None]
+_NONE: Final = (
+    "the rollout has no sandbox {role!r}{known}. The environment lends one by "
+    "SandboxSpec(lent=True), or the agent's class declares its own: "
+    "sandboxes = {{{role!r}: SandboxSpec(…)}}"
+)
+
+
+class NoSandbox(KeyError):
+    """The rollout has no sandbox of this role; the text says which it has."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class AttemptSandboxes(Mapping[str, SandboxHandle]):
+    """The sandboxes by role, each opened or attached when it is first used.
+
+    One that the session lends takes the place of the agent's own of that role. The environment
+    owns those, and ends them; the agent's own end when `run` has returned.
+
+    Args:
+        declared: what the agent's class declares, by role.
+        agent: whose they are, for the network `agent`.
+        within: bounds the seconds of a call by the attempt's time.
+        note: takes an event for each of the agent's own that was opened.
+
+    Attributes:
+        failure: why one of them can't be used any more; the agent may have caught it, and there is
+            no verdict then.
+    """
+
+    def __init__(
+        self,
+        services: SandboxServices,
+        declared: Mapping[str, SandboxSpec],
+        attempt: AttemptId,
+        agent: AgentInstance,
+        within: _Within,
+        note: _NoteEvent,
+    ) -> None:
+        self._services = services
+        self._declared = declared
+        self._attempt = attempt
+        self._agent = agent
+        self._within = within
+        self._note = note
+        self._handles: dict[str, SandboxHandle] = {}
+        self._lent: set[str] = set()
+        self._ended = False
+        self.failure: MeshError | None = None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether there is one to end or to stop using."""
+        return bool(self._handles)
+
+    def borrow(self, grants: Iterable[grant_pb2.SandboxGrant]) -> None:
+        """Takes what the session lends."""
+        use = SandboxUse(lent=True, failed=self._failed, within=self._within)
+        for grant in grants:
+            self._handles[grant.role] = self._services.borrow(grant, use)
+            self._lent.add(grant.role)
+
+    def __getitem__(self, role: str) -> SandboxHandle:
+        """The sandbox of a role. Raises NoSandbox."""
+        handle = self._handles.get(role)
+        if handle is not None:
+            return handle
+        spec = self._declared.get(role)
+        if spec is None:
+            known = f", only {', '.join(self)}" if len(self) else ""
+            raise NoSandbox(_NONE.format(role=role, known=known))
+        return self.add(role, spec)
+
+    def __contains__(self, role: object) -> bool:
+        return role in self._handles or role in self._declared
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._handles, **self._declared})
+
+    def __len__(self) -> int:
+        return len({*self._handles, *self._declared})
+
+    def add(self, role: str, spec: SandboxSpec) -> SandboxHandle:
+        """A further sandbox of the agent's own, made when it is first used.
+
+        Raises ValueError for a role that is taken, and a spec that can't be asked for.
+        """
+        if role in self._handles:
+            raise ValueError(f"the rollout already has a sandbox {role!r}")
+        if self._ended:
+            raise RuntimeError("the rollout's agent has returned; it opens no sandbox any more")
+        use = SandboxUse(
+            opened=lambda ref: self._note(opened_event(ref, role)),
+            failed=self._failed,
+            within=self._within,
+        )
+        handle = self._handles[role] = self._services.client(spec.service).sandbox(
+            spec,
+            rollout_id=self._attempt.rollout_id,
+            attempt=self._attempt.attempt,
+            agent=self._agent,
+            use=use,
+        )
+        return handle
+
+    def check(self) -> None:
+        """Raises what made one of them unusable."""
+        if self.failure is not None:
+            raise self.failure
+
+    async def end(self) -> None:
+        """Ends the agent's own and stops using the lent ones. Bounded; raises nothing."""
+        self._ended = True
+        handles = self._handles.items()
+        await asyncio.gather(
+            *(one.leave() if role in self._lent else one.end() for role, one in handles)
+        )
+
+    def _failed(self, error: MeshError) -> None:
+        if self.failure is None:
+            self.failure = error
+
+
+def opened_event(ref: grant_pb2.SandboxRef, role: str) -> rollout_pb2.RolloutEvent:
+    """The event that names a sandbox, without a lease."""
+    event = rollout_pb2.RolloutEvent(ignorable=True)
+    event.sandbox_opened.sandbox.CopyFrom(ref)
+    event.sandbox_opened.role = role
+    return event
