@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,24 @@ async def test_an_environment_without_a_sandbox_is_refused_by_name(tmp_path: Pat
         events = await mesh.run(checks=[{"run": "true"}])
     assert failed(events)[1] == "FIELD_INVALID"
     assert "lends no sandbox 'desk'" in events[-1].failed.failure.status.message
+
+
+async def test_it_has_the_environments_tools_over_mcp(tmp_path: Path) -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    call |= {"params": {"name": "shell", "arguments": {"command": "echo right >done"}}}
+    script = (
+        "import os, urllib.request as u\n"
+        "url = os.environ['ANTHROPIC_BASE_URL'] + '/mcp'\n"
+        "key = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
+        f"print(u.urlopen(u.Request(url, {json.dumps(call).encode()!r}, key)).read())\n"
+    )
+    command = ["python3", "-c", f"{script}\n{LOOP}", "{prompt}"]
+    async with program_mesh(
+        tmp_path, ScriptedBackend(["Done."]), command=command, mcp=True
+    ) as mesh:
+        events = await mesh.run(checks=[CHECK])
+    (verified,) = (one.verified for one in events if one.HasField("verified"))
+    assert verified.verification.reward == 1.0, ended(events)
 
 
 async def test_a_function_in_the_agents_own_process(tmp_path: Path) -> None:
