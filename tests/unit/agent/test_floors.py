@@ -29,6 +29,7 @@ FLOORS = (
         "events",
         "failures",
         "gateway.config",
+        "gateway.environment_tools",
         "gateway.keys",
         "gateway.metrics",
         "gateway.minted",

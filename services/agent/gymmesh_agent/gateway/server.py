@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from http import HTTPStatus
+from typing import Final, TypeVar
 
 from aiohttp import web
 
@@ -16,6 +17,7 @@ from gymmesh_agent.gateway import metrics
 from gymmesh_agent.gateway.config import GatewayConfig
 from gymmesh_agent.gateway.connections import GatewayConnections
 from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
+from gymmesh_agent.gateway.environment_tools import MCP_PATH, EnvironmentTools
 from gymmesh_agent.gateway.keys import keys_in, split_path
 from gymmesh_agent.gateway.replies import Writer
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind, RequestKind
@@ -26,6 +28,7 @@ from gymmesh_runtime.serving import requests_log
 
 IS_FACE = True  # see tools/import_faces.py
 
+T = TypeVar("T")
 # A connection without a request, or with half of one, is closed after so many seconds.
 _IDLE_S: Final = 30.0
 _BODY_S: Final = 60.0
@@ -147,6 +150,8 @@ class GatewayServer:
                 outcome = await writer.refuse(_UNKNOWN_KEY)
             elif not self._welcome(session, request):
                 outcome = await writer.refuse(_TOO_MANY)
+            elif path == MCP_PATH and session.tools is not None:
+                outcome = await self._use_tools(session, session.tools, request, writer)
             elif isinstance(asked, Refusal):
                 outcome = await writer.refuse(asked)
             elif asked.kind in (RequestKind.LIST_MODELS, RequestKind.GET_MODEL):
@@ -209,6 +214,30 @@ class GatewayServer:
         finally:
             session.waiting -= 1
 
+    async def _use_tools(
+        self,
+        session: GatewaySession,
+        tools: EnvironmentTools,
+        request: web.BaseRequest,
+        writer: Writer,
+    ) -> str:
+        """Answer a request of MCP; how it ended."""
+        if request.method != "POST":
+            return await writer.status(HTTPStatus.METHOD_NOT_ALLOWED)
+        if session.waiting >= self.config.calls_per_rollout:
+            return await writer.refuse(_CROWDED)
+        session.waiting += 1
+        try:
+            read, _ = await self._read(request, bytes)
+            if isinstance(read, Refusal):
+                return await writer.refuse(read)
+            answer = await session.use_tools(tools, read)
+            if answer is None:
+                return await writer.status(HTTPStatus.ACCEPTED)
+            return await writer.whole(answer)
+        finally:
+            session.waiting -= 1
+
     def _delivered(
         self,
         session: GatewaySession,
@@ -224,8 +253,8 @@ class GatewayServer:
         metrics.GATEWAY_OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
 
     async def _read(
-        self, request: web.BaseRequest, read_body: Callable[[bytes], GatewayRequest | Refusal]
-    ) -> tuple[GatewayRequest | Refusal, int]:
+        self, request: web.BaseRequest, read_body: Callable[[bytes], T | Refusal]
+    ) -> tuple[T | Refusal, int]:
         """The request, or why it cannot be read, and the length of its body."""
         most = self.config.max_body_bytes
         if (request.content_length or 0) > most:

@@ -172,6 +172,12 @@ async def test_a_workspace_that_is_too_large_earns_nothing(tmp_path: Path) -> No
     assert verdict.explanation == "the workspace's archive is over 1 MiB"
 
 
+async def test_what_the_agent_closed_is_judged_all_the_same(bench: Desk) -> None:
+    closes = "mkdir shut; echo done >shut/file; chmod 000 shut/file shut"
+    check = {"run": "chmod 700 shut; chmod 600 shut/file; grep -q done shut/file"}
+    assert (await bench.rewarded(closes, checks=[check])).reward == 1.0
+
+
 async def test_the_shell_shows_what_a_command_wrote_and_how_it_ended(bench: Desk) -> None:
     of = task(checks=[{"run": "true"}])
     session = (await bench.create(of)).session_id

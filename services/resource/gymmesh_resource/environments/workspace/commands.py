@@ -152,6 +152,7 @@ async def _reward(sandbox: SandboxHandle, check: Check, output: str) -> CheckRes
             errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
             errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
             errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID,
+            errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
         ):
             raise
         raise RewardFileWrong(

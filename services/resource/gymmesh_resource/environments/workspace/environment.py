@@ -210,16 +210,24 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
 
     async def _archive(self, sandbox: SandboxHandle) -> bytes:
         """The workspace as an archive. Raises WorkspaceTooLarge, and MeshError."""
-        content = bytearray()
-        # Also what the sandbox's own user may not read is the agent's work.
         root = await _root_of(sandbox)
-        async with aclosing(sandbox.files.archive_pieces(".", user=root)) as pieces:
-            async for piece in pieces:
-                content += piece
-                if len(content) > self._most_bytes:
-                    raise WorkspaceTooLarge(
-                        f"the workspace's archive is over {self._most_bytes // _MIB} MiB"
-                    )
+        if not root:
+            # What the agent closed is its own user's, who opens it again.
+            await sandbox.exec("chmod -R u+rX .", timeout_s=_MAKE_WAY_S)
+        content = bytearray()
+        try:
+            async with aclosing(sandbox.files.archive_pieces(".", user=root)) as pieces:
+                async for piece in pieces:
+                    content += piece
+                    if len(content) > self._most_bytes:
+                        raise WorkspaceTooLarge(
+                            f"the workspace's archive is over {self._most_bytes // _MIB} MiB"
+                        )
+        except MeshError as error:
+            # The service packs so much and no more.
+            if error.reason == errors_pb2.ERROR_REASON_FIELD_INVALID:
+                raise WorkspaceTooLarge(error.message) from None
+            raise
         return bytes(content)
 
     async def _prepare(self, sandbox: SandboxHandle, row: WorkspaceRow) -> None:
