@@ -47,7 +47,7 @@ _NO_USERS: Final = (
     errors_pb2.ERROR_REASON_FIELD_INVALID,
 )
 _CLEAR: Final = "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +"
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         folder: str | None = None,
         network: Literal["agent", "none", "open"] | list[str] = "agent",
         checks_network: Literal["none", "open"] | list[str] = "none",
-        shell_timeout_s: Seconds = 8.0,
+        shell_timeout_s: _Seconds = 8.0,
         workspace_mb: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 256,
     ) -> None:
         """Options.
