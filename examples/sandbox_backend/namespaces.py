@@ -16,7 +16,7 @@ from gymmesh_sandbox.errors import image_not_found
 ROOT = (
     "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc",
     "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib",
-    "--symlink", "usr/lib64", "/lib64", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/work",
+    "--symlink", "usr/lib64", "/lib64", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/box",
 )  # fmt: skip
 FIRST = ("/bin/sh", "-c", "echo ready >&2; exec sleep infinity")
 SPACES = ("--user", "--preserve-credentials", "--mount", "--pid", "--net", "--ipc", "--uts")
@@ -42,7 +42,7 @@ class NamespaceSandbox(ShellSandbox):
         self._watching = asyncio.create_task(self._watch())
 
     async def start_program(self, argv: Sequence[str]) -> CommandProgram:
-        enter = ("nsenter", f"--target={self._number}", *SPACES, "--wdns=/work")
+        enter = ("nsenter", f"--target={self._number}", *SPACES, "--wdns=/box")
         return await CommandProgram.start(*enter, *PROGRAM, *argv)
 
     async def still_runs(self) -> bool:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from tests.capture_law.spelling import INVALID, Habits
+
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.request import GatewayRequest, Hints
 from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
 from tests.capture_law.compare import flat
-from tests.capture_law.spelling import INVALID, Habits
 from tests.capture_law.truth import (
     CONTINUATION,
     FORK,

@@ -21,7 +21,7 @@ TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "
 
 
 async def rollout(server: FakeVllm, program: Program) -> Events:
-    ProgramAgent.program = staticmethod(program)
+    ProgramAgent.main = staticmethod(program)
     agent = AgentConfig(use="tests.unit.gateway.programs:ProgramAgent")
     async with mesh_of(server, agent=agent) as (mesh, _):
         return await mesh.run(ask(capture=CAPTURE, max_steps=100))

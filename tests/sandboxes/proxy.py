@@ -8,7 +8,12 @@ from pathlib import Path
 
 
 class CutProxy:
-    """Carries connections until it is cut."""
+    """Carries connections until it is cut.
+
+    lost: once a request with these bytes was carried, nothing is carried back.
+    """
+
+    lost = b""
 
     def __init__(self, path: Path, target: str) -> None:
         self._path = path
@@ -37,18 +42,32 @@ class CutProxy:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_unix_connection(self._target)
         self._writers |= {writer, far_writer}
+        answers = asyncio.Event()
+        answers.set()
         try:
             with contextlib.suppress(OSError, asyncio.CancelledError):
-                await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
+                await asyncio.gather(
+                    self._carry(reader, far_writer, None, answers),
+                    self._carry(far_reader, writer, answers, None),
+                )
         finally:
             for one in (writer, far_writer):
                 one.close()
                 self._writers.discard(one)
 
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while piece := await reader.read(1 << 16):
-        writer.write(piece)
-        await writer.drain()
-    if writer.can_write_eof():
-        writer.write_eof()
+    async def _carry(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        may: asyncio.Event | None,
+        stops: asyncio.Event | None,
+    ) -> None:
+        while piece := await reader.read(1 << 16):
+            if stops is not None and self.lost and self.lost in piece:
+                stops.clear()
+            if may is not None:
+                await may.wait()
+            writer.write(piece)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()

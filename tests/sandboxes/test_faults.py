@@ -21,8 +21,8 @@ from tests.sandboxes.proxy import CutProxy
 
 _PATIENCE_S = 60.0
 # Of this run alone: what an earlier one left is not its own.
-CUT, KILLED, CANCELLED, FIFTY = (
-    f"{name}-{os.getpid()}" for name in ("cut", "killed", "cancelled", "fifty")
+CUT, UNTOLD, KILLED, CANCELLED, FIFTY = (
+    f"{name}-{os.getpid()}" for name in ("cut", "untold", "killed", "cancelled", "fifty")
 )
 
 
@@ -105,6 +105,32 @@ async def test_a_daemon_that_goes_away_and_comes_back(daemon: Daemon, tmp_path: 
             await no_containers(daemon, CUT)
             async with running(backend, instance_id=CUT) as another:
                 assert (await run(another, argv("echo", "hi")))[1] == b"hi\n"
+    finally:
+        await backend.close()
+        proxy.cut()
+
+
+async def test_a_container_of_which_the_daemon_could_not_tell_is_removed(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    proxy = CutProxy(tmp_path / "d", daemon.url.removeprefix("unix://"))
+    await proxy.start()
+    backend = DockerBackend({**daemon.options, "url": proxy.url})
+    await backend.open()
+    try:
+        async with running(backend, instance_id=UNTOLD) as known:
+            proxy.lost = b"/containers/create"
+            making = asyncio.ensure_future(backend.create(spec(instance_id=UNTOLD)))
+            async with asyncio.timeout(_PATIENCE_S):
+                while len(await containers(daemon, UNTOLD)) < 2:  # noqa: ASYNC110 - nothing tells
+                    await asyncio.sleep(0.05)
+            proxy.cut()
+            with pytest.raises(MeshError):
+                await making
+            await proxy.start()
+            async with asyncio.timeout(_PATIENCE_S):
+                while await containers(daemon, UNTOLD) != [known.container.id]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
     finally:
         await backend.close()
         proxy.cut()

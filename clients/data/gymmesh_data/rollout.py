@@ -31,6 +31,8 @@ Json = dict[str, Any]
 _PARAMS: Final = "responses_create_params"
 _TOOLS: Final = f"{_PARAMS}.tools"
 _INPUT: Final = f"{_PARAMS}.input"
+# Of the annotations with which an agent's gateway keeps what a program asked for.
+_ASKED: Final = ".gateway_request"
 # Why a rollout ended that a limit cut short.
 CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
 _NO_REASON: Final = "UNSPECIFIED"
@@ -77,8 +79,25 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def first_items(self) -> list[Json]:
         """The Responses items that the conversation began with."""
-        before = self.columns.opening if self.spoken is None else self.spoken.before
-        return parsed_items(before)
+        if self.spoken is not None:
+            return parsed_items(self.spoken.before)
+        if self._begins_anew:
+            return parsed_items(self.columns.response.output[: self._said_before])
+        return parsed_items(self.columns.opening)
+
+    @property
+    def _begins_anew(self) -> bool:
+        """Whether the rollout's own conversation holds nothing of what the rollout began with: a
+        program's, which writes its prompt itself.
+        """
+        return self.spoken is None and bool(self.calls) and self.calls[0].detached
+
+    @property
+    def _said_before(self) -> int:
+        """How many of the items that the calls hold are among `first_items`."""
+        if self.spoken is not None:
+            return self.spoken.said_before
+        return self.calls[0].context_count if self._begins_anew else 0
 
     @cached_property
     def output(self) -> list[Json]:
@@ -89,20 +108,20 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
     def unparsed_output(self) -> list[Raw]:
         """`output` as JSON texts."""
         if self.spoken is None:
-            return self.columns.response.output
+            return self.columns.response.output[self._said_before :]
         items = [item for call in self.calls for item in self.columns.part(call)]
-        return items[self.spoken.said_before :]
+        return items[self._said_before :]
 
     def answers(self) -> Iterator[tuple[int, int, ModelCall]]:
         """Where in `output` each answer begins and ends, and its call; answers of nothing are left
         out.
         """
-        place = 0 if self.spoken is None else -self.spoken.said_before
+        place = -self._said_before
         for call in self.calls:
             if self.spoken is None:
                 if call.first_item is UNSET:
                     continue
-                place = call.first_item
+                place = call.first_item - self._said_before
             begins = place + call.context_count
             if call.answer_count:
                 yield begins, begins + call.answer_count, call
@@ -257,16 +276,33 @@ def _stored(row: Row, where: str) -> StoredRollout:
     instructions = params.get("instructions")
     if instructions is not None and not isinstance(instructions, str):
         raise RowError(f"{_PARAMS}.instructions: must be a text or null")
+    calls = [] if row.final_call is None else row.path(row.final_call)
+    tools = _tools(params.get("tools") or [])
+    if asked := _asked_by_program(row, calls):
+        instructions, tools = asked.get("instructions"), _tools(asked.get("tools") or [])
     given = {key: params.get(key) for key in ("input", "instructions", "tools")}
     return StoredRollout(
         where=where,
         columns=row,
         task_id=row.task_id or made_id(given),
         reward=row.reward,
-        calls=[] if row.final_call is None else row.path(row.final_call),
-        instructions=instructions or "",
-        tools=_tools(params.get("tools") or []),
+        calls=calls,
+        instructions=instructions if isinstance(instructions, str) else "",
+        tools=tools,
     )
+
+
+def _asked_by_program(row: Row, calls: list[ModelCall]) -> Json:
+    """What the program that made these calls asked for in the end, as its gateway annotated it;
+    empty where the agent made them itself.
+    """
+    own = {call.call_id for call in calls}
+    found: Json = {}
+    for note in row.annotations:
+        if note.key.endswith(_ASKED) and note.model_call_id in own:
+            asked = parsed(note.value)
+            found = asked if isinstance(asked, dict) else found
+    return found
 
 
 def _check_objects(items: list[Raw], key: str) -> None:

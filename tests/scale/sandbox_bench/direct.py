@@ -1,11 +1,10 @@
-"""No sandbox: the program as a subprocess, on the event loop that services run on."""
+"""No sandbox: the program as a subprocess of asyncio, which starts it without a fork."""
 
 from __future__ import annotations
 
 import asyncio
 from asyncio.subprocess import DEVNULL, PIPE
 
-from gymmesh_runtime.serving.loop import run
 from tests.scale.rollout_bench import talk
 from tests.scale.sandbox_bench import work
 
@@ -29,4 +28,4 @@ class NoSandboxes:
 
 
 if __name__ == "__main__":
-    run(work.answer(talk.take_stdout(), {}, NoSandboxes()))
+    asyncio.run(work.answer(talk.take_stdout(), {}, NoSandboxes()))

@@ -23,14 +23,14 @@ Program: TypeAlias = Callable[[Gateway], Awaitable[None]]
 
 
 class ProgramAgent(Agent):
-    """Runs `program` beside its rollout."""
+    """Runs `main` as its program."""
 
     runs_programs: ClassVar[bool] = True
-    program: ClassVar[Program]
+    main: ClassVar[Program]
 
     async def run(self, context: RolloutContext) -> Completion:
         async with context.gateway() as gateway:
-            await type(self).program(gateway)
+            await type(self).main(gateway)
             return Completion(rollout_pb2.STOP_REASON_PROGRAM_EXITED)
 
 
@@ -39,7 +39,7 @@ async def serving(
     program: Program, *steps: Any, repeat: bool = False, **gateway: Any
 ) -> AsyncGenerator[Mesh]:
     """A mesh whose agent runs the program; `gateway`: of GatewayConfig."""
-    ProgramAgent.program = staticmethod(program)
+    ProgramAgent.main = staticmethod(program)
     config = AgentConfig(
         use=f"{__name__}:{ProgramAgent.__name__}", gateway=GatewayConfig(**gateway)
     )

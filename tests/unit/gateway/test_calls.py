@@ -11,6 +11,7 @@ import pytest
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.gateway import replies
 from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_responses import loads, params_to_dict, text_of
 from gymmesh_runtime.errors import MeshError, Reason, from_status
@@ -396,3 +397,91 @@ async def test_the_registry_lists_the_gateway() -> None:
         assert mesh.service.meta["gateway"] == listed
         assert mesh.environment.created[0].agent == "tool_loop"
         assert mesh.environment.created[0].agent_instance_id == "tool_loop-0"
+
+
+ELSEWHERE: list[tuple[str, Any, str, tuple[Any, ...]]] = [
+    (
+        "/v1/messages",
+        {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "hi"}]},
+        "x-api-key",
+        ("content", 0, "text"),
+    ),
+    (
+        "/v1beta/models/m:generateContent",
+        {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
+        "x-goog-api-key",
+        ("candidates", 0, "content", "parts", 0, "text"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "header", "place"), ELSEWHERE)
+async def test_other_dialects_with_their_own_headers(
+    path: str, body: Any, header: str, place: tuple[Any, ...]
+) -> None:
+    async def program(gateway: Gateway) -> None:
+        keyed = {header: gateway.key}
+        async with posting(gateway, body, key="", path=path, headers=keyed) as response:
+            assert response.status == 200
+            found = await response.json()
+            for key in place:
+                found = found[key]
+            assert found == "hello"
+        wrong = {header: "sk-gymmesh-wrong"}
+        async with posting(gateway, body, key="", path=path, headers=wrong) as response:
+            assert response.status == 401
+            assert "error" in await response.json()
+
+    assert len(model_calls(await run(program, says("hello")))) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_cut_in_the_middle_was_not_delivered(stream: bool) -> None:
+    long = "word " * 4_000_000  # more than sockets hold
+
+    async def program(gateway: Gateway) -> None:
+        body = chat(("user", "hi"), stream=stream)
+        async with posting(gateway, body) as response:
+            assert await response.content.read(1000)
+            response.close()
+        while gateway._session.waiting:  # noqa: ASYNC110 (the server has no event for it)
+            await asyncio.sleep(0.005)
+        async with posting(gateway, chat(("user", "hi"))) as response:
+            document = await response.json()
+            assert document["choices"][0]["message"]["content"] == long
+
+    async with serving(program, says(long), says("another")) as mesh:
+        events = await mesh.run()
+        assert len(mesh.model.requests) == 1
+    assert len(model_calls(events)) == 1
+
+
+async def test_after_a_whole_answer_the_same_request_is_another_sample() -> None:
+    async def program(gateway: Gateway) -> None:
+        for expected in ("one", "two"):
+            async with posting(gateway, chat(("user", "hi"))) as response:
+                document = await response.json()
+                assert document["choices"][0]["message"]["content"] == expected
+
+    assert len(model_calls(await run(program, says("one"), says("two")))) == 2
+
+
+async def test_a_stream_that_has_begun_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "_BEGIN_S", 0.01)
+    begun = asyncio.Event()
+
+    async def fails(request: model_pb2.CreateResponseRequest) -> responses_pb2.Response:
+        await begun.wait()
+        raise MeshError(Reason.ERROR_REASON_MODEL_SERVER_ERROR, "it is down")
+
+    async def program(gateway: Gateway) -> None:
+        async with posting(gateway, chat(("user", "hi"), stream=True)) as response:
+            assert response.status == 200
+            assert await response.content.readline()
+            begun.set()
+            rest = await response.content.read()
+            assert b"error" in rest
+            assert b"it is down" not in rest  # what failed is not the program's to know
+
+    events = await run(program, fails)
+    assert events[-1].failed.failure.boundary == rollout_pb2.BOUNDARY_MODEL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gymmesh_agent.gateway.dialects import Route, dialect_for, route
+from gymmesh_agent.gateway.dialects import GatewayRoute, dialect_for, route
 from gymmesh_agent.gateway.request import Refusal, RefusalKind, RequestKind
 
 GENERATE, COUNT = RequestKind.GENERATE, RequestKind.COUNT_TOKENS
@@ -14,43 +14,43 @@ SSE = {"alt": "sse"}
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/v1/responses", Route("responses", GENERATE)),
-        ("/responses", Route("responses", GENERATE)),
-        ("/v1/responses/input_tokens", Route("responses", COUNT)),
-        ("/v1/chat/completions", Route("chat", GENERATE)),
-        ("/chat/completions/", Route("chat", GENERATE)),
-        ("/v1/messages", Route("anthropic", GENERATE)),
-        ("/v1/messages/count_tokens", Route("anthropic", COUNT)),
-        ("/v1beta/models/g-3:generateContent", Route("gemini", GENERATE, "g-3")),
-        ("/v1beta/models/g-3:streamGenerateContent", Route("gemini", GENERATE, "g-3", True)),
-        ("/v1/models/a%2Fb:countTokens", Route("gemini", COUNT, "a/b")),
+        ("/v1/responses", GatewayRoute("responses", GENERATE)),
+        ("/responses", GatewayRoute("responses", GENERATE)),
+        ("/v1/responses/input_tokens", GatewayRoute("responses", COUNT)),
+        ("/v1/chat/completions", GatewayRoute("chat", GENERATE)),
+        ("/chat/completions/", GatewayRoute("chat", GENERATE)),
+        ("/v1/messages", GatewayRoute("anthropic", GENERATE)),
+        ("/v1/messages/count_tokens", GatewayRoute("anthropic", COUNT)),
+        ("/v1beta/models/g-3:generateContent", GatewayRoute("gemini", GENERATE, "g-3")),
+        ("/v1beta/models/g-3:streamGenerateContent", GatewayRoute("gemini", GENERATE, "g-3", True)),
+        ("/v1/models/a%2Fb:countTokens", GatewayRoute("gemini", COUNT, "a/b")),
         (
             "/v1/projects/p/locations/l/publishers/google/models/g:generateContent",
-            Route("gemini", GENERATE, "g"),
+            GatewayRoute("gemini", GENERATE, "g"),
         ),
     ],
 )
-def test_posts(path: str, expected: Route) -> None:
+def test_posts(path: str, expected: GatewayRoute) -> None:
     assert route("POST", path, SSE, {}) == expected
 
 
 @pytest.mark.parametrize(
     ("path", "headers", "expected"),
     [
-        ("/v1/models", {}, Route("chat", RequestKind.LIST_MODELS)),
-        ("/models", {}, Route("chat", RequestKind.LIST_MODELS)),
-        ("/v1/models/a/b", {}, Route("chat", RequestKind.GET_MODEL, "a/b")),
+        ("/v1/models", {}, GatewayRoute("chat", RequestKind.LIST_MODELS)),
+        ("/models", {}, GatewayRoute("chat", RequestKind.LIST_MODELS)),
+        ("/v1/models/a/b", {}, GatewayRoute("chat", RequestKind.GET_MODEL, "a/b")),
         (
             "/v1/models/m",
             {"anthropic-version": "2023-06-01"},
-            Route("anthropic", RequestKind.GET_MODEL, "m"),
+            GatewayRoute("anthropic", RequestKind.GET_MODEL, "m"),
         ),
-        ("/v1beta/models", {}, Route("gemini", RequestKind.LIST_MODELS)),
-        ("/v1beta/models/m", {}, Route("gemini", RequestKind.GET_MODEL, "m")),
-        ("/v1/models", {"x-goog-api-key": "k"}, Route("gemini", RequestKind.LIST_MODELS)),
+        ("/v1beta/models", {}, GatewayRoute("gemini", RequestKind.LIST_MODELS)),
+        ("/v1beta/models/m", {}, GatewayRoute("gemini", RequestKind.GET_MODEL, "m")),
+        ("/v1/models", {"x-goog-api-key": "k"}, GatewayRoute("gemini", RequestKind.LIST_MODELS)),
     ],
 )
-def test_gets(path: str, headers: dict[str, str], expected: Route) -> None:
+def test_gets(path: str, headers: dict[str, str], expected: GatewayRoute) -> None:
     assert route("GET", path, {}, headers) == expected
 
 

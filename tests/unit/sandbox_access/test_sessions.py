@@ -116,6 +116,23 @@ async def test_a_sandbox_opens_when_it_is_used_and_ends_with_the_session(tmp_pat
         assert not service.leases
 
 
+async def test_a_sandbox_reaches_the_agent_that_opened_the_session(tmp_path: Path) -> None:
+    class Coding(Desk):
+        sandbox: SandboxSpec | None = SandboxSpec(lent=True, network="agent")
+
+    service = StandIn(tmp_path)
+    async with desk(Coding(), service) as e:
+        request = resource_pb2.CreateSessionRequest(
+            task=task(), request_id="a", agent="coder", agent_instance_id="coder-1"
+        )
+        opened = await e.resource.CreateSession(request, timeout=TIMEOUT)
+        (asked,) = [
+            one for one in service.requests if isinstance(one, sandbox_pb2.CreateSandboxRequest)
+        ]
+        assert (asked.network.relay.name, asked.network.relay.instance_id) == ("coder", "coder-1")
+        await e.close(opened.session_id)
+
+
 async def test_the_wait_for_a_sandbox_does_not_count_against_the_calls_limit(
     tmp_path: Path,
 ) -> None:

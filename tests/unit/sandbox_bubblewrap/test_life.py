@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import RunningSandbox
 from gymmesh_sandbox.backends.bubblewrap import BubblewrapBackend
+from gymmesh_sandbox.backends.bubblewrap.sandbox import BubblewrapBox
 from gymmesh_sandbox_local import Groups
 from tests.unit.sandbox_bubblewrap.boxes import INSTANCE, backend, box, collected, shell, spec
 
@@ -161,6 +163,34 @@ async def test_a_start_that_is_cancelled_leaves_nothing(
     async with asyncio.timeout(60):
         while groups(tmp_path):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
+
+
+async def test_a_start_that_is_cancelled_while_a_thread_prepares_it_leaves_nothing(
+    opened: BubblewrapBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, removed, done = threading.Event(), threading.Event(), threading.Event()
+    prepare, remove = BubblewrapBox._prepare, BubblewrapBox._remove
+
+    def late(box: BubblewrapBox) -> None:
+        begun.set()
+        removed.wait(1.0)  # what removes it may not come first
+        prepare(box)
+        done.set()
+
+    def noted(box: BubblewrapBox) -> None:
+        remove(box)
+        removed.set()
+
+    monkeypatch.setattr(BubblewrapBox, "_prepare", late)
+    monkeypatch.setattr(BubblewrapBox, "_remove", noted)
+    task = asyncio.ensure_future(opened.create(spec()))
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.to_thread(done.wait)
+    assert not groups(tmp_path)
+    assert not list(tmp_path.glob("store/instances/*/boxes/*"))
 
 
 async def test_closing_ends_all(tmp_path: Path) -> None:

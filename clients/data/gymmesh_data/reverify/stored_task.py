@@ -11,7 +11,7 @@ from typing import Any
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout, object_of, text_of
+from gymmesh_data.rollout import Json, StoredRollout, object_of, parsed_items, text_of
 from gymmesh_data.tasks import payload_of
 from gymmesh_responses import CodecError, dumps, items_from_json, params_from_json
 
@@ -50,13 +50,13 @@ def seed_of(row: dict[str, Any]) -> int | None:
 
 
 def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
-    """What followed the first items, as the verifier received it.
+    """What followed the rollout's first items, as the verifier received it.
 
     Raises:
         UserError: an item is none.
     """
     try:
-        return items_from_json(rollout.output)
+        return items_from_json(parsed_items(rollout.columns.response.output))
     except CodecError as error:
         raise UserError(f"{rollout.where}: response.output: {error}") from None
 

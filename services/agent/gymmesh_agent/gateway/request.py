@@ -1,7 +1,7 @@
 """What every dialect is read into, and what every dialect is written from. Pure data.
 
-A `Route` says what an HTTP request asks for. A dialect reads the body into a `GatewayRequest` or a
-`Refusal`, and writes a `GatewayAnswer` back.
+A `GatewayRoute` says what an HTTP request asks for. A dialect reads the body into a
+`GatewayRequest` or a `Refusal`, and writes a `GatewayAnswer` back.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from aiohttp import web
 from gymmesh_agent.gateway import metrics
 from gymmesh_agent.gateway.config import GatewayConfig
 from gymmesh_agent.gateway.connections import GatewayConnections
-from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, Route, dialect_for, route
+from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
 from gymmesh_agent.gateway.environment_tools import MCP_PATH, EnvironmentTools
 from gymmesh_agent.gateway.keys import keys_in, split_path
 from gymmesh_agent.gateway.replies import Writer
@@ -98,7 +98,11 @@ class GatewayServer:
             gauge = metrics.GATEWAY_CONNECTIONS.labels(self._agent)
             self._connections = GatewayConnections(self._http, self.config.connections, gauge)
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(self._connections, host, port, backlog=512)
+            try:
+                self._server = await loop.create_server(self._connections, host, port, backlog=512)
+            except OSError as error:
+                problem = f"cannot serve programs on {self.config.listen}: {error.strerror}"
+                raise OSError(error.errno, problem) from error
             self.address = at_port(host, self._server.sockets[0].getsockname()[1])
             log_exposure(
                 "The gateway for programs listens", host, "call models with a key", tokens=True
@@ -171,7 +175,7 @@ class GatewayServer:
             open_now.add(connection)
         return True
 
-    def _about_models(self, dialect: Dialect, asked: Route) -> bytes:
+    def _about_models(self, dialect: Dialect, asked: GatewayRoute) -> bytes:
         if asked.kind is RequestKind.LIST_MODELS:
             return dialect.write_models([self._model], self._started)
         return dialect.write_model(asked.model, self._started)

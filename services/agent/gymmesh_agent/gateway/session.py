@@ -20,7 +20,7 @@ from gymmesh_agent.gateway.request import GatewayAnswer, GatewayRequest, Refusal
 from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
 from gymmesh_agent.loop import ContextExceeded, StopRollout
 from gymmesh_agent.model import GatewayCall, ItemSequence, ModelCall
-from gymmesh_responses import CodecError, params_to_dict
+from gymmesh_responses import CodecError, dumps, params_to_dict
 from gymmesh_runtime.errors import MeshError
 
 _OVER: Final = Refusal(RefusalKind.STOP, "The rollout is over.")
@@ -34,6 +34,8 @@ _TOO_LONG: Final = Refusal(
 # A program that does not shorten its conversation is stopped after so many refusals in a row.
 _MOST_TOO_LONG: Final = 16
 _BYTES_PER_TOKEN: Final = 4.0
+#: The key under which a rollout keeps what a program asks for beside the conversation.
+_ASKED: Final = "gateway_request"
 # What the run does not decide for a program: the conversation and the tools are the program's.
 _THE_PROGRAMS: Final = ("input", "instructions", "tools", "model")
 
@@ -59,6 +61,9 @@ class PolicyCalls(Protocol):
         """See RolloutContext."""
 
     async def call_tool(self, name: str, arguments: bytes) -> resource_pb2.CallToolResponse:
+        """See RolloutContext."""
+
+    async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
         """See RolloutContext."""
 
 
@@ -118,6 +123,7 @@ class GatewaySession:
         self._pending: dict[int, PendingAnswer] = {}
         self._answered: dict[str, ModelCall] = {}
         self._tasks = set[asyncio.Task[Any]]()
+        self._asked: dict[str, bytes] = {}  # by actor: what its last call asked for, as JSON
         self._too_long = 0  # refusals in a row
         self._bytes_per_token = _BYTES_PER_TOKEN
 
@@ -230,12 +236,31 @@ class GatewaySession:
             self._bytes_per_token = max(1.0, body_bytes / call.input_tokens)
         self._answered[call.call_id] = call
         self._tree.answered(placed.ticket, call.call_id, call.output)
+        await self._note(request, call)
         return GatewayAnswer(
             tag=self._tag,
             call_id=call.call_id,
             response=call.response,
             created=int(time.time()),
         )
+
+    async def _note(self, request: GatewayRequest, call: ModelCall) -> None:
+        """Keep what a call asked for beside its conversation, where its actor asked for something
+        else before.
+        """
+        asked = {
+            "model": request.model,
+            "dialect": request.dialect,
+            "program": request.hints.program,
+            "instructions": request.instructions or None,
+            "tools": list(request.tools),
+            "params": request.params,
+            "left_out": list(request.left_out),
+        }
+        text = dumps(asked)
+        if self._asked.get(call.actor) != text:
+            self._asked[call.actor] = text
+            await self._policy.annotate(_ASKED, asked, call)
 
     def _exceeded(self, placed: NewCall) -> Refusal:
         if not placed.side_call:

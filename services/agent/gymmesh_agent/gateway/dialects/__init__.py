@@ -4,7 +4,7 @@ Gemini. Pure: bytes in, bytes out.
 `route` finds the dialect of an HTTP request; `DIALECTS[route.dialect]` reads and writes it.
 """
 
-from gymmesh_agent.gateway.dialects.base import Dialect, Route
+from gymmesh_agent.gateway.dialects.base import Dialect, GatewayRoute
 from gymmesh_agent.gateway.dialects.routes import DIALECTS, dialect_for, route
 
-__all__ = ["DIALECTS", "Dialect", "Route", "dialect_for", "route"]
+__all__ = ["DIALECTS", "Dialect", "GatewayRoute", "dialect_for", "route"]

@@ -20,7 +20,7 @@ from gymmesh_agent.gateway.request import (
 )
 
 
-class Route(msgspec.Struct, frozen=True):
+class GatewayRoute(msgspec.Struct, frozen=True):
     """What an HTTP request asks for, as its method and path say.
 
     Attributes:
@@ -49,7 +49,7 @@ class Dialect(Protocol):
     keep_alive: bytes
 
     def read(
-        self, route: Route, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
     ) -> GatewayRequest | Refusal:
         """Read a request of kind GENERATE or COUNT_TOKENS. Raises nothing.
 

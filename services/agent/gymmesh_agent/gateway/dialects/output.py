@@ -157,7 +157,7 @@ def has_calls(items: list[OutputItem]) -> bool:
     return any(isinstance(item, OutputCall) for item in items)
 
 
-class TokenCounts(msgspec.Struct, frozen=True):
+class AnswerCounts(msgspec.Struct, frozen=True):
     """Token counts of an answer; what the model service does not say is 0.
 
     Attributes:
@@ -177,13 +177,13 @@ class TokenCounts(msgspec.Struct, frozen=True):
         return self.prompt + self.output
 
 
-def counts_of(answer: GatewayAnswer) -> TokenCounts:
+def counts_of(answer: GatewayAnswer) -> AnswerCounts:
     """The answer's token counts, none of them negative."""
     usage = answer.response.usage
     prompt, output = max(usage.input_tokens, 0), max(usage.output_tokens, 0)
     cached = min(max(usage.cached_tokens, 0), prompt)
     reasoning = min(max(usage.reasoning_tokens, 0), output)
-    return TokenCounts(prompt, cached, output, reasoning)
+    return AnswerCounts(prompt, cached, output, reasoning)
 
 
 def _item(item: pb.Item, minted: Minted) -> OutputItem:

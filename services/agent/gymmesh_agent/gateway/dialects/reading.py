@@ -1,7 +1,7 @@
 """What all dialects share in reading: bounds, places in messages, and the request's digest. Pure.
 
-A reader raises `Unreadable`, which `total` turns into a Refusal: whatever a program sends, the
-gateway answers with one sentence.
+A reader raises `UnreadableRequest`, which `total` turns into a Refusal: whatever a program sends,
+the gateway answers with one sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Any, Final, ParamSpec
 
 from gymmesh.responses.v1 import responses_pb2 as pb
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.request import (
     MAX_BODY_BYTES,
     MAX_ITEMS,
@@ -55,7 +55,7 @@ _RESPONSES_ONLY: Final = frozenset(
 _READ_APART: Final = frozenset(("model", "stream", "tools"))
 
 
-class Unreadable(Exception):
+class UnreadableRequest(Exception):
     """What a program sent can't be read; the text is one sentence."""
 
     def __init__(self, message: str, kind: RefusalKind = RefusalKind.INVALID) -> None:
@@ -70,7 +70,7 @@ def total(read: Callable[_P, GatewayRequest]) -> Callable[_P, GatewayRequest | R
     def without_errors(*args: _P.args, **named: _P.kwargs) -> GatewayRequest | Refusal:
         try:
             return read(*args, **named)
-        except Unreadable as error:
+        except UnreadableRequest as error:
             return _refusal(error.kind, error)
         except CodecError as error:
             return _refusal(RefusalKind.INVALID, error)
@@ -86,9 +86,12 @@ def _refusal(kind: RefusalKind, error: Exception) -> Refusal:
 
 
 def body_of(raw: bytes) -> Json:
-    """The body, which must be a JSON object within the bound. Raises Unreadable or CodecError."""
+    """The body, which must be a JSON object within the bound.
+
+    Raises UnreadableRequest or CodecError.
+    """
     if len(raw) > MAX_BODY_BYTES:
-        raise Unreadable(
+        raise UnreadableRequest(
             f"its body has {len(raw)} bytes, more than {MAX_BODY_BYTES}", RefusalKind.TOO_LARGE
         )
     return an_object(loads(raw), "the body")
@@ -97,16 +100,16 @@ def body_of(raw: bytes) -> Json:
 def an_object(value: object, place: str) -> Json:
     """The value, which must be an object."""
     if not isinstance(value, dict):
-        raise Unreadable(f"{place} must be an object")
+        raise UnreadableRequest(f"{place} must be an object")
     return value
 
 
 def a_list(value: object, place: str, most: int = MAX_ITEMS) -> list[Any]:
     """The value, which must be a list of at most so many elements."""
     if not isinstance(value, list):
-        raise Unreadable(f"{place} must be a list")
+        raise UnreadableRequest(f"{place} must be a list")
     if len(value) > most:
-        raise Unreadable(
+        raise UnreadableRequest(
             f"{place} has {len(value)} elements, more than {most}", RefusalKind.TOO_LARGE
         )
     return value
@@ -115,7 +118,7 @@ def a_list(value: object, place: str, most: int = MAX_ITEMS) -> list[Any]:
 def a_text(value: object, place: str) -> str:
     """The value, which must be text."""
     if not isinstance(value, str):
-        raise Unreadable(f"{place} must be text")
+        raise UnreadableRequest(f"{place} must be text")
     return value
 
 
@@ -175,15 +178,15 @@ class Draft:
     def keep(self, name: str, value: object) -> None:
         """Keep a parameter of another dialect that Responses has no word for.
 
-        Raises Unreadable where Responses means something else by the name.
+        Raises UnreadableRequest where Responses means something else by the name.
         """
         if name in _RESPONSES_ONLY or name in _READ_APART:
-            raise Unreadable(f"{name} is not a parameter of this API")
+            raise UnreadableRequest(f"{name} is not a parameter of this API")
         self.params[name] = value
 
     def request(
         self,
-        route: Route,
+        route: GatewayRoute,
         *,
         model: object,
         stream: object,
@@ -192,19 +195,19 @@ class Draft:
         instructions: str = "",
         tool_names: Mapping[str, tuple[str, str]] | None = None,
     ) -> GatewayRequest:
-        """The request. Raises Unreadable or CodecError."""
+        """The request. Raises UnreadableRequest or CodecError."""
         if len(self.items) > MAX_ITEMS:
-            raise Unreadable(
+            raise UnreadableRequest(
                 f"its conversation has {len(self.items)} items, more than {MAX_ITEMS}",
                 RefusalKind.TOO_LARGE,
             )
         if stream is not None and not isinstance(stream, bool):
-            raise Unreadable("stream must be true or false")
+            raise UnreadableRequest("stream must be true or false")
         named = _model_name(route.model or model)
         items = tuple(items_from_json(self.items))
         asked = [self.tools, self.params]
         if nests_deeper(asked, MAX_LEVELS):
-            raise Unreadable(f"its tools or parameters nest deeper than {MAX_LEVELS} levels")
+            raise UnreadableRequest(f"its tools or parameters nest deeper than {MAX_LEVELS} levels")
         return GatewayRequest(
             dialect=route.dialect,
             kind=route.kind,
@@ -225,12 +228,14 @@ class Draft:
 def _model_name(value: object) -> str:
     name = "" if value is None else a_text(value, "model")
     if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise Unreadable(f"model must be printable and have at most {_LONGEST_NAME} characters")
+        raise UnreadableRequest(
+            f"model must be printable and have at most {_LONGEST_NAME} characters"
+        )
     return name
 
 
 def _digest(
-    route: Route, model: str, instructions: str, items: Iterable[pb.Item], asked: bytes
+    route: GatewayRoute, model: str, instructions: str, items: Iterable[pb.Item], asked: bytes
 ) -> bytes:
     digest = blake2b(digest_size=16)
     head = dumps_clean([route.dialect, route.kind.value, model, instructions])

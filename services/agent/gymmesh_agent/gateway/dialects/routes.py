@@ -23,7 +23,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from gymmesh_agent.gateway.dialects.anthropic import AnthropicDialect
-from gymmesh_agent.gateway.dialects.base import Dialect, Route
+from gymmesh_agent.gateway.dialects.base import Dialect, GatewayRoute
 from gymmesh_agent.gateway.dialects.chat import ChatDialect
 from gymmesh_agent.gateway.dialects.gemini import GeminiDialect
 from gymmesh_agent.gateway.dialects.responses import ResponsesDialect
@@ -39,12 +39,12 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 """The dialects by name."""
 
-_POSTS: Final[Mapping[str, Route]] = {
-    "responses": Route("responses", RequestKind.GENERATE),
-    "responses/input_tokens": Route("responses", RequestKind.COUNT_TOKENS),
-    "chat/completions": Route("chat", RequestKind.GENERATE),
-    "messages": Route("anthropic", RequestKind.GENERATE),
-    "messages/count_tokens": Route("anthropic", RequestKind.COUNT_TOKENS),
+_POSTS: Final[Mapping[str, GatewayRoute]] = {
+    "responses": GatewayRoute("responses", RequestKind.GENERATE),
+    "responses/input_tokens": GatewayRoute("responses", RequestKind.COUNT_TOKENS),
+    "chat/completions": GatewayRoute("chat", RequestKind.GENERATE),
+    "messages": GatewayRoute("anthropic", RequestKind.GENERATE),
+    "messages/count_tokens": GatewayRoute("anthropic", RequestKind.COUNT_TOKENS),
 }
 _GEMINI: Final = re.compile(r"v1(?:alpha|beta)?/(?:[^:]*/)?(?:models|tunedModels)/([^:]+):(\w+)")
 _MODELS: Final = re.compile(r"(?:v1(?:alpha|beta)?/)?models(?:/([^:]+))?")
@@ -74,7 +74,7 @@ def dialect_for(path: str, headers: Mapping[str, str]) -> Dialect:
 
 def route(
     method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-) -> Route | Refusal:
+) -> GatewayRoute | Refusal:
     """What the request asks for. Raises nothing.
 
     path: without the rollout's key, not decoded. headers: their names in lower case.
@@ -95,18 +95,18 @@ def route(
     return found
 
 
-def _gemini(rest: str) -> Route | None:
+def _gemini(rest: str) -> GatewayRoute | None:
     found = _GEMINI.fullmatch(rest)
     method = _METHODS.get(found[2]) if found else None
     if found is None or method is None:
         return None
-    return Route(GEMINI.name, method[0], unquote(found[1]), method[1])
+    return GatewayRoute(GEMINI.name, method[0], unquote(found[1]), method[1])
 
 
-def _get(rest: str, dialect: str) -> Route | None:
+def _get(rest: str, dialect: str) -> GatewayRoute | None:
     found = _MODELS.fullmatch(rest)
     if found is None:
         return None
     if found[1] is None:
-        return Route(dialect, RequestKind.LIST_MODELS)
-    return Route(dialect, RequestKind.GET_MODEL, unquote(found[1]))
+        return GatewayRoute(dialect, RequestKind.LIST_MODELS)
+    return GatewayRoute(dialect, RequestKind.GET_MODEL, unquote(found[1]))

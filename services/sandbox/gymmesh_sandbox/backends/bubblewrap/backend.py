@@ -140,15 +140,8 @@ class BubblewrapBackend(SandboxBackend):
         machine, store = self._opened()
         if not isinstance(spec.root, str):
             raise option_unsupported("build")
-        image = await asyncio.to_thread(store.image, spec.instance_id, spec.root)
-        try:
-            if spec.image_digest and spec.image_digest != image.digest:
-                raise image_failed(image.name, f"its digest is {image.digest or 'not known'}")
-            user = await asyncio.to_thread(_image_user, image, spec.user or image.user)
-            await self._restart(machine)
-        except BaseException:
-            await asyncio.to_thread(store.release, image.layers)
-            raise
+        await self._restart(machine)
+        image, user = await self._choose(store, spec, spec.root)
         token = next(self._tokens)
         folder = store.instance_folder(spec.instance_id) / "boxes" / str(token)
         box = BubblewrapBox(machine, store, spec, image, user, folder, token)
@@ -156,6 +149,33 @@ class BubblewrapBackend(SandboxBackend):
         self._boxes.add(box)
         await box.open()
         return box
+
+    async def _choose(
+        self, store: ImageStore, spec: SandboxSpec, name: str
+    ) -> tuple[RootImage, ImageUser]:
+        """The image, whose layers are in use from then on, and the user of a sandbox."""
+
+        def choose() -> tuple[RootImage, ImageUser]:
+            image = store.image(spec.instance_id, name)
+            try:
+                if spec.image_digest and spec.image_digest != image.digest:
+                    raise image_failed(image.name, f"its digest is {image.digest or 'not known'}")
+                return image, _image_user(image, spec.user or image.user)
+            except BaseException:
+                store.release(image.layers)
+                raise
+
+        def release(chosen: asyncio.Future[tuple[RootImage, ImageUser]]) -> None:
+            if not chosen.cancelled() and chosen.exception() is None:
+                layers = chosen.result()[0].layers
+                asyncio.get_running_loop().run_in_executor(None, store.release, layers)
+
+        choosing = asyncio.ensure_future(asyncio.to_thread(choose))
+        try:
+            return await asyncio.shield(choosing)
+        except asyncio.CancelledError:
+            choosing.add_done_callback(release)  # an image may take long to be unpacked
+            raise
 
     async def _restart(self, machine: Machine) -> None:
         """Starts the spawner again when somebody killed it."""

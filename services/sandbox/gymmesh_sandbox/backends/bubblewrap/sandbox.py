@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, Reason
+from gymmesh_runtime.timers import to_its_end
 from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxSpec
 from gymmesh_sandbox.backends.bubblewrap.errors import image_failed
 from gymmesh_sandbox.backends.bubblewrap.files import BoxFiles
@@ -86,9 +87,10 @@ class BubblewrapBox(BoxFiles):
     async def open(self) -> None:
         """Makes it; nothing is left of it when that fails."""
         try:
-            await asyncio.to_thread(self._prepare)
+            # A thread goes on when its caller is cancelled, and would make what was just removed.
+            await to_its_end(asyncio.to_thread(self._prepare))
             await self._launch()
-            await self._machine.in_thread(self._complete)
+            await to_its_end(self._machine.in_thread(self._complete))
         except BaseException:
             await self.end()
             raise

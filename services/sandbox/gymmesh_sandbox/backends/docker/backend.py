@@ -54,7 +54,7 @@ class DockerBackend(SandboxBackend):
         self.default_image = self._options.default_image
         self._engine: DockerEngine | None = None
         self._sandboxes: dict[str, DockerSandbox] = {}
-        self._to_remove: set[str] = set()
+        self._making: set[str] = set()  # ids of sandboxes
 
     async def open(self) -> None:
         url = self._options.url or daemon_url()
@@ -98,10 +98,7 @@ class DockerBackend(SandboxBackend):
         )
 
     async def end_leftovers(self, instance_id: str) -> int:
-        engine = self._opened()
-        found = await engine.docker.containers.list(
-            all="true", filters=json.dumps({"label": [f"{INSTANCE}={instance_id}"]})
-        )
+        found = await self._containers(instance_id)
         for container in found:
             await _remove(container)
         return len(found) + await self._images.drop_leftovers(instance_id)
@@ -111,9 +108,17 @@ class DockerBackend(SandboxBackend):
         return await self._images.all()
 
     async def create(self, spec: SandboxSpec) -> DockerSandbox:
-        engine = self._opened()
+        self._opened()
         self._check(spec)
         self._watch.start(spec.instance_id)
+        self._making.add(spec.sandbox_id)
+        try:
+            return await self._create(spec)
+        finally:
+            self._making.discard(spec.sandbox_id)
+
+    async def _create(self, spec: SandboxSpec) -> DockerSandbox:
+        engine = self._opened()
         container: DockerContainer | None = None
         sandbox: DockerSandbox | None = None
         relay = _relay_of(spec)
@@ -276,8 +281,7 @@ class DockerBackend(SandboxBackend):
             async with asyncio.timeout(_REMOVE_S):
                 await _remove(container)
         except (TimeoutError, *FAILURES) as error:
-            # Once the daemon is back, it is removed.
-            self._to_remove.add(container.id)
+            # Once the daemon is back, it is removed: see `_end_unknown`.
             _LOGGER.warning(
                 "the container of sandbox %s could not be removed yet: %s",
                 sandbox.sandbox_id,
@@ -304,13 +308,27 @@ class DockerBackend(SandboxBackend):
         if sandbox is not None and not sandbox.ended:
             sandbox.lose(await _cause(sandbox.container))
 
-    async def _connected(self) -> None:
+    async def _containers(self, instance_id: str) -> Sequence[DockerContainer]:
+        """The containers of an instance, running or not."""
+        found: Sequence[DockerContainer] = await self._opened().docker.containers.list(
+            all="true", filters=json.dumps({"label": [f"{INSTANCE}={instance_id}"]})
+        )
+        return found
+
+    async def _end_unknown(self, instance_id: str) -> None:
+        """Removes what the daemon made without an answer, or did not remove, before it was gone."""
+        containers = await self._containers(instance_id)
+        known = self._making | {one.sandbox_id for one in self._sandboxes.values()}
+        for container in containers:
+            if container["Labels"].get(SANDBOX) not in known:
+                with contextlib.suppress(*FAILURES):
+                    await _remove(container)
+        with contextlib.suppress(*FAILURES):
+            await self._images.drop_leftovers(instance_id)
+
+    async def _connected(self, instance_id: str) -> None:
         """Looks at what happened while no events were heard."""
-        docker = self._opened().docker
-        for container_id in tuple(self._to_remove):
-            with contextlib.suppress(*FAILURES):
-                await _remove(docker.containers.container(container_id))
-                self._to_remove.discard(container_id)
+        await self._end_unknown(instance_id)
         for container_id, sandbox in tuple(self._sandboxes.items()):
             state = await _state(sandbox.container)
             # One that is about to be started is not among them.

@@ -106,13 +106,16 @@ class DockerImages:
                 *([f"USER {user}"] if user else ()),
             )
         )
-        # Podman asks for a body, though it may be empty.
-        await container.commit(repository=_SNAPSHOTS, tag=tag, changes=changes, config={})
-        reference = f"{_SNAPSHOTS}:{tag}"
-        self._snapshots[name] = reference
-        found = await self._inspect(reference, name)
-        if found is None:
-            raise _failed(name, "the daemon no longer has it")
+        reference = self._snapshots[name] = f"{_SNAPSHOTS}:{tag}"
+        try:
+            # Podman asks for a body, though it may be empty.
+            await container.commit(repository=_SNAPSHOTS, tag=tag, changes=changes, config={})
+            found = await self._inspect(reference, name)
+            if found is None:
+                raise _failed(name, "the daemon no longer has it")
+        except BaseException:
+            del self._snapshots[name]
+            raise
         return found
 
     async def drop(self, name: str) -> None:
@@ -122,13 +125,13 @@ class DockerImages:
             await self._remove(reference)
 
     async def drop_leftovers(self, instance_id: str) -> int:
-        """Removes the snapshots of an earlier life of the instance."""
+        """Removes the snapshots of the instance that this life does not have."""
         ended = 0
         for one in await self._engine.docker.images.list(
             filters={"label": [f"{INSTANCE}={instance_id}"]}
         ):
             for tag in one.get("RepoTags") or ():
-                if tag.startswith(f"{_SNAPSHOTS}:"):
+                if tag.startswith(f"{_SNAPSHOTS}:") and tag not in self._snapshots.values():
                     await self._remove(tag)
                     ended += 1
         return ended

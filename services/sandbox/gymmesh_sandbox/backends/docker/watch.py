@@ -24,7 +24,8 @@ class Watch:
 
     Args:
         on_end: called with a container's id once it has ended.
-        on_connected: called after each connection: what happened before it was not heard.
+        on_connected: called with the instance's id after each connection: what happened before it
+            was not heard.
         on_gone: called when the daemon could not be reached for some seconds.
     """
 
@@ -33,7 +34,7 @@ class Watch:
         engine: DockerEngine,
         *,
         on_end: Callable[[str], Awaitable[None]],
-        on_connected: Callable[[], Awaitable[None]],
+        on_connected: Callable[[str], Awaitable[None]],
         on_gone: Callable[[], None],
     ) -> None:
         self._engine = engine
@@ -64,7 +65,7 @@ class Watch:
                 async with self._engine.request(
                     "GET", "events", {"filters": filters, "stream": "true"}
                 ) as response:
-                    await self._on_connected()
+                    await self._on_connected(instance_id)
                     async for line in response.content:
                         await self._take(line)
                 heard = clock()

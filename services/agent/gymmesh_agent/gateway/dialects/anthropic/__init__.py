@@ -11,7 +11,7 @@ from typing import Final
 
 from gymmesh_agent.gateway.dialects.anthropic.read import read_anthropic
 from gymmesh_agent.gateway.dialects.anthropic.write import anthropic_document, anthropic_events
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.openai_replies import retry_headers
 from gymmesh_agent.gateway.dialects.sse import COMMENT, named_event
 from gymmesh_agent.gateway.request import (
@@ -46,7 +46,7 @@ class AnthropicDialect:
     keep_alive = COMMENT
 
     def read(
-        self, route: Route, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
         return read_anthropic(route, headers, body)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     a_text,
     an_object,
@@ -56,7 +56,7 @@ def read_messages(draft: Draft, messages: list[Any]) -> None:
         elif role in ("user", "system"):
             _spoken(draft, role, content, place)
         else:
-            raise Unreadable(f"{place} has an unknown role {shown(role)}")
+            raise UnreadableRequest(f"{place} has an unknown role {shown(role)}")
 
 
 def _is_billing(block: object) -> bool:
@@ -151,7 +151,7 @@ def _image(source: Json, place: str) -> Json:
         return {"type": "input_image", "image_url": a_text(source.get("url"), f"{place}.url")}
     if kind == "file":
         return {"type": "input_image", "file_id": a_text(source.get("file_id"), place)}
-    raise Unreadable(f"{place}.source has an unknown type {shown(kind)}")
+    raise UnreadableRequest(f"{place}.source has an unknown type {shown(kind)}")
 
 
 def _document(draft: Draft, block: Json, place: str) -> Json:

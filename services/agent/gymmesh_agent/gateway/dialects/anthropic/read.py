@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gymmesh_agent.gateway.dialects.anthropic.messages import read_messages, read_system
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.hints import read_hints, session_of_user
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     a_text,
     an_object,
@@ -50,7 +50,7 @@ _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 
 
 @total
-def read_anthropic(route: Route, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_anthropic(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = body_of(raw)
     draft = Draft(LEFT_OUT)
@@ -112,7 +112,7 @@ def _tool_choice(draft: Draft, value: object) -> None:
     elif isinstance(kind, str) and kind in _CHOICES:
         draft.params["tool_choice"] = _CHOICES[kind]
     else:
-        raise Unreadable(f"tool_choice has an unknown type {shown(kind)}")
+        raise UnreadableRequest(f"tool_choice has an unknown type {shown(kind)}")
     if choice.get("disable_parallel_tool_use") is True:
         draft.params["parallel_tool_calls"] = False
 
@@ -126,20 +126,20 @@ def _output_config(draft: Draft, value: object) -> None:
         elif key == "format":
             _output_format(draft, member)
         else:
-            raise Unreadable(f"output_config has an unknown key {shown(key)}")
+            raise UnreadableRequest(f"output_config has an unknown key {shown(key)}")
 
 
 def _output_format(draft: Draft, value: object) -> None:
     given = an_object(value, "output_format")
     if given.get("type") != "json_schema":
-        raise Unreadable(f"output_format has an unknown type {shown(given.get('type'))}")
+        raise UnreadableRequest(f"output_format has an unknown type {shown(given.get('type'))}")
     form: dict[str, Any] = {"type": "json_schema", "name": "answer", "strict": True}
     draft.params["text"] = {"format": {**form, "schema": given.get("schema")}}
 
 
 def _mcp_servers(draft: Draft, value: object) -> None:
     if value != []:
-        raise Unreadable("mcp_servers is not supported; the gateway calls no MCP server")
+        raise UnreadableRequest("mcp_servers is not supported; the gateway calls no MCP server")
     draft.leave_out("mcp_servers")
 
 

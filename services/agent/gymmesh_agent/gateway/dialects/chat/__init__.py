@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.chat.read import read_chat
 from gymmesh_agent.gateway.dialects.chat.write import chat_document, chat_events
 from gymmesh_agent.gateway.dialects.openai_replies import (
@@ -37,7 +37,7 @@ class ChatDialect:
     keep_alive = COMMENT
 
     def read(
-        self, route: Route, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
         return read_chat(route, headers, body)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     a_text,
     an_object,
@@ -40,7 +40,7 @@ def read_messages(draft: Draft, messages: list[Any]) -> None:
         role = given.get("role")
         read = _ROLES.get(role) if isinstance(role, str) else None
         if read is None:
-            raise Unreadable(f"{place} has an unknown role {shown(role)}")
+            raise UnreadableRequest(f"{place} has an unknown role {shown(role)}")
         read(draft, given, place)
 
 

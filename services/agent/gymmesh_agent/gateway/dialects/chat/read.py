@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.chat.messages import read_messages
 from gymmesh_agent.gateway.dialects.hints import read_hints
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     an_object,
     body_of,
@@ -43,7 +43,7 @@ _FORMAT_KEYS: Final = ("name", "description", "schema", "strict")
 
 
 @total
-def read_chat(route: Route, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_chat(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = body_of(raw)
     draft = Draft(LEFT_OUT)
@@ -92,7 +92,7 @@ def _choice(value: object) -> Any:
     choice = an_object(value, "tool_choice")
     kind = choice.get("type")
     if not isinstance(kind, str):
-        raise Unreadable("tool_choice must have a type")
+        raise UnreadableRequest("tool_choice must have a type")
     inner = choice.get(kind)
     if kind in ("function", "custom") and isinstance(inner, dict):
         return {"type": kind, "name": inner.get("name")}
@@ -104,7 +104,7 @@ def _choice(value: object) -> Any:
 
 
 def _functions(draft: Draft, value: object) -> None:
-    raise Unreadable("functions and function_call are not supported; offer tools")
+    raise UnreadableRequest("functions and function_call are not supported; offer tools")
 
 
 def _max_tokens(draft: Draft, value: object) -> None:
@@ -121,7 +121,7 @@ def _response_format(draft: Draft, value: object) -> None:
     elif kind == "json_object":
         _text(draft)["format"] = {"type": kind}
     elif kind != "text":
-        raise Unreadable(f"response_format has an unknown type {shown(kind)}")
+        raise UnreadableRequest(f"response_format has an unknown type {shown(kind)}")
 
 
 def _verbosity(draft: Draft, value: object) -> None:
@@ -159,13 +159,13 @@ def _logprobs(draft: Draft, value: object) -> None:
 
 def _one_answer(draft: Draft, value: object) -> None:
     if value != 1 or isinstance(value, bool):
-        raise Unreadable("n must be 1; ask once for each answer")
+        raise UnreadableRequest("n must be 1; ask once for each answer")
     draft.leave_out("n")
 
 
 def _modalities(draft: Draft, value: object) -> None:
     if value != ["text"]:
-        raise Unreadable("modalities must be text alone")
+        raise UnreadableRequest("modalities must be text alone")
     draft.leave_out("modalities")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.gemini.read import read_gemini
 from gymmesh_agent.gateway.dialects.gemini.write import gemini_document, gemini_events
 from gymmesh_agent.gateway.dialects.openai_replies import retry_headers
@@ -46,7 +46,7 @@ class GeminiDialect:
     keep_alive = b'data: {"candidates":[]}\n\n'
 
     def read(
-        self, route: Route, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
         return read_gemini(route, headers, body)

@@ -17,7 +17,7 @@ from gymmesh_agent.gateway.dialects.gemini.keys import camel_keys
 from gymmesh_agent.gateway.dialects.gemini.signatures import NO_SIGNATURE, minted_in
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     a_text,
     an_object,
@@ -52,7 +52,7 @@ def read_contents(draft: Draft, contents: list[Any]) -> None:
         role = given.get("role") or "user"
         whose = _ROLES.get(role) if isinstance(role, str) else None
         if whose is None:
-            raise Unreadable(f"{place} has an unknown role {shown(role)}")
+            raise UnreadableRequest(f"{place} has an unknown role {shown(role)}")
         if whose == "model":
             reader.model(given, place)
         else:
@@ -184,8 +184,7 @@ def _spoken_part(part: Json, place: str) -> Json:
     if isinstance(part.get("fileData"), dict):
         data = camel_keys(part["fileData"])
         url = a_text(data.get("fileUri"), f"{place}.fileData.fileUri")
-        media = data.get("mimeType")
-        if isinstance(media, str) and media.startswith("image/"):
+        if str(data.get("mimeType")).startswith("image/"):
             return {"type": "input_image", "image_url": url}
         return {"type": "input_file", "file_url": url}
     return {"type": "gemini_part", "part": part}

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.gemini.contents import read_contents, read_system
 from gymmesh_agent.gateway.dialects.gemini.keys import camel_keys
 from gymmesh_agent.gateway.dialects.gemini.schema import json_schema
 from gymmesh_agent.gateway.dialects.hints import read_hints
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     a_text,
     an_object,
@@ -60,13 +60,15 @@ _NOTES: Final = ("response", "responseJsonSchema", "behavior")
 
 
 @total
-def read_gemini(route: Route, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_gemini(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = camel_keys(body_of(raw))
     if route.kind is RequestKind.COUNT_TOKENS and body.get("generateContentRequest") is not None:
         body = camel_keys(an_object(body["generateContentRequest"], "generateContentRequest"))
     if body.get("cachedContent") is not None:
-        raise Unreadable("cachedContent is not supported; send the whole conversation as contents")
+        raise UnreadableRequest(
+            "cachedContent is not supported; send the whole conversation as contents"
+        )
     draft = Draft(LEFT_OUT)
     read_system(draft, body.get("systemInstruction"))
     read_contents(draft, _contents(body.get("contents")))
@@ -135,7 +137,9 @@ def _read_tool_config(draft: Draft, value: object) -> None:
     if mode == "MODE_UNSPECIFIED":
         choice = "auto"
     if choice is None:
-        raise Unreadable(f"toolConfig.functionCallingConfig has an unknown mode {shown(mode)}")
+        raise UnreadableRequest(
+            f"toolConfig.functionCallingConfig has an unknown mode {shown(mode)}"
+        )
     names = given.get("allowedFunctionNames")
     if not names:
         draft.params["tool_choice"] = choice
@@ -177,13 +181,13 @@ def _same(name: str) -> Callable[[Draft, object], None]:
 
 def _candidates(draft: Draft, value: object) -> None:
     if value != 1 or isinstance(value, bool):
-        raise Unreadable("candidateCount must be 1; ask once for each answer")
+        raise UnreadableRequest("candidateCount must be 1; ask once for each answer")
     draft.leave_out("candidateCount")
 
 
 def _modalities(draft: Draft, value: object) -> None:
     if value not in (["TEXT"], ["text"]):
-        raise Unreadable("responseModalities must be TEXT alone")
+        raise UnreadableRequest("responseModalities must be TEXT alone")
     draft.leave_out("responseModalities")
 
 
@@ -193,7 +197,7 @@ def _mime_type(draft: Draft, value: object) -> None:
     elif value == "text/plain":
         draft.leave_out("responseMimeType")
     else:
-        raise Unreadable(f"responseMimeType {shown(value)} is not supported")
+        raise UnreadableRequest(f"responseMimeType {shown(value)} is not supported")
 
 
 def _schema(draft: Draft, schema: object) -> None:

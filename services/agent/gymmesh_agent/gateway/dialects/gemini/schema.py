@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh_agent.gateway.dialects.gemini.keys import snake
-from gymmesh_agent.gateway.dialects.reading import Unreadable, an_object, nests_deeper
+from gymmesh_agent.gateway.dialects.reading import UnreadableRequest, an_object, nests_deeper
 from gymmesh_agent.gateway.request import MAX_LEVELS, Json
 
 #: Keys of a schema whose values are schemas: one, a list, or an object of them.
@@ -23,9 +23,9 @@ _DROPPED: Final = frozenset(("propertyOrdering", "property_ordering"))
 
 
 def json_schema(value: object, place: str) -> Json:
-    """The JSON Schema of a Gemini schema. Raises Unreadable."""
+    """The JSON Schema of a Gemini schema. Raises UnreadableRequest."""
     if nests_deeper(value, MAX_LEVELS):
-        raise Unreadable(f"{place} nests deeper than {MAX_LEVELS} levels")
+        raise UnreadableRequest(f"{place} nests deeper than {MAX_LEVELS} levels")
     return _schema(an_object(value, place))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.openai_replies import (
     error_object,
     model_list,
@@ -44,7 +44,7 @@ class ResponsesDialect:
     keep_alive = COMMENT
 
     def read(
-        self, route: Route, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
         return read_responses(route, headers, body)

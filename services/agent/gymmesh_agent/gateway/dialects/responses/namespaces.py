@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gymmesh_agent.gateway.dialects.reading import Unreadable, a_list, an_object, shown
+from gymmesh_agent.gateway.dialects.reading import UnreadableRequest, a_list, an_object, shown
 from gymmesh_agent.gateway.request import MAX_TOOLS, Json
 from gymmesh_responses import LONGEST_TOOL_NAME, with_name_characters
 
 _BETWEEN: Final = "__"
 
 
-class Namespaces:
+class ToolNamespaces:
     """The names of one request's tools.
 
     Attributes:
@@ -44,20 +44,20 @@ class Namespaces:
             else:
                 made.append(tool)
         if len(made) > MAX_TOOLS:
-            raise Unreadable(f"it has {len(made)} tools, more than {MAX_TOOLS}")
+            raise UnreadableRequest(f"it has {len(made)} tools, more than {MAX_TOOLS}")
         return made
 
     def flat(self, namespace: str, name: object) -> str:
         """The flat name of a call's tool, which may have been offered or not."""
         if not isinstance(name, str):
-            raise Unreadable("a function_call must have a name")
+            raise UnreadableRequest("a function_call must have a name")
         known = self._flat.get((namespace, name))
         return known or self._add(namespace, name)
 
     def _opened(self, tool: Json, place: str) -> list[Json]:
         namespace = tool.get("name")
         if not isinstance(namespace, str):
-            raise Unreadable(f"{place} is a namespace without a name")
+            raise UnreadableRequest(f"{place} is a namespace without a name")
         made: list[Json] = []
         for index, inner in enumerate(a_list(tool.get("tools"), f"{place}.tools", MAX_TOOLS)):
             one = an_object(inner, f"{place}.tools[{index}]")
@@ -67,7 +67,9 @@ class Namespaces:
             elif isinstance(name, str):
                 made.append({**one, "name": self.flat(namespace, name)})
             else:
-                raise Unreadable(f"{place}.tools[{index}] must have a name, not {shown(name)}")
+                raise UnreadableRequest(
+                    f"{place}.tools[{index}] must have a name, not {shown(name)}"
+                )
         return made
 
     def _add(self, namespace: str, name: str) -> str:

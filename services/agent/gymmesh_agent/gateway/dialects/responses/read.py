@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymmesh_agent.gateway.dialects.base import Route
+from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.hints import read_hints
 from gymmesh_agent.gateway.dialects.reading import (
     Draft,
-    Unreadable,
+    UnreadableRequest,
     a_list,
     a_text,
     an_object,
@@ -18,7 +18,7 @@ from gymmesh_agent.gateway.dialects.reading import (
     tools_in,
     total,
 )
-from gymmesh_agent.gateway.dialects.responses.namespaces import Namespaces
+from gymmesh_agent.gateway.dialects.responses.namespaces import ToolNamespaces
 from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 
 #: What a request may hold that `params` lacks, and why that does no harm.
@@ -62,12 +62,12 @@ _ITEM_KEYS: Final[Mapping[str, frozenset[str]]] = {
 
 
 @total
-def read_responses(route: Route, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_responses(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = body_of(raw)
     _refuse(body)
     draft = Draft(LEFT_OUT)
-    names = Namespaces()
+    names = ToolNamespaces()
     draft.tools = names.flattened(tools_in(body))
     _read_input(draft, body.get("input"), names)
     _read_include(draft, body.get("include"))
@@ -92,9 +92,9 @@ def read_responses(route: Route, headers: Mapping[str, str], raw: bytes) -> Gate
 def _refuse(body: Json) -> None:
     for name, advice in _REFUSED.items():
         if body.get(name) is not None:
-            raise Unreadable(f"{name} is not supported; {advice}")
+            raise UnreadableRequest(f"{name} is not supported; {advice}")
     if body.get("background"):
-        raise Unreadable("background is not supported; ask without it")
+        raise UnreadableRequest("background is not supported; ask without it")
 
 
 def _instructions(value: object) -> str:
@@ -105,7 +105,7 @@ def _instructions(value: object) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _read_input(draft: Draft, value: object, names: Namespaces) -> None:
+def _read_input(draft: Draft, value: object, names: ToolNamespaces) -> None:
     if value is None:
         return
     if isinstance(value, str):
@@ -115,7 +115,7 @@ def _read_input(draft: Draft, value: object, names: Namespaces) -> None:
         draft.items.append(_item(draft, an_object(item, f"input[{index}]"), names))
 
 
-def _item(draft: Draft, item: Json, names: Namespaces) -> Json:
+def _item(draft: Draft, item: Json, names: ToolNamespaces) -> Json:
     kind = item.get("type", "message" if "role" in item else None)
     known = _ITEM_KEYS.get(kind) if isinstance(kind, str) else None
     if known is None:
@@ -149,7 +149,7 @@ def _read_reasoning(draft: Draft, value: object) -> None:
         if name in LEFT_OUT:
             draft.leave_out(name)
         elif len(key) > 100:
-            raise Unreadable(f"reasoning has a key {shown(key)}")
+            raise UnreadableRequest(f"reasoning has a key {shown(key)}")
         else:
             kept[key] = member
     if kept:

@@ -1,0 +1,22 @@
+"""The suite for capture gateways: recorded sessions of ten programs, played over any of them."""
+
+from gymmesh_conformance.gateway.adapter import (
+    CaughtCall,
+    GatewayAdapter,
+    OpenRollout,
+    Script,
+    WrittenAnswer,
+    WrittenCall,
+)
+from gymmesh_conformance.gateway.playing import run_gateway_suite, select_gateway_cases
+
+__all__ = [
+    "CaughtCall",
+    "GatewayAdapter",
+    "OpenRollout",
+    "Script",
+    "WrittenAnswer",
+    "WrittenCall",
+    "run_gateway_suite",
+    "select_gateway_cases",
+]

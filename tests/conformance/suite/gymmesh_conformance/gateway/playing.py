@@ -1,0 +1,247 @@
+"""Plays recorded sessions over a gateway, and judges what it captured."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import aiohttp
+
+from gymmesh_conformance.gateway.adapter import (
+    CaughtCall,
+    GatewayAdapter,
+    OpenRollout,
+    Script,
+    WrittenAnswer,
+    WrittenCall,
+)
+from gymmesh_conformance.gateway.sessions import (
+    RecordedProgram,
+    SessionCase,
+    Step,
+    StepExpectation,
+    load_sessions,
+)
+from gymmesh_conformance.gateway.wire import (
+    Piece,
+    ReadAnswer,
+    body_of,
+    key_header,
+    path_of,
+    pieces_of,
+    read_answer,
+)
+from gymmesh_conformance.runner import CaseResult
+
+SUITE: Final = "gateway"
+_CASE_S: Final = 120.0
+_SHOWN: Final = 400
+
+
+class PlayError(Exception):
+    """A program could not be played: the gateway's answer is wrong."""
+
+
+@dataclass
+class _Played:
+    """What came of a case's steps so far."""
+
+    answers: dict[str, ReadAnswer] = field(default_factory=dict)
+    histories: dict[str, list[Piece]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)  # the steps that are calls of their own
+
+
+def select_gateway_cases(only: Sequence[str]) -> list[tuple[RecordedProgram, SessionCase]]:
+    """The cases, or those named. Raises LookupError for a name that there is not."""
+    every = [(program, case) for program in load_sessions() for case in program.cases]
+    names = {_name(program, case) for program, case in every}
+    if unknown := sorted(set(only) - names):
+        raise LookupError(f"the gateway suite has no case {', '.join(unknown)}")
+    return [one for one in every if not only or _name(*one) in only]
+
+
+async def run_gateway_suite(
+    adapter: GatewayAdapter,
+    *,
+    only: Sequence[str] = (),
+    report: Callable[[CaseResult], None] = lambda _: None,
+) -> list[CaseResult]:
+    """Play the sessions, one rollout each. Never raises for what the gateway does."""
+    results = []
+    for program, case in select_gateway_cases(only):
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(_CASE_S):
+                problems = await _run_case(adapter, program, case)
+        except TimeoutError:
+            problems = [f"the session took more than {_CASE_S:g} s"]
+        except (PlayError, aiohttp.ClientError, OSError) as error:
+            problems = [f"{type(error).__name__}: {error}"]
+        outcome = "failed" if problems else "passed"
+        seconds = time.monotonic() - began
+        result = CaseResult(
+            SUITE, _name(program, case), case.rule, outcome, tuple(problems), seconds=seconds
+        )
+        report(result)
+        results.append(result)
+    return results
+
+
+def _name(program: RecordedProgram, case: SessionCase) -> str:
+    return f"{program.program}/{case.name}"
+
+
+async def _run_case(
+    adapter: GatewayAdapter, program: RecordedProgram, case: SessionCase
+) -> list[str]:
+    script, played = Script(), _Played()
+    async with adapter.rollout(script, program.program) as rollout:
+        async with aiohttp.ClientSession() as session:
+            for step in case.steps:
+                await _Request(session, rollout, script, program, step, played).play()
+        caught = await rollout.finish()
+    if script.asked != len(played.calls):
+        return [f"the model was asked {script.asked} times, {len(played.calls)} calls are right"]
+    if len(caught) != len(played.calls):
+        return [f"{len(caught)} calls were captured, {len(played.calls)} are right"]
+    expected = {step.ask: step.expect for step in case.steps}
+    return _judged(caught, played.calls, expected)
+
+
+class _Request:
+    """One step's request."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        rollout: OpenRollout,
+        script: Script,
+        program: RecordedProgram,
+        step: Step,
+        played: _Played,
+    ) -> None:
+        self._session = session
+        self._script = script
+        self._program = program
+        self._step = step
+        self._played = played
+        self._pieces = pieces_of(step.history, played.histories, played.answers)
+        self._url = rollout.url.rstrip("/") + path_of(program)
+        self._headers = {
+            **key_header(program.dialect, rollout.key),
+            **program.headers,
+            **step.headers,
+        }
+
+    async def play(self) -> None:
+        """Send it, and keep what came. Raises PlayError."""
+        step, played = self._step, self._played
+        played.histories[step.ask] = self._pieces
+        if not step.expect.repeats:
+            played.calls.append(step.ask)
+            answer = step.answer
+            if answer is None:
+                raise PlayError(f"step {step.ask}: the case has no answer")
+            calls = tuple(WrittenCall(call.name, call.arguments) for call in answer.calls)
+            self._script.write(WrittenAnswer(answer.text, calls, answer.reasoning))
+        if step.cut:
+            await self._hang_up()
+            return
+        got = await self._sent()
+        played.answers[step.ask] = got
+        self._check(got)
+
+    async def _hang_up(self) -> None:
+        """Close the connection while the model works, which then answers."""
+        before = self._script.asked
+        self._script.hold()
+        sending = asyncio.create_task(self._sent())
+        try:
+            await self._script.asked_for(before + 1)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+        await self._script.release()
+
+    async def _sent(self) -> ReadAnswer:
+        body = body_of(self._program, self._step, self._pieces)
+        async with self._session.post(self._url, json=body, headers=self._headers) as response:
+            text = await response.text()
+            if response.status != 200:
+                raise PlayError(f"step {self._step.ask}: {response.status} {text[:_SHOWN]}")
+            try:
+                return read_answer(self._program.dialect, response.content_type, text)
+            except (ValueError, LookupError, TypeError) as error:
+                shown = f"{type(error).__name__} {error} in {text[:_SHOWN]}"
+                problem = f"step {self._step.ask}: an answer that no client reads: {shown}"
+                raise PlayError(problem) from error
+
+    def _check(self, got: ReadAnswer) -> None:
+        """The program must get what the model wrote."""
+        step = self._step
+        if step.expect.repeats:
+            before = self._played.answers.get(step.expect.repeats)
+            if before is not None and _said(before) != _said(got):
+                raise PlayError(f"step {step.ask}: another answer than {step.expect.repeats} got")
+            self._played.answers.setdefault(step.expect.repeats, got)
+            return
+        assert step.answer is not None
+        wrote = (step.answer.text, tuple(call.name for call in step.answer.calls))
+        if (got.text, tuple(call.name for call in got.calls)) != wrote:
+            raise PlayError(
+                f"step {step.ask}: the program got {_said(got)}, the model wrote {wrote}"
+            )
+
+
+def _said(answer: ReadAnswer) -> tuple[str, tuple[tuple[str, str], ...]]:
+    return answer.text, tuple((call.name, call.arguments) for call in answer.calls)
+
+
+def _judged(
+    caught: Sequence[CaughtCall], steps: Sequence[str], expected: Mapping[str, StepExpectation]
+) -> list[str]:
+    """What is wrong with the captured calls."""
+    problems: list[str] = []
+    for place, (call, step) in enumerate(zip(caught, steps, strict=True)):
+        right = expected[step]
+        parent = steps[call.parent] if call.parent is not None else ""
+        if parent != right.parent and not (right.may_hang_on_nothing and not parent):
+            problems.append(
+                f"step {step}: hangs on {parent or 'nothing'}, not {right.parent or 'nothing'}"
+            )
+        if call.is_trained != right.trained:
+            problems.append(f"step {step}: {'' if call.is_trained else 'not '}trained on")
+        problems += _differences(step, call, right)
+        problems += _token_problems(step, call, caught)
+        if call.parent is not None and call.parent >= place:
+            problems.append(f"step {step}: hangs on a later call")
+    return problems
+
+
+def _differences(step: str, call: CaughtCall, right: StepExpectation) -> list[str]:
+    told: list[tuple[str, Any, Any]] = [
+        ("link", call.link, right.link),
+        ("fork's reason", call.reason, right.reason),
+        ("side call", call.side, right.side),
+    ]
+    return [
+        f"step {step}: the {what} is {said or 'none'}, not {wanted or 'none'}"
+        for what, said, wanted in told
+        if said is not None and said != wanted
+    ]
+
+
+def _token_problems(step: str, call: CaughtCall, caught: Sequence[CaughtCall]) -> list[str]:
+    """The prompt of a call that continues another begins with that one's tokens."""
+    if call.parent is None or call.is_detached or call.prompt_tokens is None:
+        return []
+    above = caught[call.parent]
+    if above.prompt_tokens is None or above.output_tokens is None:
+        return []
+    before = (*above.prompt_tokens, *above.output_tokens)
+    if call.prompt_tokens[: len(before)] == before:
+        return []
+    return [f"step {step}: its prompt does not begin with the tokens of the call before it"]

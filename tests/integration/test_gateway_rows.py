@@ -1,0 +1,86 @@
+"""What is read of a rollout whose program was captured: its row, exports and new verdicts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gymmesh_cli.main import cli
+from gymmesh_data.rollout import rollout_of_line
+from gymmesh_view.rollout.detail import detail_of
+from tests.support.docs import ROOT
+
+QUESTION = "What is 1931 + 14? Put the answer inside \\boxed{}."
+CALL = {"name": "add", "arguments": '{"a": 1931, "b": 14}', "call_id": "call_1"}
+RECORDING = {
+    "match": QUESTION,
+    "answers": [
+        {"output": [{"type": "function_call", **CALL}]},
+        {"text": "\\boxed{1945}"},
+    ],
+}
+
+
+def run(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli(list(arguments))
+    assert not ended.value.code
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the example's script."""
+    folder = tmp_path_factory.mktemp("rows")
+    shutil.copytree(ROOT / "examples" / "any_agent", folder / "examples" / "any_agent")
+    (folder / "answers.jsonl").write_text(json.dumps(RECORDING) + "\n")
+    answers = ["models.policy.backend=replay", "models.policy.path=answers.jsonl"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        run(
+            *("collect", "--config", "examples/any_agent/agent.yaml"),
+            *("--input", "examples/any_agent/tasks.jsonl", "--output", "out.jsonl", "--quiet"),
+            *(part for one in answers for part in ("--set", one)),
+        )
+    return folder / "out.jsonl"
+
+
+def test_a_row_has_the_programs_conversation_once(rows: Path) -> None:
+    line = rows.read_bytes().splitlines()[0]
+    row = json.loads(line)
+    assert row["reward"] == 1.0
+    assert [one["link"] for one in row["calls"]] == ["CONTINUATION"] * 2
+    assert [one["key"] for one in row["annotations"]] == ["script.gateway_request"]
+    stored = rollout_of_line(line, "out.jsonl:1")
+    # The prompt that the program sent, and not the task's before it.
+    assert [one["content"] for one in stored.first_items] == [QUESTION]
+    kinds = [one["type"] for one in stored.output]
+    assert kinds == ["function_call", "function_call_output", "message"]
+    assert [(first, end) for first, end, _ in stored.answers()] == [(0, 1), (2, 3)]
+    assert [one["name"] for one in stored.tools] == ["add"]
+
+
+def test_a_demonstration_has_the_programs_prompt_and_tools(rows: Path) -> None:
+    written = rows.with_name("sft.jsonl")
+    run("export", str(rows), "--format", "sft", "--output", str(written))
+    (record,) = [json.loads(line) for line in written.read_text().splitlines()]
+    roles = [message["role"] for message in record["messages"]]
+    assert roles == ["user", "assistant", "tool", "assistant"]
+    assert json.loads(record["tools"])[0]["function"]["name"] == "add"
+
+
+def test_it_is_judged_again_as_it_was(rows: Path) -> None:
+    written = rows.with_name("again.jsonl")
+    run("reverify", str(rows), "--verifier", "string_match", "--output", str(written))
+    (row,) = [json.loads(line) for line in written.read_text().splitlines()]
+    assert row["reward"] == 1.0
+
+
+def test_the_page_shows_it(rows: Path) -> None:
+    line = rows.read_bytes().splitlines()[0]
+    shown: Any = detail_of(rollout_of_line(line, "out.jsonl:1"))
+    said = [item for item in shown["items"] if item["kind"] == "message"]
+    assert len(said) == 2
