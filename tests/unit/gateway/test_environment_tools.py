@@ -98,9 +98,9 @@ async def test_the_official_client_lists_and_calls_them(monkeypatch: pytest.Monk
         await connection.open()
         seen.append([tool.name for tool in connection.tools])
         result = await connection.call("add", {"a": 20, "b": 22})
-        seen.append((result.content[0].text, result.is_error))
+        seen.append((result.content[0].model_dump()["text"], result.is_error))
         result = await connection.call("refuse", {})
-        seen.append((result.content[0].text, result.is_error))
+        seen.append((result.content[0].model_dump()["text"], result.is_error))
         await connection.close()
 
     events, mesh = await run(monkeypatch, body)
@@ -127,7 +127,7 @@ async def test_a_tool_that_ends_the_episode_ends_the_rollout(
     assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_ENVIRONMENT_DONE
 
 
-async def test_a_tool_that_fails_fails_the_rollout_at_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_fails_fails_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     async def body(gateway: Gateway) -> None:
@@ -136,7 +136,7 @@ async def test_a_tool_that_fails_fails_the_rollout_at_tool(monkeypatch: pytest.M
     events, _ = await run(monkeypatch, body)
     assert "own words" not in json.dumps(seen)
     failure = events[-1].failed.failure
-    assert failure.boundary == rollout_pb2.BOUNDARY_TOOL
+    assert failure.boundary == rollout_pb2.BOUNDARY_RESOURCE
     assert from_status(failure.status).reason_name == "ENVIRONMENT_FAULT"
 
 
@@ -159,7 +159,7 @@ async def test_what_is_no_request_is_answered_as_json_rpc_has_it(
         ):
             status, answer = await post(gateway, raw)
             assert status == 200
-            assert answer.get("error", {}).get("code") == code, raw[:80]
+            assert answer.get("error", {}).get("code") == code, raw
         assert await post(gateway, {"method": "notifications/initialized"}) == (202, None)
         assert (await post(gateway, b"", method="GET"))[0] == 405
         assert (await post(gateway, request("ping"), key="sk-gymmesh-" + "x" * 32))[0] == 401

@@ -61,10 +61,10 @@ class PolicyCalls(Protocol):
     ) -> ModelCall:
         """See RolloutContext."""
 
-    async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
+    async def call_tool(self, name: str, arguments: bytes) -> resource_pb2.CallToolResponse:
         """See RolloutContext."""
 
-    async def call_tool(self, name: str, arguments: bytes) -> resource_pb2.CallToolResponse:
+    async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
         """See RolloutContext."""
 
 

@@ -135,7 +135,7 @@ async def test_what_the_agent_wrote_to_the_reward_file_is_not_read(bench: Desk) 
 async def test_a_lost_sandbox_is_a_failure_and_not_0(bench: Desk) -> None:
     of = task(checks=[{"run": "true"}], verify_in="same")
     session = (await bench.create(of)).session_id
-    directory_peer = bench.sandboxes.servicers()["gymmesh.sandbox.v1.SandboxService"]
+    directory_peer: Any = bench.sandboxes.servicers()["gymmesh.sandbox.v1.SandboxService"]
     listed = await directory_peer.ListSandboxes(sandbox_pb2.ListSandboxesRequest(), None)
     for one in listed.sandboxes:
         await directory_peer.RemoveSandbox(
@@ -199,5 +199,5 @@ async def test_no_sandbox_is_left(bench: Desk) -> None:
         await bench.rewarded(
             "sleep 1000 >/dev/null 2>&1 &", checks=[{"run": "true"}], verify_in=verify_in
         )
-    servicer = bench.sandboxes.servicers()["gymmesh.sandbox.v1.SandboxService"]
+    servicer: Any = bench.sandboxes.servicers()["gymmesh.sandbox.v1.SandboxService"]
     assert not (await servicer.ListSandboxes(sandbox_pb2.ListSandboxesRequest(), None)).sandboxes
