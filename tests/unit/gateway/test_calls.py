@@ -11,7 +11,7 @@ import pytest
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.gateway import replies
+from gymmesh_agent.gateway import metrics, replies
 from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_responses import loads, params_to_dict, text_of
 from gymmesh_runtime.errors import MeshError, Reason, from_status
@@ -384,6 +384,27 @@ async def test_a_program_that_ends_leaves_no_call_behind() -> None:
         assert mesh.model.cancelled == 1
         assert await left[0] == 401  # it outlives its rollout, and is stopped
     assert events[-1].completed.stop_reason == Stops.STOP_REASON_PROGRAM_EXITED
+
+
+async def test_what_is_counted() -> None:
+    def count(dialect: str, outcome: str) -> float:
+        return metrics.GATEWAY_REQUESTS.labels("tool_loop", dialect, outcome).value
+
+    places = [("chat", "answered"), ("chat", "unauthorized"), ("chat", "invalid")]
+    before = [count(*place) for place in places]
+
+    async def program(gateway: Gateway) -> None:
+        for body, key in (
+            (chat(("user", "hi")), None),
+            (chat(("user", "hi")), "sk-gymmesh-wrong"),
+            ({}, None),
+        ):
+            async with posting(gateway, body, key=key) as response:
+                await response.read()
+        assert metrics.GATEWAY_CONNECTIONS.labels("tool_loop").value >= 1
+
+    await run(program, says("x"))
+    assert [count(*place) for place in places] == [number + 1 for number in before]
 
 
 async def test_the_registry_lists_the_gateway() -> None:
