@@ -106,7 +106,7 @@ async def streamed(service: ModelService, **params: Any) -> tuple[list[tuple[int
             if frame.HasField("completed"):
                 response = json.loads(response_to_json(frame.completed.response))
             else:
-                kind = frame.delta.WhichOneof("delta")
+                kind = str(frame.delta.WhichOneof("delta"))
                 piece, place = getattr(frame.delta, kind).decode(), frame.delta.output_index
                 # How much comes at once is the service's affair.
                 if deltas and deltas[-1][:2] == (place, kind):

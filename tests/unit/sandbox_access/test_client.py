@@ -231,11 +231,12 @@ async def test_no_lease_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_request_has_what_the_spec_says() -> None:
+    inside = sandbox_pb2.AllowedHost(name="db.internal", ports=[5432], private=True)
     spec = SandboxSpec(
         image="py:1",
         cpus=0.5,
         memory_mb=2,
-        network=["pypi.org", "*.example.org:8443"],
+        network=["pypi.org", "*.example.org:8443", inside],
         files={"/work/a": "text"},
         life_s=9,
     )
@@ -245,7 +246,8 @@ def test_a_request_has_what_the_spec_says() -> None:
         cpu_millis=500, memory_bytes=2 << 20, life_s=9
     )
     hosts = [(one.name, list(one.ports)) for one in request.network.hosts.hosts]
-    assert hosts == [("pypi.org", []), ("*.example.org", [8443])]
+    assert hosts == [("pypi.org", []), ("*.example.org", [8443]), ("db.internal", [5432])]
+    assert [one.private for one in request.network.hosts.hosts] == [False, False, True]
     assert [(one.path, one.content) for one in request.files] == [(b"/work/a", b"text")]
     assert SandboxSpec().request("r").network.WhichOneof("kind") == "none"
     for wrong in ("closed", ["host:x"], [":80"]):
