@@ -12,7 +12,7 @@ ROOM = Path(gymmesh_agent.__file__).parent
 #: From the roof down. A file imports its own floor and those below, never one above.
 FLOORS = (
     ("service",),
-    ("attempt", "programs.agent", "tool_loop"),
+    ("attempt", "tool_loop"),
     ("agent", "context"),
     ("gateway.connections", "gateway.gateway", "gateway.replies", "gateway.server"),
     ("gateway.session",),
@@ -29,6 +29,7 @@ FLOORS = (
         "events",
         "failures",
         "gateway.config",
+        "gateway.environment_tools",
         "gateway.keys",
         "gateway.metrics",
         "gateway.minted",
@@ -39,22 +40,12 @@ FLOORS = (
         "model.metrics",
         "model.tokens",
         "plan",
-        "programs.ends",
-        "programs.in_process",
-        "programs.install",
-        "programs.known_programs",
-        "programs.options",
-        "programs.output",
-        "programs.prepared",
-        "programs.prompt",
-        "programs.run_function",
-        "programs.sandboxed",
         "tally",
         "telemetry.metrics",
     ),
 )
 #: Rooms of their own.
-ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree", "programs")
+ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree")
 
 
 def imports() -> dict[str, set[str]]:

@@ -115,6 +115,13 @@ async def test_files_travel_in_pieces_and_are_read_again_where_a_stream_broke(
         assert await box.files.read_text("small") == "s"
 
 
+@pytest.mark.parametrize("field", ["memory_mb", "cpus", "pids", "life_s", "ttl_s"])
+def test_an_amount_that_cannot_be_meant_is_named(field: str) -> None:
+    for amount in (-1, 1 << 40, float("nan")):
+        with pytest.raises(ValueError, match=rf"SandboxSpec\.{field} is "):
+            SandboxSpec(**{field: amount})  # type: ignore[arg-type]  # of any amount
+
+
 async def test_both_leases_are_renewed_while_a_sandbox_is_used(tmp_path: Path) -> None:
     service = StandIn(tmp_path)
     async with client_of(service) as boxes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
 
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_agent.gateway.environment_tools import EnvironmentTools
 from gymmesh_agent.gateway.keys import new_key, redacted
 from gymmesh_agent.gateway.minted import tag_of
 from gymmesh_agent.gateway.server import GatewayServer
@@ -35,6 +38,7 @@ class Gateway:
         policy: makes the model calls.
         agent: what the relays of sandboxes find the server by.
         program: the name of a known program; empty: its requests tell.
+        tools: of the environment, for programs over MCP.
 
     Attributes:
         key: what a program takes as its API key.
@@ -47,6 +51,7 @@ class Gateway:
         attempt: AttemptId,
         agent: AgentInstance,
         program: str = "",
+        tools: Sequence[responses_pb2.Tool] = (),
     ) -> None:
         self.key = new_key()
         self._server = server
@@ -55,6 +60,8 @@ class Gateway:
         self._session = GatewaySession(
             self.key, policy, CallTree(tag, program), tag, server.config.calls_per_rollout
         )
+        if tools:
+            self._session.tools = EnvironmentTools(tools, policy.call_tool, self._session.stop)
         self._watching: asyncio.Task[None] | None = None
         self._body: asyncio.Task[object] | None = None
         self._cancelling = 0
