@@ -148,7 +148,7 @@ async def test_the_end_of_the_spawner_is_no_doing_of_the_program(
             async with sandbox.start(Program(("/bin/cat",)), TIGHT) as running:
                 await running.write(b"a")
                 assert await running.read_exactly(1) == b"a"
-                os.kill(sandbox._starter.pid, signal.SIGKILL)
+                os.kill(sandbox.spawner_pid, signal.SIGKILL)
                 with pytest.raises(SandboxError, match="was killed"):
                     await running.read_exactly(1)
                 with pytest.raises(SandboxError, match="was killed"):

@@ -69,7 +69,7 @@ class PolicyCalls(Protocol):
 
 
 class PendingAnswer:
-    """The answer to a request, there or awaited. Repeats of a request share it.
+    """The answer to a request, there or awaited. RepeatedRequests of a request share it.
 
     Attributes:
         ticket: the call's number in the tree.

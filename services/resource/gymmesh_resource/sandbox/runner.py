@@ -40,6 +40,11 @@ class ProgramRunner:
         self._idle.set()
         self._opened = False
 
+    @property
+    def spawner_pid(self) -> int:
+        """The process that starts programs; 0: it does not run."""
+        return self._starter.pid
+
     async def open(self) -> None:
         """Starts the spawner. Raises SpawnError."""
         await self._starter.open()

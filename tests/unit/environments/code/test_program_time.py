@@ -66,7 +66,7 @@ async def _one_processor(hogs: int) -> AsyncIterator[BubblewrapSandbox]:
             await asyncio.to_thread(other.stdout.read, 1)
         await sandbox.open()
         # Programs have the processors of the process that starts them.
-        os.sched_setaffinity(sandbox._starter.pid, processor)
+        os.sched_setaffinity(sandbox.spawner_pid, processor)
         yield sandbox
     finally:
         await sandbox.close()
@@ -126,7 +126,7 @@ async def _busy_environment(
         async with served(environment, verify_timeout_s=verify_timeout_s) as mesh:
             sandbox = environment.programs
             assert isinstance(sandbox, BubblewrapSandbox)
-            os.sched_setaffinity(sandbox._starter.pid, processor)
+            os.sched_setaffinity(sandbox.spawner_pid, processor)
             yield mesh
     finally:
         for other in others:
