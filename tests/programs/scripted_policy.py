@@ -123,9 +123,8 @@ def _arguments(schema: Mapping[str, Any], command: str) -> dict[str, Any]:
         if name in ("command", "cmd"):
             made[name] = ["/bin/sh", "-c", command] if kind == "array" else command
         elif name in schema.get("required", ()):
-            made[name] = {"string": "as asked", "boolean": False, "integer": 1, "number": 1}.get(
-                str(kind), "LOW"
-            )
+            usual = {"string": "as asked", "boolean": False, "integer": 1, "number": 1}
+            made[name] = properties[name].get("enum", [usual.get(str(kind), "")])[0]
     return made
 
 
