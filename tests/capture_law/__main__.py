@@ -1,4 +1,4 @@
-"""Holds the tree of captured calls against random programs: `make test-capture`."""
+"""Holds the tree of captured calls against random programs: `make capture-law`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE = 250
 
 def main() -> int:
     """Run sessions on all processors; 0 when the tree was never wrong."""
-    parser = argparse.ArgumentParser(prog="make test-capture")
+    parser = argparse.ArgumentParser(prog="make capture-law")
     parser.add_argument("--sessions", type=int, default=20_000)
     parser.add_argument("--steps", type=int, default=14, help="of each session")
     parser.add_argument("--seed", default="law")

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from tests.capture_law.spelling import INVALID, Habits
-
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.request import GatewayRequest, Hints
 from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
 from tests.capture_law.compare import flat
+from tests.capture_law.spelling import INVALID, Habits
 from tests.capture_law.truth import (
     CONTINUATION,
     FORK,
@@ -333,6 +332,7 @@ class Session:
             conversation.system = "You are an anchored context summarization assistant."
         conversation.segments += (self._input(message("user", asked)),)
         answer = (message("assistant", wrote),)
+        tail = self._tail(conversation)
         self._exchange(conversation, kind=kind, answer=answer)
         conversation.tools, conversation.system = kept
         compaction = conversation.last
@@ -346,11 +346,20 @@ class Session:
                 self._input(message("user", f"What was done? {self._unique()}")),
                 conversation.segments[-1],
                 self._input(self._user()),
+                *tail,
             )
         else:
             text = f"Another model wrote:\n{summary}\nGo on. {self._unique()}"
-            conversation.segments = (self._input(message("user", text)),)
+            begun = replace(self._input(message("user", text)), summary=compaction)
+            conversation.segments = (begun, *tail)
         self._exchange(conversation, compacted=compaction)
+
+    def _tail(self, conversation: Conversation) -> tuple[Segment, ...]:
+        """The last answer and what followed it, which some programs keep beside a summary."""
+        segments = conversation.segments[:-1]
+        if self._rng.random() < 0.6 or len(segments) < 2 or not segments[-2].is_intact:
+            return ()
+        return segments[-2:]
 
     def _start_sub_agent(self, conversation: Conversation) -> None:
         """An answer calls a tool that starts a sub-agent with a prompt of the model's."""

@@ -39,6 +39,7 @@ class Segment:
         reason: why it is not that answer; None: it is, or it is no answer at all.
         is_foreign: whether the program wrote it in a model's name.
         is_named: whether an id on the wire says whose answer it is.
+        summary: the call whose summary a message holds.
     """
 
     key: Hashable
@@ -48,6 +49,7 @@ class Segment:
     reason: int | None = None
     is_foreign: bool = False
     is_named: bool = False
+    summary: TrueCall | None = None
 
     @property
     def is_intact(self) -> bool:
@@ -159,6 +161,22 @@ class Truth:
                 return segment, [], []
         return None, [], []
 
+    def _summary(
+        self, start: int, segments: Sequence[Segment], keys: tuple[Hashable, ...]
+    ) -> TrueCall | None:
+        """The call whose summary stands behind the longest context that was asked before, with no
+        later answer beside it.
+        """
+        places = range(len(segments) - 1, max(start, 1) - 1, -1)
+        known = next((place for place in places if self._there(keys[:place])), start)
+        behind = segments[known:]
+        newest = max((one.wrote.number for one in behind if one.wrote), default=0)
+        for one in reversed(behind):
+            call = one.summary or (one.wrote if one.is_intact else None)
+            if call is not None and (one.summary or call.asks_summary) and newest <= call.number:
+                return call
+        return None
+
     def _after(
         self,
         parent: TrueCall,
@@ -204,18 +222,7 @@ class Truth:
         if alike(same):
             return Expected(FORK, None, reason=BRANCH)
         first, there, left_out = self._departures(0, segments, keys)
-        if (
-            compacted is None
-            and first is not None
-            and first.is_intact
-            and first.wrote
-            and not there
-        ):
-            # What is left of a compacted conversation: it begins with the summary as an answer.
-            compacted = first.wrote
-            later = [one for one in segments if one.wrote and one.wrote.number > compacted.number]
-            if not compacted.asks_summary or later:
-                compacted = None
+        compacted = compacted or self._summary(0, segments, keys)
         if compacted is not None:
             return Expected(FORK, compacted, reason=COMPACTION)
         if first is not None and (instead := alike(there)):

@@ -33,7 +33,7 @@ async def test_nothing_is_left_whatever_is_killed(tmp_path: Path) -> None:
     result = await run_sandbox_seed(world, tmp_path, faults)
     assert result.violations == []
     assert result.faults.total() == len(order), result.missed
-    assert result.sandboxes > 12, "the orphans alone are twelve"
+    assert result.sandboxes >= world.sandboxes
 
 
 def test_a_seed_always_means_the_same() -> None:
@@ -43,8 +43,7 @@ def test_a_seed_always_means_the_same() -> None:
         faults = list(islice(sandbox_faults(world), 10))
         assert faults == list(islice(sandbox_faults(world), 10))
         assert {one.target for one in faults[:5]} == set(TARGETS)
-        lives = list(sandbox_lives(world))
-        assert lives == list(sandbox_lives(world))
-        assert sum(life.sandboxes for life in lives) >= 250
+        lives = list(islice(sandbox_lives(world), 100))
+        assert lives == list(islice(sandbox_lives(world), 100))
         assert {life.owner for life in lives} == {"bench0", "bench1", ""}
         assert any(life.forks for life in lives)

@@ -84,3 +84,10 @@ def test_the_page_shows_it(rows: Path) -> None:
     shown: Any = detail_of(rollout_of_line(line, "out.jsonl:1"))
     said = [item for item in shown["items"] if item["kind"] == "message"]
     assert len(said) == 2
+
+
+def test_the_page_tells_of_a_program_that_rewrote_its_history(rows: Path) -> None:
+    row = json.loads(rows.read_bytes().splitlines()[0])
+    row["calls"][1] |= {"link": "FORK", "fork": {"reason": "COMPACTION", "common_tokens": 0}}
+    shown: Any = detail_of(rollout_of_line(json.dumps(row).encode(), "out.jsonl:1"))
+    assert shown["forks"] == [{"call_id": "c2", "reason": "COMPACTION", "common_tokens": 0}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gymmesh_sandbox import service as sandbox_service
 from gymmesh_sandbox.service import SANDBOX_SERVICE
 from tests.support.cli import ended, start
 from tests.support.directory_sandboxes import DirectoryBackend
+from tests.support.docs import ROOT
 from tests.support.served import serve
 from tests.unit.sandbox.machine import require_bubblewrap
 
@@ -107,6 +109,54 @@ def test_collecting_needs_no_second_process(folder: Path) -> None:
     assert row["reward"] == 0.0
     assert [one["role"] for one in row["sandboxes"]] == ["lent", "workspace"]
     assert not list((folder / "boxes" / "sandboxes").iterdir())
+
+
+def rows_of(folder: Path, environment: str) -> list[dict[str, Any]]:
+    task = {"task_id": "t", "responses_create_params": {"input": "go"}, "environment": environment}
+    (folder / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    files = ["--config", "mesh.yaml", "--input", "tasks.jsonl", "--output", "out.jsonl"]
+    with pytest.raises(SystemExit) as ended:
+        cli(["collect", *files, "--max-attempts", "1", "--quiet"])
+    assert not ended.value.code
+    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+
+
+def documented(name: str) -> str:
+    """The Python of the page about sandboxes that has this class."""
+    text = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    (block,) = [str(one) for one in re.findall(r"```python\n(.*?)```", text, re.S) if name in one]
+    return block
+
+
+def test_the_documented_agent_works_in_the_sandbox_that_it_is_lent(folder: Path) -> None:
+    (folder / "bench.py").write_text(documented("class ShellAgent"))
+    answers = [{"text": "sed -i s/-/+/2 add.py; sed -n 1p add.py"}, {"text": "done"}]
+    (folder / "policy.jsonl").write_text(json.dumps({"match": "*", "answers": answers}) + "\n")
+    loaded(
+        bench={"use": "bench.py:Repair"},
+        agents={"shell": {"use": "bench.py:ShellAgent"}},
+        defaults={"agent": "shell"},
+    )
+    (row,) = rows_of(folder, "bench")
+    assert [one["role"] for one in row["sandboxes"]] == ["workspace"]
+    assert "def add(a, b)" in json.dumps(row)
+    assert not list((folder / "boxes" / "sandboxes").iterdir())
+
+
+async def test_an_agent_has_sandboxes_of_its_own_where_nobody_serves_any(folder: Path) -> None:
+    (folder / "agent.py").write_text(documented("class Calculator"))
+    answers = [{"text": "print(6 * 7)"}]
+    (folder / "policy.jsonl").write_text(json.dumps({"match": "*", "answers": answers}) + "\n")
+    calculator = {"use": "agent.py:Calculator"}
+    config = loaded(
+        environments={"math": {"use": "math"}},
+        agents={"calculator": calculator},
+        defaults={"agent": "calculator", "environment": "math"},
+    )
+    assert names(config).count(("Sandbox", "sandbox")) == 1
+    mapped = {"calculator": {**calculator, "sandboxes": {"sandbox": "boxes"}}}
+    wrong = loaded(environments={"math": {"use": "math"}}, agents=mapped)
+    assert [one for one in problems_of(wrong) if "agents.calculator: uses the sandbox" in one]
 
 
 async def test_trying_an_environment_out_needs_none_either(folder: Path) -> None:

@@ -101,8 +101,14 @@ async def test_an_operator_ends_a_sandbox_by_its_id(
     lease = tmp_path / "box.json"
     await ended(await start("sandbox", "run", *at, "--keep", lease, "true"))
     sandbox_id = json.loads(lease.read_text())["sandbox_id"]
+    named = await ended(await start("sandbox", "ls", *at, "--name", "other"))
+    assert named.code == 2
+    named.said("--name chooses a service of a registry", "leave it out")
     assert (await ended(await start("sandbox", "rm", *at, sandbox_id))).code == 0
     assert not left(config)
+    again = await ended(await start("sandbox", "rm", *at, sandbox_id))
+    assert again.code == 2
+    again.said(f"there is no sandbox {sandbox_id}")
     used = await ended(await start("sandbox", "exec", lease, "true"))
     assert used.code == 1
     used.said(sandbox_id)

@@ -43,6 +43,7 @@ def tasks(count: int) -> list[dict[str, Any]]:
                     f"{text!r}, and nothing else. Do it by one command:\n\nSHELL: {command}"
                 },
                 "files": {"README": "a workspace\n"},
+                "workdir": "/task",
                 "checks": [check, alone],
             }
         )

@@ -28,6 +28,8 @@ _SHELLS: Final = (
 )  # fmt: skip
 # OpenCode puts its prompt into quotes.
 _COMMAND: Final = re.compile(r'^SHELL: (.+?)"?$', re.MULTILINE)
+# With this mini-swe-agent ends; without it, it asks again.
+_SUBMIT: Final = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _PRINTED: Final = re.compile(r"printf '%s\\n' '(?P<text>[^']*)' >(?P<file>[\w./]+)")
 _LOG: Final = threading.Lock()
 
@@ -84,12 +86,18 @@ def _answer(items: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any
     command = found[0] if found else ""
     shell = next((one for one in _functions(tools) if one["name"].lower() in _SHELLS), None)
     called = any("output" in str(one.get("type", "")) for one in items)
+    if called and shell is not None and any(_SUBMIT in text for text in texts):
+        return _call(shell, f"echo {_SUBMIT}")
     if shell is None and command and "file listing" in "".join(texts).lower():
         printed = _PRINTED.match(command)
         assert printed
         return _message(f"{printed['file']}\n```\n{printed['text']}\n```\n")
     if shell is None or called or not command:
         return _message("It is done.")
+    return _call(shell, command)
+
+
+def _call(shell: Mapping[str, Any], command: str) -> dict[str, Any]:
     return {
         "type": "function_call",
         "id": new_id("fc_"),
@@ -115,9 +123,8 @@ def _arguments(schema: Mapping[str, Any], command: str) -> dict[str, Any]:
         if name in ("command", "cmd"):
             made[name] = ["/bin/sh", "-c", command] if kind == "array" else command
         elif name in schema.get("required", ()):
-            made[name] = {"string": "as asked", "boolean": False, "integer": 1, "number": 1}.get(
-                str(kind), "LOW"
-            )
+            usual = {"string": "as asked", "boolean": False, "integer": 1, "number": 1}
+            made[name] = properties[name].get("enum", [usual.get(str(kind), "")])[0]
     return made
 
 

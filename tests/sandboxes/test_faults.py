@@ -125,8 +125,9 @@ async def test_a_container_of_which_the_daemon_could_not_tell_is_removed(
                 while len(await containers(daemon, UNTOLD)) < 2:  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0.05)
             proxy.cut()
-            with pytest.raises(MeshError):
+            with pytest.raises(MeshError) as caught:
                 await making
+            assert reason(caught) == "SANDBOX_LOST"
             await proxy.start()
             async with asyncio.timeout(_PATIENCE_S):
                 while await containers(daemon, UNTOLD) != [known.container.id]:  # noqa: ASYNC110

@@ -49,7 +49,7 @@ from gymmesh_agent.telemetry import (
 )
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import AgentInstance
+from gymmesh_sandbox_access import RolloutAgent
 
 # For a call that could not be sent: the contract wants a name.
 _NAMELESS = resource_pb2.CallToolResponse(
@@ -146,6 +146,7 @@ class RolloutContext:
         self._learning = ""  # the model service of the last call to learn from
         self._calls = 0
         self._root_calls = 0
+        self._program_tool_calls = 0
         self._turns = 0
         self._weights = WeightsAge(plan.max_staleness)
         self._open = True
@@ -232,16 +233,37 @@ class RolloutContext:
             record_call(span, call)
             return call
 
-    def gateway(self, program: str = "") -> Gateway:
+    def gateway(self, program: str = "", *, tools: bool = False) -> Gateway:
         """A model endpoint for programs, whose calls become the policy's calls of this rollout:
         `async with context.gateway() as gateway:`, and then `gateway.url` and `gateway.key`.
 
         Args:
             program: the name of a known program, whose habits decide what its calls are; empty:
                 its requests tell, if anything does.
+            tools: offer the environment's tools as well, over MCP at the gateway's `/mcp`, under
+                the same key.
         """
-        agent = AgentInstance(self._agent, self._agent_instance_id)
-        return Gateway(self._gateway, self, self._attempt, agent, program)
+        agent = RolloutAgent(self._agent, self._agent_instance_id)
+        offered = self.params.tools if tools else ()
+        return Gateway(self._gateway, self, self._attempt, agent, program, offered)
+
+    async def call_tool(self, name: str, arguments: bytes) -> resource_pb2.CallToolResponse:
+        """Call a tool of the environment for a program. It has no event: the program shows the
+        policy the answer itself, and its next request records both.
+
+        Raises:
+            StepFailed: the call could not be carried out.
+        """
+        self._check_open()
+        self._program_tool_calls += 1
+        call_id = f"mcp{self._program_tool_calls}"
+        began = time.monotonic_ns()
+        try:
+            return await self._session.call_tool(
+                name, arguments, call_id, f"{self._attempt.name}/{call_id}"
+            )
+        finally:
+            self.tally.tool_us += _us_since(began)
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
         """Run all function calls of an answer side by side; the answers in the order of the

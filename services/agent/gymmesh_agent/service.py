@@ -144,9 +144,10 @@ class AgentService(Service, SandboxUser):
         self._host = instance.address.rpartition(":")[0].strip("[]")
 
     def follow_meta(self, changed: Callable[[], None]) -> None:
-        """Calls `changed` when the gateway has opened, and now, since the host is known."""
+        """Calls `changed` when the gateway opens; now where it is open, since the host is known."""
         self._meta_changed = changed
-        changed()
+        if self._gateway.address:
+            changed()
 
     def drain(self, seconds: float) -> None:
         """Start nothing more for collectors, and let what runs for them end within the grace."""

@@ -8,10 +8,13 @@ from typing import Final, Literal, TypeAlias
 
 from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
 
-Reach: TypeAlias = "Literal['none', 'open', 'agent'] | Sequence[str] | sandbox_pb2.Network"
+Reach: TypeAlias = (
+    "Literal['none', 'open', 'agent'] | Sequence[str | sandbox_pb2.AllowedHost]"
+    " | sandbox_pb2.Network"
+)
 """What a sandbox can reach: nothing, everything its host can, the model gateway of the rollout's
 agent at `AGENT_PORT`, the hosts listed as `name` or `name:port` (`*.name` stands for all names
-below), or the contract's own message."""
+below; an AllowedHost of the contract may have private addresses), or the contract's own message."""
 
 #: Where a sandbox with the network `agent` reaches the gateway, at 127.0.0.1.
 AGENT_PORT: Final = 8377
@@ -23,7 +26,7 @@ _MOST: Final = (1 << 32) // 1000 - 1  # what the contract's numbers hold, also a
 
 
 @dataclass(frozen=True, slots=True)
-class AgentInstance:
+class RolloutAgent:
     """An agent of the mesh, whose model gateway programs in a sandbox may call."""
 
     name: str
@@ -91,7 +94,7 @@ class SandboxSpec:
                 )
 
     def request(
-        self, request_id: str, agent: AgentInstance | None = None
+        self, request_id: str, agent: RolloutAgent | None = None
     ) -> sandbox_pb2.CreateSandboxRequest:
         """The request that asks for it. Raises ValueError for a network that cannot be read.
 
@@ -126,7 +129,7 @@ class SandboxSpec:
         return request
 
 
-def network_of(reach: Reach, agent: AgentInstance | None = None) -> sandbox_pb2.Network:
+def network_of(reach: Reach, agent: RolloutAgent | None = None) -> sandbox_pb2.Network:
     """The contract's message. Raises ValueError."""
     if isinstance(reach, sandbox_pb2.Network):
         return reach
@@ -141,7 +144,9 @@ def network_of(reach: Reach, agent: AgentInstance | None = None) -> sandbox_pb2.
     return sandbox_pb2.Network(hosts=sandbox_pb2.AllowedHosts(hosts=map(_allowed, reach)))
 
 
-def _allowed(host: str) -> sandbox_pb2.AllowedHost:
+def _allowed(host: str | sandbox_pb2.AllowedHost) -> sandbox_pb2.AllowedHost:
+    if isinstance(host, sandbox_pb2.AllowedHost):
+        return host
     name, _, port = host.partition(":")
     if not name or (port and not (port.isascii() and port.isdecimal())):
         raise ValueError(f"network has {host!r}; write a host as name or name:port")

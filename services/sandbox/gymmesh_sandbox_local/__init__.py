@@ -16,7 +16,7 @@ from gymmesh_sandbox_local.namespaces import (
 from gymmesh_sandbox_local.pipes import InputPipe, OutputPipe
 from gymmesh_sandbox_local.seccomp import UnknownProcessor, filter_for
 from gymmesh_sandbox_local.started import ProcessStart, StartedProcess, start_process
-from gymmesh_sandbox_local.starter import Child, SpawnError, Starter
+from gymmesh_sandbox_local.starter import Child, SpawnerGone, SpawnError, Starter
 from gymmesh_sandbox_local.threads import descendants_of, threads_of
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "ProcessStart",
     "SandboxGroup",
     "SpawnError",
+    "SpawnerGone",
     "StartedProcess",
     "Starter",
     "UnknownProcessor",

@@ -28,6 +28,13 @@ class SpawnError(OSError):
     """The spawner could not do what it was asked to, or is gone."""
 
 
+class SpawnerGone(SpawnError):
+    """The spawner has ended, and with it all that it started."""
+
+    def __init__(self) -> None:
+        super().__init__("the spawner of sandboxes has ended")
+
+
 class Child:
     """A child of the spawner.
 
@@ -132,7 +139,7 @@ class Starter:
         try:
             answer, received = await self._request(token, op, descriptors, fields)
         except BaseException:
-            del self._children[token]
+            self._children.pop(token, None)  # none is left where the spawner is gone
             raise
         return Child(answer["pid"], received[0], status)
 
@@ -171,14 +178,14 @@ class Starter:
                 message, descriptors = marshal.dumps({"in_file": True}), (file, *descriptors)
             while True:
                 if self._socket is None:
-                    raise SpawnError("the spawner of sandboxes has ended")
+                    raise SpawnerGone
                 try:
                     socket.send_fds(self._socket, [message], descriptors)
                     return
                 except BlockingIOError:
                     await self._until_writable(self._socket)
                 except OSError as error:
-                    raise SpawnError("the spawner of sandboxes has ended") from error
+                    raise SpawnerGone from error
 
     async def _until_writable(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -235,7 +242,7 @@ class Starter:
         asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
         self._socket = None
-        lost = SpawnError("the spawner of sandboxes has ended")
+        lost = SpawnerGone()
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(lost)

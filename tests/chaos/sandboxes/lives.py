@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ _CALL_S: Final = 60.0
 #: More than all calls of a life may take together, on a busy machine.
 _LIFE_S: Final = 400.0
 _LOOK_S: Final = 0.5
+_PAUSE_S: Final = 0.5
 _Reason = errors_pb2.ErrorReason
 #: With these something failed that nobody foresaw.
 _UNFORESEEN: Final = frozenset(
@@ -63,13 +64,15 @@ class Lives:
         self._at_a_time: dict[str, int] = {}
         self._ids = itertools.count()
 
-    async def run(self, lives: Iterable[SandboxLife]) -> None:
-        """Carries all out, some at a time."""
-        left = iter(lives)
+    async def run(self, lives: Iterator[SandboxLife]) -> None:
+        """Carries them out, some at a time, until the world has had its sandboxes."""
 
         async def worker() -> None:
-            for life in left:
+            while len(self.seen) < self._world.sandboxes:
+                life = next(lives)
                 await self.one(life)
+                if life.number in self._failed:
+                    await asyncio.sleep(_PAUSE_S)  # what it needs may be down
 
         await asyncio.gather(*(worker() for _ in range(self._world.at_a_time)))
 

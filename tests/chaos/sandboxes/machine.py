@@ -11,8 +11,8 @@ from typing import Any, Final
 import aiodocker
 
 from gymmesh_sandbox.backends.bubblewrap.launch import _PLACE
-from gymmesh_sandbox_local import Groups
 from tests.chaos.sandboxes.using import MARK
+from tests.support.sandbox_groups import groups_in
 
 _OURS: Final = json.dumps({"label": ["gymmesh.instance"]})
 _SPAWNER: Final = "spawner.py"
@@ -38,7 +38,7 @@ class SandboxMachine:
         found += [f"process {pid} of bubblewrap" for pid in _launchers(service)]
         if self._store is not None:
             found += [f"folder {path}" for path in self._folders()]
-            found += [f"control group {path}" for path in self._groups()]
+            found += [f"control group {path}" for path in groups_in(self._store)]
             for pid in (os.getpid(), service, *spawners(service)):
                 found += [f"mount of process {pid}: {line}" for line in _roots(pid)]
         found += await self._containers()
@@ -86,11 +86,6 @@ class SandboxMachine:
             for kind in ("boxes", "layers")
             for path in self._store.glob(f"instances/*/{kind}/*")
         ]
-
-    def _groups(self) -> Sequence[Path]:
-        assert self._store is not None
-        prefixes = [Groups(str(boxes))._prefix for boxes in self._store.glob("instances/*/boxes")]
-        return [path for one in prefixes for path in Path("/sys/fs/cgroup").glob(f"**/{one}*")]
 
 
 def spawners(service: int) -> list[int]:

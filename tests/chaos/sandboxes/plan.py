@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class SandboxWorld:
 
     Attributes:
         backend: `bubblewrap`, or `podman` by Docker's API.
-        sandboxes: how many are asked for, at least.
+        sandboxes: how many are made, at least.
         at_a_time: how many are used at a time.
         ttl_s: how long an own lease lasts when nobody renews it.
         seconds: the bound of all that is done before the last look.
@@ -93,12 +94,11 @@ class SandboxLife:
 
 
 def sandbox_lives(world: SandboxWorld) -> Iterator[SandboxLife]:
-    """What is done in a world, until it has had all its sandboxes."""
+    """What is done in a world, one after another, without an end."""
     chance = random.Random(f"lives {world.seed}")
-    made, number = 0, 0
-    while made < world.sandboxes:
+    for number in itertools.count():
         owner = chance.choice((*OWNERS, ""))
-        life = SandboxLife(
+        yield SandboxLife(
             number=number,
             owner=owner,
             words=chance.randint(1, 4),
@@ -106,6 +106,3 @@ def sandbox_lives(world: SandboxWorld) -> Iterator[SandboxLife]:
             abandoned=chance.random() < 0.2,
             pause_s=chance.choice((0.0, 0.0, 0.05, 0.3)),
         )
-        made += life.sandboxes
-        number += 1
-        yield life

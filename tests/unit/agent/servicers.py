@@ -114,6 +114,9 @@ class TinyEnvironment:
     create_gate: asyncio.Event | None = None
     items: Sequence[responses_pb2.Item] = ()
     sandboxes: Sequence[grant_pb2.SandboxGrant] = ()
+    uses_sandboxes: Sequence[str] = ()
+    judged_in: Sequence[rollout_pb2.SandboxOpened] = ()
+    time_left: list[float] = field(default_factory=list)
     retry_safe: bool = True
     rule: resource_pb2.RewardRule.ValueType = resource_pb2.REWARD_RULE_VERIFIER_ONLY
     open: set[str] = field(default_factory=set)
@@ -134,6 +137,7 @@ class TinyEnvironment:
             multi_turn=bool(self.turns),
             retry_safe=self.retry_safe,
             reward_rule=self.rule,
+            sandboxes=self.uses_sandboxes,
         )
 
     async def CreateSession(
@@ -164,6 +168,7 @@ class TinyEnvironment:
     ) -> resource_pb2.CallToolResponse:
         self._check(request.session_id)
         self.called.append(request)
+        self.time_left.append(context.time_remaining())
         if request.name not in self.tools:
             outcome = rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL
             return resource_pb2.CallToolResponse(text=b"no such tool", outcome=outcome)
@@ -186,7 +191,7 @@ class TinyEnvironment:
         self.verified.append(request)
         if isinstance(self.verdict, MeshError):
             raise self.verdict
-        return verify_pb2.VerifyResponse(verification=self.verdict)
+        return verify_pb2.VerifyResponse(verification=self.verdict, sandboxes=self.judged_in)
 
     async def CloseSession(
         self, request: resource_pb2.CloseSessionRequest, context: CallContext

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import pytest
 
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_agent.agent import Agent, Completion
@@ -24,7 +25,7 @@ from gymmesh_runtime.errors import MeshError, from_status
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_sandbox_access import SandboxSpec
 from tests.unit.agent.mesh import Mesh, ask, running
-from tests.unit.agent.servicers import ScriptedModel, TinyEnvironment, says
+from tests.unit.agent.servicers import ScriptedModel, TinyEnvironment, call, calls, ok, says
 from tests.unit.agent.streams import kinds
 from tests.unit.sandbox_access.stand_in import StandIn, client_of
 
@@ -206,6 +207,44 @@ class Hangs(Own):
     async def run(self, context: RolloutContext) -> Completion:
         await context.sandboxes["workspace"].exec("hang")
         return Completion(RULE)
+
+
+def made(role: str) -> rollout_pb2.SandboxOpened:
+    one = rollout_pb2.SandboxOpened(role=role)
+    one.sandbox.sandbox_id, one.sandbox.image = f"sb-{role}", "py:1"
+    return one
+
+
+async def test_sandboxes_that_the_environment_opens_for_itself_are_events() -> None:
+    async def shell(arguments: bytes) -> resource_pb2.CallToolResponse:
+        answer = ok("ran")
+        answer.sandboxes.append(made("workspace"))
+        return answer
+
+    environment = TinyEnvironment(tools={"shell": shell}, judged_in=[made("tests")])
+    models = {"policy": ScriptedModel([calls(call("shell")), says("done")])}
+    async with running("direct", environment, models) as mesh:
+        events = await mesh.run()
+    assert opened(events) == [made("workspace"), made("tests")]
+    order = kinds(events)
+    assert order.index("sandbox_opened") == order.index("tool_call_completed") - 1
+    assert order[-3:] == ["sandbox_opened", "verified", "completed"]
+
+
+@pytest.mark.parametrize(("uses", "longest"), [((), 60.0), (("boxes",), 660.0)])
+async def test_the_wait_for_a_sandbox_is_not_the_tools_time(
+    uses: tuple[str, ...], longest: float
+) -> None:
+    async def shell(arguments: bytes) -> resource_pb2.CallToolResponse:
+        return ok("ran")
+
+    environment = TinyEnvironment(tools={"shell": shell}, uses_sandboxes=uses)
+    models = {"policy": ScriptedModel([calls(call("shell")), says("done")])}
+    config = AgentConfig(max_wall_s=3600.0)
+    async with running("direct", environment, models, config) as mesh:
+        await mesh.run(timeout=3600.0)
+    (left,) = environment.time_left
+    assert longest - 60 < left <= longest
 
 
 async def test_an_instance_that_is_not_known_here_is_said(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_agent.gateway import replies
+from gymmesh_agent.gateway import metrics, replies
 from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_responses import loads, params_to_dict, text_of
 from gymmesh_runtime.errors import MeshError, Reason, from_status
@@ -158,9 +158,9 @@ async def test_a_limit_of_the_policy_stops_the_program() -> None:
             messages: list[Any] = [{"role": "user", "content": "hi"}]
             await openai_client.chat.completions.create(model="m", messages=messages)
             messages.append({"role": "user", "content": "more"})
-            with pytest.raises(openai.BadRequestError):
+            with pytest.raises(openai.AuthenticationError):
                 await openai_client.chat.completions.create(model="m", messages=messages)
-            with pytest.raises(openai.BadRequestError):
+            with pytest.raises(openai.AuthenticationError):
                 await openai_client.chat.completions.create(model="m", messages=messages)
 
     events = await run(program, says("x"), options={"max_steps": 1})
@@ -171,7 +171,7 @@ async def test_a_limit_of_the_policy_stops_the_program() -> None:
 async def test_a_failed_model_fails_the_rollout_whatever_the_program_says() -> None:
     async def program(gateway: Gateway) -> None:
         async with posting(gateway, chat(("user", "hi"))) as response:
-            assert response.status == 400  # it would be tried again otherwise
+            assert response.status == 401  # it would be tried again otherwise
 
     events = await run(program, MeshError(Reason.ERROR_REASON_MODEL_SERVER_ERROR, "it is down"))
     failure = events[-1].failed.failure
@@ -193,7 +193,7 @@ async def test_a_program_that_fails_by_the_error_hides_no_cause() -> None:
 async def test_a_program_that_does_not_stop_is_cancelled() -> None:
     async def program(gateway: Gateway) -> None:
         async with posting(gateway, chat(("user", "hi"))) as response:
-            assert response.status == 400
+            assert response.status == 401
         await asyncio.Event().wait()
 
     error = MeshError(Reason.ERROR_REASON_MODEL_SERVER_ERROR, "it is down")
@@ -224,7 +224,7 @@ async def test_a_conversation_that_is_too_long_can_be_shortened() -> None:
     async def insists(gateway: Gateway) -> None:
         for _ in range(50):
             async with posting(gateway, chat(("user", "long"))) as response:
-                assert response.status == 400
+                assert response.status in (400, 401)
 
     async with serving(insists, too_long, repeat=True) as mesh:
         events = await mesh.run(ask(max_steps=100))
@@ -382,8 +382,29 @@ async def test_a_program_that_ends_leaves_no_call_behind() -> None:
     async with serving(program, never) as mesh:
         events = await mesh.run()
         assert mesh.model.cancelled == 1
-        assert await left[0] == 400  # it outlives its rollout, and is stopped
+        assert await left[0] == 401  # it outlives its rollout, and is stopped
     assert events[-1].completed.stop_reason == Stops.STOP_REASON_PROGRAM_EXITED
+
+
+async def test_what_is_counted() -> None:
+    def count(dialect: str, outcome: str) -> float:
+        return metrics.GATEWAY_REQUESTS.labels("tool_loop", dialect, outcome).value
+
+    places = [("chat", "answered"), ("chat", "unauthorized"), ("chat", "invalid")]
+    before = [count(*place) for place in places]
+
+    async def program(gateway: Gateway) -> None:
+        for body, key in (
+            (chat(("user", "hi")), None),
+            (chat(("user", "hi")), "sk-gymmesh-wrong"),
+            ({}, None),
+        ):
+            async with posting(gateway, body, key=key) as response:
+                await response.read()
+        assert metrics.GATEWAY_CONNECTIONS.labels("tool_loop").value >= 1
+
+    await run(program, says("x"))
+    assert [count(*place) for place in places] == [number + 1 for number in before]
 
 
 async def test_the_registry_lists_the_gateway() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -72,6 +73,24 @@ async def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
                 status = await reader.readline()
             assert b" 4" in status or b" 5" in status
         await works(gateway)
+
+    assert len(model_calls(await run(program, says("x")))) == 1
+
+
+async def test_a_client_that_asks_before_it_sends_a_body() -> None:
+    async def program(gateway: Gateway) -> None:
+        body = json.dumps(chat(("user", "hi")))
+        head = (f"POST {_PATH} HTTP/1.1", f"Authorization: Bearer {gateway.key}", "Host: x")
+        expects = (f"Content-Length: {len(body)}", "Expect: 100-continue", "Connection: close", "")
+        async with asyncio.timeout(30), raw(gateway, *head, *expects) as (reader, writer):
+            assert b" 100 " in await reader.readline()
+            assert await reader.readline() == b"\r\n"
+            writer.write(body.encode())
+            assert b" 200 " in await reader.readline()
+            assert b'"x"' in await reader.read()
+        other = (head[0], "Authorization: Bearer sk-gymmesh-wrong", head[2], *expects)
+        async with asyncio.timeout(30), raw(gateway, *other) as (reader, _):
+            assert b" 401 " in await reader.readline()  # and no body is asked for
 
     assert len(model_calls(await run(program, says("x")))) == 1
 

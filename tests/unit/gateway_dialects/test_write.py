@@ -228,6 +228,14 @@ def test_refusals(dialect: str, kind: RefusalKind) -> None:
     assert "It is over." in json.dumps(event)
 
 
+def test_each_api_has_the_status_that_ends_its_programs() -> None:
+    statuses = {
+        name: one.write_refusal(Refusal(RefusalKind.STOP, "It is over.")).status
+        for name, one in DIALECTS.items()
+    }
+    assert statuses == {"responses": 400, "chat": 401, "anthropic": 403, "gemini": 400}
+
+
 def test_a_context_that_is_too_long_is_said_in_the_words_that_programs_look_for() -> None:
     refusal = Refusal(RefusalKind.CONTEXT_LENGTH, "9 tokens")
     bodies = {

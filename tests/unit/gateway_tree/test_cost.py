@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from unittest import mock
 
-from gymmesh_agent.gateway.tree import reading
 from gymmesh_agent.gateway.tree.normal_form import PrefixHash
 from tests.unit.gateway_tree.wire import Captured, call, echo, message, output, request, wire_id
 
@@ -20,7 +19,7 @@ def test_each_item_of_a_growing_conversation_is_hashed_a_bounded_number_of_times
         hashed += 1
         plain(prefix, item)  # type: ignore[arg-type]
 
-    with mock.patch.object(reading.PrefixHash, "add_item", counted):
+    with mock.patch.object(PrefixHash, "add_item", counted):
         for _ in range(500):
             placed = captured.place(request(history))
             wrote = [call("shell", b'{"cmd":"ls"}', "x")]

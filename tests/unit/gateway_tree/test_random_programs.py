@@ -1,4 +1,5 @@
-"""Random programs against a log of the truth: some hundred sessions of `make test-capture`."""
+"""Random programs against a log of the truth: some hundred sessions of `make capture-law`."""
+
 from __future__ import annotations
 
 import pytest

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from gymmesh.model.v1 import tokens_pb2
@@ -185,3 +188,16 @@ def test_system_text_behind_the_last_message_hides_nothing(behind: tuple) -> Non
     captured = Captured("claude-code")
     asked = [message("user", "[SUGGESTION MODE: go]"), *behind]
     assert captured.place(request(asked)).side_call == "suggestion"
+
+
+def test_the_page_shows_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "capture.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^\| (\S+) \| ([a-z_, ]+) \| compaction \|$", page, re.MULTILINE))
+    kinds = {
+        (
+            habits.program,
+            ", ".join(dict.fromkeys(rule.kind for rule in habits.calls if not rule.trained)),
+        )
+        for habits in PROGRAM_HABITS
+    }
+    assert shown == kinds

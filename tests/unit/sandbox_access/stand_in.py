@@ -49,6 +49,7 @@ class StandIn:
         self.executed: dict[str, list[process_pb2.ProcessEvent]] = {}
         self.renewed: Counter[bytes] = Counter()
         self.ends_under = ""
+        self.used_unix_nano = 0
         self._called = asyncio.Event()
 
     async def until(self, method: str, times: int = 1) -> None:
@@ -133,7 +134,7 @@ class StandIn:
         self._check(request)
         ref = grant_pb2.SandboxRef(sandbox_id=request.sandbox_id, instance_id=self.instance_id)
         return sandbox_pb2.AttachSandboxResponse(
-            sandbox=sandbox_pb2.SandboxInfo(sandbox=ref),
+            sandbox=sandbox_pb2.SandboxInfo(sandbox=ref, used_unix_nano=self.used_unix_nano),
             expires_unix_nano=time.time_ns() + 60 * 10**9,
         )
 

@@ -11,7 +11,7 @@ import pytest
 
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import AGENT_PORT, AgentInstance, SandboxSpec, SandboxUse
+from gymmesh_sandbox_access import AGENT_PORT, RolloutAgent, SandboxSpec, SandboxUse
 from gymmesh_sandbox_access.files import packed
 from tests.unit.sandbox_access.stand_in import StandIn, client_of, error
 
@@ -113,6 +113,13 @@ async def test_files_travel_in_pieces_and_are_read_again_where_a_stream_broke(
         found = await box.files.read_many(["small", "large", "sub/empty"])
         assert found == {"small": b"s", "large": large, "sub/empty": b""}
         assert await box.files.read_text("small") == "s"
+
+
+@pytest.mark.parametrize("field", ["memory_mb", "cpus", "pids", "life_s", "ttl_s"])
+def test_an_amount_that_cannot_be_meant_is_named(field: str) -> None:
+    for amount in (-1, 1 << 40, float("nan")):
+        with pytest.raises(ValueError, match=rf"SandboxSpec\.{field} is "):
+            SandboxSpec(**{field: amount})  # type: ignore[arg-type]  # of any amount
 
 
 async def test_both_leases_are_renewed_while_a_sandbox_is_used(tmp_path: Path) -> None:
@@ -224,11 +231,12 @@ async def test_no_lease_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_request_has_what_the_spec_says() -> None:
+    inside = sandbox_pb2.AllowedHost(name="db.internal", ports=[5432], private=True)
     spec = SandboxSpec(
         image="py:1",
         cpus=0.5,
         memory_mb=2,
-        network=["pypi.org", "*.example.org:8443"],
+        network=["pypi.org", "*.example.org:8443", inside],
         files={"/work/a": "text"},
         life_s=9,
     )
@@ -238,7 +246,8 @@ def test_a_request_has_what_the_spec_says() -> None:
         cpu_millis=500, memory_bytes=2 << 20, life_s=9
     )
     hosts = [(one.name, list(one.ports)) for one in request.network.hosts.hosts]
-    assert hosts == [("pypi.org", []), ("*.example.org", [8443])]
+    assert hosts == [("pypi.org", []), ("*.example.org", [8443]), ("db.internal", [5432])]
+    assert [one.private for one in request.network.hosts.hosts] == [False, False, True]
     assert [(one.path, one.content) for one in request.files] == [(b"/work/a", b"text")]
     assert SandboxSpec().request("r").network.WhichOneof("kind") == "none"
     for wrong in ("closed", ["host:x"], [":80"]):
@@ -248,7 +257,7 @@ def test_a_request_has_what_the_spec_says() -> None:
 
 def test_the_network_agent_is_a_relay_to_the_rollouts_agent() -> None:
     spec = SandboxSpec(network="agent")
-    relay = spec.request("r", AgentInstance("coder", "coder-1")).network.relay
+    relay = spec.request("r", RolloutAgent("coder", "coder-1")).network.relay
     assert (relay.service, relay.name) == ("gymmesh.agent.v1.AgentService", "coder")
     assert (relay.instance_id, relay.address_key) == ("coder-1", "gateway")
     assert (relay.port, relay.socket_path) == (AGENT_PORT, "")

@@ -180,6 +180,63 @@ async def test_a_lent_sandbox_is_granted_with_the_session(tmp_path: Path) -> Non
         assert (await e.verify(opened.session_id)).reward == 1.0
 
 
+async def test_a_session_is_not_idle_while_its_agent_works_in_a_lent_sandbox(
+    tmp_path: Path,
+) -> None:
+    service, now = StandIn(tmp_path), [0.0]
+    served = ResourceService(
+        EnvironmentConfig(sandboxes={"sandbox": "boxes"}, session_idle_s=60),
+        "e",
+        "e-0",
+        environment=Lends(),
+        clock=lambda: now[0],
+    )
+    directory = PeerDirectory()
+    directory.add_direct(instance(service), {SANDBOX_SERVICE: service})
+    await served.open(directory)
+    try:
+        e = Served(served, directory)
+        await e.create()
+        for used in (1, 2):
+            now[0] += 60
+            service.used_unix_nano = used
+            assert await served.sessions.sweep() == 0
+        now[0] += 59
+        assert await served.sessions.sweep() == 0
+        now[0] += 1
+        assert await served.sessions.sweep() == 1, "nobody has worked in it since"
+        assert not service.leases
+    finally:
+        await served.close()
+        await directory.close()
+
+
+async def test_answers_name_the_sandboxes_that_were_opened_once(tmp_path: Path) -> None:
+    service = StandIn(tmp_path)
+    async with desk(Desk(), service) as e:
+        opened = await e.create()
+        first = await e.call(opened.session_id, "shell", {"line": "true"})
+        assert [(one.role, one.sandbox.image) for one in first.sandboxes] == [
+            ("workspace", "small")
+        ]
+        second = await e.call(opened.session_id, "shell", {"line": "true"})
+        assert not second.sandboxes
+    async with desk(Lends(), StandIn(tmp_path / "lent")) as e:
+        opened = await e.create()
+        request = verify_pb2.VerifyRequest(
+            task=task(),
+            session_id=opened.session_id,
+            stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
+        )
+        (tmp_path / "lent" / opened.sandboxes[0].sandbox.sandbox_id / "answer").write_text("42")
+        assert not (await e.verifier.Verify(request, timeout=TIMEOUT)).sandboxes
+    async with desk(Desk(), StandIn(tmp_path / "judged")) as e:
+        opened = await e.create()
+        request.session_id = opened.session_id
+        judged = await e.verifier.Verify(request, timeout=TIMEOUT)
+        assert [one.role for one in judged.sandboxes] == ["workspace"]
+
+
 async def test_a_session_whose_lent_sandbox_does_not_open_does_not_open(tmp_path: Path) -> None:
     service = StandIn(tmp_path)
     async with desk(Lends(), service) as e:

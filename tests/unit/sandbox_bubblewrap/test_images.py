@@ -9,11 +9,12 @@ import io
 import json
 import shutil
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from gymmesh_runtime.errors import MeshError
 from tests.support.optional import require
@@ -76,8 +77,10 @@ def packed(content: bytes) -> bytes:
     return gzip.compress(content, compresslevel=1)
 
 
-def write_layout(folder: Path, layers: list[bytes]) -> str:
-    """An OCI layout with gzipped layers; the digest of its manifest."""
+def write_layout(
+    folder: Path, layers: list[bytes], compress: Callable[[bytes], bytes] = packed
+) -> str:
+    """An OCI layout with compressed layers; the digest of its manifest."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 
@@ -88,7 +91,7 @@ def write_layout(folder: Path, layers: list[bytes]) -> str:
 
     manifest = {
         "config": add(config(layers)),
-        "layers": [add(packed(one)) for one in layers],
+        "layers": [add(compress(one)) for one in layers],
     }
     entry = add(json.dumps(manifest).encode())
     (folder / "index.json").write_text(json.dumps({"manifests": [entry]}))
@@ -102,6 +105,12 @@ def write_docker(path: Path, layers: list[bytes]) -> None:
     description = [{"Config": "config.json", "RepoTags": [], "Layers": list(files)}]
     files |= {"config.json": config(layers), "manifest.json": json.dumps(description).encode()}
     path.write_bytes(layer(files))
+
+
+def in_two_frames(content: bytes) -> bytes:
+    """Compressed by zstd, as tools that compress in parallel do it."""
+    one = zstandard.ZstdCompressor()
+    return one.compress(content[:100]) + one.compress(content[100:])
 
 
 UPPER = {"srv/app/new": b"new", "etc/.wh.removed": b"", "opt/.wh..wh..opq": b"", "opt/kept": b"k"}
@@ -118,7 +127,7 @@ def layers() -> list[bytes]:
     return [base(), layer({**lower, **linked}, owner=42), layer(UPPER)]
 
 
-@pytest.mark.parametrize("kind", ["layout", "oci-archive", "docker", "docker.gz"])
+@pytest.mark.parametrize("kind", ["layout", "oci-archive", "docker", "docker.gz", "zstd"])
 async def test_an_image_is_unpacked_and_its_configuration_holds(tmp_path: Path, kind: str) -> None:
     require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
     image = tmp_path / kind
@@ -127,7 +136,10 @@ async def test_an_image_is_unpacked_and_its_configuration_holds(tmp_path: Path, 
         if kind.endswith("gz"):
             image.write_bytes(packed(image.read_bytes()))
     else:
-        wanted = write_layout(tmp_path / "layout", layers())
+        compress = in_two_frames if kind == "zstd" else packed
+        wanted = write_layout(tmp_path / "layout", layers(), compress)
+        if kind == "zstd":
+            image = tmp_path / "layout"
         if kind == "oci-archive":
             with tarfile.open(image, "w") as tar:
                 tar.add(tmp_path / "layout", ".", filter=_plain_name)
@@ -175,6 +187,18 @@ async def test_what_is_wrong_with_an_image_is_said(tmp_path: Path) -> None:
         image.read_bytes().replace(digest(layer({"x": b"1"})).encode(), b"sha256:" + b"0" * 64)
     )
     assert "a layer does not have its digest" in await refused(tmp_path, image)
+    compressions: tuple[Callable[[bytes], bytes], ...] = (packed, in_two_frames)
+    for number, compress in enumerate(compressions):
+        broken = tmp_path / f"broken-{number}"
+
+        def damaged(content: bytes, compress: Callable[[bytes], bytes] = compress) -> bytes:
+            whole = compress(content)
+            return whole[:12] + b"\xff" * 8 + whole[20:]
+
+        write_layout(broken, [layer({"x": b"1"})], damaged)
+        said = await refused(tmp_path, broken)
+        assert "SANDBOX_IMAGE_FAILED" in said
+        assert "a layer is broken" in said
     write_layout(tmp_path / "layout", [layer({"x": b"1"})])
     for blob in (tmp_path / "layout" / "blobs" / "sha256").iterdir():
         blob.write_bytes(blob.read_bytes() + b" ")

@@ -18,15 +18,8 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import RunningSandbox
 from gymmesh_sandbox.backends.bubblewrap import BubblewrapBackend
 from gymmesh_sandbox.backends.bubblewrap.sandbox import BubblewrapBox
-from gymmesh_sandbox_local import Groups
+from tests.support.sandbox_groups import groups_in
 from tests.unit.sandbox_bubblewrap.boxes import INSTANCE, backend, box, collected, shell, spec
-
-
-def groups(folder: Path) -> list[Path]:
-    """The control groups of sandboxes of a backend that keeps its files there."""
-    prefixes = [Groups(str(boxes))._prefix for boxes in folder.glob("**/boxes")]
-    found = [path for prefix in prefixes for path in Path("/sys/fs/cgroup").glob(f"**/{prefix}*")]
-    return sorted(found)
 
 
 def running(mark: str) -> list[int]:
@@ -54,10 +47,10 @@ async def test_nothing_is_left_of_a_sandbox(tmp_path: Path) -> None:
         await sandbox.start(process_pb2.ProcessSpec(shell="touch /tmp/x; sleep 98765"))
         await sandbox.end()
         await sandbox.end()
-        assert groups(tmp_path) == []
+        assert groups_in(tmp_path) == []
         assert not running("98765")
         assert not list(tmp_path.glob("instances/*/boxes/*"))
-        assert not groups(tmp_path)
+        assert not groups_in(tmp_path)
 
 
 async def test_a_process_that_runs_when_its_sandbox_ends_is_lost(
@@ -99,6 +92,23 @@ async def test_the_spawner_is_started_again(opened: BubblewrapBackend) -> None:
         assert (await shell(another, "true"))[0].exit_code == 0
 
 
+async def test_calls_that_a_killed_spawner_had_are_lost(opened: BubblewrapBackend) -> None:
+    sandbox = await opened.create(spec())
+    (spawner,) = [pid for pid in running("spawner.py") if _parent(pid) == os.getpid()]
+    os.kill(spawner, signal.SIGSTOP)
+    starting = asyncio.ensure_future(sandbox.start(process_pb2.ProcessSpec(shell="true")))
+    making = asyncio.ensure_future(opened.create(spec("b-2")))
+    assert opened._machine is not None
+    async with asyncio.timeout(60):
+        while len(opened._machine.starter._answers) < 2:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    os.kill(spawner, signal.SIGKILL)
+    for call in (starting, making):
+        with pytest.raises(MeshError, match="SANDBOX_LOST"):
+            await call
+    await sandbox.end()
+
+
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -138,7 +148,7 @@ async def test_nothing_is_left_when_the_service_is_killed(tmp_path: Path) -> Non
         # The first call of the fixture has removed what was left.
         assert await made.end_leftovers(INSTANCE) == 0
         assert not list(tmp_path.glob("instances/*/boxes/*"))
-        assert not groups(tmp_path)
+        assert not groups_in(tmp_path)
 
 
 async def test_two_services_do_not_share_an_instance(tmp_path: Path) -> None:
@@ -161,7 +171,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(
             continue
         await sandbox.end()
     async with asyncio.timeout(60):
-        while groups(tmp_path):  # noqa: ASYNC110 - nothing tells
+        while groups_in(tmp_path):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 
 
@@ -189,7 +199,7 @@ async def test_a_start_that_is_cancelled_while_a_thread_prepares_it_leaves_nothi
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.to_thread(done.wait)
-    assert not groups(tmp_path)
+    assert not groups_in(tmp_path)
     assert not list(tmp_path.glob("store/instances/*/boxes/*"))
 
 
@@ -200,7 +210,7 @@ async def test_closing_ends_all(tmp_path: Path) -> None:
             await sandbox.start(process_pb2.ProcessSpec(shell="sleep 65432"))
         await made.close()
         assert not running("65432")
-        assert not groups(tmp_path)
+        assert not groups_in(tmp_path)
 
 
 async def test_the_work_folder_is_made(opened: BubblewrapBackend) -> None:

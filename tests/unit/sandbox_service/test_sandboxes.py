@@ -42,6 +42,59 @@ async def test_a_sandbox_whose_owner_is_gone_ends(tmp_path: Path) -> None:
         await _gone(served, box)
 
 
+async def test_how_a_sandbox_ended_is_said(tmp_path: Path) -> None:
+    async with serve_sandboxes(tmp_path) as served:
+        old = await served.create(ttl_s=30, resources={"life_s": 10})
+        left = await served.create(ttl_s=30)
+        removed = await served.create(ttl_s=60)
+        running = asyncio.create_task(old.exec(shell="echo x; exec sleep 600"))
+        await until(lambda: served.written(old.id))
+        served.pass_time(10)
+        lost = await _refused(running)
+        assert lost.metadata["cause"] == "life"
+        assert "its life of 10 s (resources.life_s) is over" in lost.message
+        served.pass_time(20)
+        request = sandbox_pb2.RemoveSandboxRequest(sandbox_id=removed.id)
+        await served.peer.RemoveSandbox(request, timeout=TIMEOUT)
+        for box, why in (
+            (old, "its life of 10 s (resources.life_s) is over"),
+            (left, "its own lease, of 30 s (ttl_s), was not renewed in time"),
+            (removed, "an operator ended it"),
+        ):
+            refused = await _refused(box.exec("true"))
+            assert refused.reason == errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND
+            assert f"The sandbox has ended: {why}." in refused.message
+        never = sandbox_pb2.AttachSandboxRequest(sandbox_id="sb-0", lease=b"x")
+        refused = await _refused(served.peer.AttachSandbox(never, timeout=TIMEOUT))
+        assert "There is no such sandbox here." in refused.message
+
+
+async def test_an_owner_learns_whether_others_use_a_sandbox(tmp_path: Path) -> None:
+    async with serve_sandboxes(tmp_path) as served:
+        box = await served.create(ttl_s=600)
+
+        async def used() -> int:
+            request = sandbox_pb2.AttachSandboxRequest(**box.own)
+            answer = await served.peer.AttachSandbox(request, timeout=TIMEOUT)
+            return int(answer.sandbox.used_unix_nano)
+
+        renew = sandbox_pb2.RenewLeaseRequest(**box.ids())
+        await served.peer.RenewLease(renew, timeout=TIMEOUT)
+        assert not await used(), "renewing is no use, and the owner's calls are none of others"
+        await box.exec("true")
+        first = await used()
+        served.pass_time(5)
+        assert await used() == first
+        running = asyncio.create_task(box.exec(shell="echo x; exec sleep 600"))
+        await until(lambda: served.written(box.id))
+        served.pass_time(5)
+        second = await used()
+        served.pass_time(5)
+        assert first < second < await used(), "while a program runs, it is in use"
+        running.cancel()
+        await asyncio.wait((running,))
+
+
 async def test_renewing_the_own_lease_lets_it_last_up_to_its_life(tmp_path: Path) -> None:
     async with serve_sandboxes(tmp_path) as served:
         box = await served.create(ttl_s=30, resources={"life_s": 50})

@@ -10,7 +10,7 @@ import click
 from gymmesh_cli.options import SecurityOptions, security_options
 from gymmesh_cli.terminal import echo
 
-_SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "collector")
+_SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "collector", "gateway")
 
 
 @click.command()
@@ -21,7 +21,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     "--target",
     metavar="HOST:PORT",
     help="Where it listens. With --service collector: where the agent for it is served, by "
-    "default at a free port.",
+    "default at a free port. With --service gateway: what its adapter is called with.",
 )
 @click.option(
     "--profile",
@@ -72,6 +72,13 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     help="With --service sandbox: run hostile programs in its sandboxes, too. They flood "
     "processes, memory, disk and output, so only against a machine that may suffer.",
 )
+@click.option(
+    "--adapter",
+    default="",
+    metavar="MODULE:CLASS",
+    help="With --service gateway: the class that opens rollouts at a capture gateway and reads the "
+    "captured calls.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Results as a JSON array.")
 @click.option(
     "--junit",
@@ -101,6 +108,8 @@ def conformance(
           --ca certs/ca.pem --cert certs/collector.pem --key certs/collector.key
     A collector that you start yourself, as often as there are cases:
       gym-cli conformance --service collector --target 127.0.0.1:9403
+    A capture gateway of any framework, over which recorded sessions of ten programs are played:
+      gym-cli conformance --service gateway --adapter my_gateway:Adapter
 
     A case names the rule of the contract that it checks; a failure says what was seen instead.
 
@@ -112,9 +121,15 @@ def conformance(
     """
     from gymmesh_conformance.command import Options, run
 
+    if service == "gateway":
+        target = target or ""
     if target is None and service != "collector":
         raise click.UsageError("--target is needed: the HOST:PORT at which the server listens")
     options = Options(
-        service, target or "127.0.0.1:0", json=as_json, security=security.over(), **asked
+        service,
+        "127.0.0.1:0" if target is None else target,
+        json=as_json,
+        security=security.over(),
+        **asked,
     )
     return run(options, echo)

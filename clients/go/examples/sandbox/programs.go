@@ -170,10 +170,11 @@ func (s *service) begin(
 func (s *service) Exec(
 	request *sandboxv1.ExecRequest, stream grpc.ServerStreamingServer[sandboxv1.ExecResponse],
 ) error {
-	found, _, err := s.find(request.GetSandboxId(), request.GetLease(), needPrograms)
+	found, shown, err := s.find(request.GetSandboxId(), request.GetLease(), needPrograms)
 	if err != nil {
 		return err
 	}
+	defer found.use(shown)()
 	running, err := s.begin(stream.Context(), found, &found.running, request, request.GetStdin(), true)
 	if err != nil {
 		return err
@@ -255,6 +256,11 @@ func (s *service) WaitProcess(
 	if err != nil {
 		return err
 	}
+	of, shown, err := s.find(request.GetSandboxId(), request.GetLease(), needPrograms)
+	if err != nil {
+		return err
+	}
+	defer of.use(shown)()
 	offsets := [2]uint64{request.GetStdoutOffset(), request.GetStderrOffset()}
 	return found.listen(stream.Context(), offsets, func(event *sandboxv1.ProcessEvent) error {
 		return stream.Send(&sandboxv1.WaitProcessResponse{Event: event})

@@ -74,6 +74,8 @@ type sandbox struct {
 	archives  map[string]*archive
 	timer     *time.Timer
 	ended     bool
+	uses      int       // streams that run with another lease than the own one
+	used      time.Time // when one was used last; zero: never
 }
 
 func newService(name, id string, places int, host *host) *service {
@@ -339,6 +341,31 @@ func (b *sandbox) end() {
 
 // find gives a sandbox and the lease that was shown for it.
 func (s *service) find(id string, secret []byte, what need) (*sandbox, *lease, error) {
+	found, shown, err := s.check(id, secret, what)
+	if err == nil {
+		found.use(shown)()
+	}
+	return found, shown, err
+}
+
+// use notes that a call with a lease begins; what it returns, that it ended.
+func (b *sandbox) use(shown *lease) func() {
+	if shown.own {
+		return func() {}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.uses++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.uses--
+		b.used = time.Now()
+	}
+}
+
+// check is find of a call that is no use of the sandbox.
+func (s *service) check(id string, secret []byte, what need) (*sandbox, *lease, error) {
 	if id == "" {
 		return nil, nil, missing("sandbox_id")
 	}
@@ -391,6 +418,10 @@ func (s *service) info(of *sandbox) *sandboxv1.SandboxInfo {
 			running++
 		}
 	}
+	used := of.used
+	if of.uses > 0 {
+		used = time.Now()
+	}
 	of.mu.Unlock()
 	made := &sandboxv1.SandboxInfo{
 		Sandbox: s.reference(of), Resources: of.answer.GetResources(),
@@ -401,6 +432,9 @@ func (s *service) info(of *sandbox) *sandboxv1.SandboxInfo {
 	}
 	if !of.ends.IsZero() {
 		made.EndsUnixNano = uint64(of.ends.UnixNano())
+	}
+	if !used.IsZero() {
+		made.UsedUnixNano = uint64(used.UnixNano())
 	}
 	return made
 }
@@ -428,7 +462,7 @@ func (s *service) LendSandbox(
 func (s *service) RenewLease(
 	_ context.Context, request *sandboxv1.RenewLeaseRequest,
 ) (*sandboxv1.RenewLeaseResponse, error) {
-	found, shown, err := s.find(request.GetSandboxId(), request.GetLease(), needAny)
+	found, shown, err := s.check(request.GetSandboxId(), request.GetLease(), needAny)
 	if err != nil {
 		return nil, err
 	}

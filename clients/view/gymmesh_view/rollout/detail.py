@@ -82,18 +82,16 @@ def detail_of(rollout: StoredRollout) -> Json:
 
 
 def forks_of(rollout: StoredRollout) -> list[Json]:
-    """Where a conversation's tokens did not go on from those before: `call_id`, `reason` and
-    `common_tokens`.
+    """Where a conversation did not go on from the call before, by its tokens or as a program sent
+    it: `call_id`, `reason` and `common_tokens`.
     """
-    told = [
-        {
-            "call_id": call.call_id,
-            "reason": call.tokens.fork.reason,
-            "common_tokens": call.tokens.fork.common_tokens,
-        }
-        for call in rollout.columns.calls
-        if call.tokens is not UNSET and call.tokens.fork is not UNSET
-    ]
+    told = []
+    for call in rollout.columns.calls:
+        of_tokens = UNSET if call.tokens is UNSET else call.tokens.fork
+        fork = call.fork if of_tokens is UNSET else of_tokens
+        if fork is not UNSET:
+            named = {"call_id": call.call_id, "reason": fork.reason}
+            told.append({**named, "common_tokens": fork.common_tokens})
     if rollout.columns.of_earlier_form:
         told = objects_of(rollout.metadata, "token_forks")
     return [

@@ -22,8 +22,10 @@ one and serves its own part of it.
 {{- $config := deepCopy (default dict (default dict $values).config) -}}
 {{- if eq (default "" $config.backend) "kubernetes" -}}
 {{- $options := default dict $config.options -}}
+{{- if not $options.claims -}}
 {{- $enforces := include "gymmesh.enforcesPolicies" (dict "root" $root "options" $options) | eq "true" -}}
 {{- $_ := set $config "options" (merge (dict "network_policies" $enforces) $options) -}}
+{{- end -}}
 {{- end -}}
 {{- $_ := set $mesh.sandboxes $name $config -}}
 {{- end -}}

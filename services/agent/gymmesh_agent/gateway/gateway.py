@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
 
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_agent.gateway.environment_tools import EnvironmentTools
 from gymmesh_agent.gateway.keys import new_key, redacted
 from gymmesh_agent.gateway.minted import tag_of
 from gymmesh_agent.gateway.server import GatewayServer
@@ -14,7 +17,7 @@ from gymmesh_agent.gateway.session import GatewaySession, PolicyCalls
 from gymmesh_agent.gateway.tree import CallTree
 from gymmesh_agent.loop import ContextExceeded
 from gymmesh_agent.plan import AttemptId
-from gymmesh_sandbox_access import AGENT_PORT, AgentInstance
+from gymmesh_sandbox_access import AGENT_PORT, RolloutAgent
 
 IS_FACE = True  # see tools/import_faces.py
 
@@ -35,6 +38,7 @@ class Gateway:
         policy: makes the model calls.
         agent: what the relays of sandboxes find the server by.
         program: the name of a known program; empty: its requests tell.
+        tools: of the environment, for programs over MCP.
 
     Attributes:
         key: what a program takes as its API key.
@@ -45,8 +49,9 @@ class Gateway:
         server: GatewayServer,
         policy: PolicyCalls,
         attempt: AttemptId,
-        agent: AgentInstance,
+        agent: RolloutAgent,
         program: str = "",
+        tools: Sequence[responses_pb2.Tool] = (),
     ) -> None:
         self.key = new_key()
         self._server = server
@@ -55,6 +60,8 @@ class Gateway:
         self._session = GatewaySession(
             self.key, policy, CallTree(tag, program), tag, server.config.calls_per_rollout
         )
+        if tools:
+            self._session.tools = EnvironmentTools(tools, policy.call_tool, self._session.stop)
         self._watching: asyncio.Task[None] | None = None
         self._body: asyncio.Task[object] | None = None
         self._cancelling = 0

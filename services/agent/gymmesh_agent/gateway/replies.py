@@ -52,6 +52,11 @@ class Writer:
         await self._send(web.Response(body=body, content_type="application/json"))
         return "beside"
 
+    async def status(self, status: int) -> str:
+        """Answer with a status alone."""
+        await self._send(web.Response(status=status))
+        return "beside"
+
     async def refuse(self, refusal: Refusal) -> str:
         """Answer with an error; its kind."""
         reply = self._dialect.write_refusal(refusal)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from http import HTTPStatus
+from typing import Final, TypeVar
 
 from aiohttp import web
 
@@ -15,6 +17,7 @@ from gymmesh_agent.gateway import metrics
 from gymmesh_agent.gateway.config import GatewayConfig
 from gymmesh_agent.gateway.connections import GatewayConnections
 from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
+from gymmesh_agent.gateway.environment_tools import MCP_PATH, EnvironmentTools
 from gymmesh_agent.gateway.keys import keys_in, split_path
 from gymmesh_agent.gateway.replies import Writer
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind, RequestKind
@@ -25,6 +28,7 @@ from gymmesh_runtime.serving import requests_log
 
 IS_FACE = True  # see tools/import_faces.py
 
+T = TypeVar("T")
 # A connection without a request, or with half of one, is closed after so many seconds.
 _IDLE_S: Final = 30.0
 _BODY_S: Final = 60.0
@@ -33,6 +37,7 @@ _STOP_S: Final = 2.0
 _LARGEST_HEADER: Final = 1 << 15
 # Longer bodies are read beside the event loop, so that other rollouts go on meanwhile.
 _LARGE_BODY: Final = 1 << 17
+_READERS: Final = 2
 # Bodies that are held at a time, of all rollouts, in the longest body that is allowed.
 _MOST_BODIES: Final = 4
 
@@ -67,6 +72,8 @@ class GatewayServer:
         self._http: web.Server | None = None
         self._server: asyncio.Server | None = None
         self._connections: GatewayConnections
+        # Of its own: programs that send much hold up nothing else of this process.
+        self._readers = ThreadPoolExecutor(_READERS, "gateway-bodies")
         self._held_bytes = 0
         self._started = int(time.time())
 
@@ -117,6 +124,7 @@ class GatewayServer:
             self._server.close()
         if self._http is not None:
             await self._http.shutdown(_STOP_S)
+        self._readers.shutdown(wait=False, cancel_futures=True)
 
     def add(self, session: GatewaySession) -> None:
         """Serve a rollout's programs from now on."""
@@ -142,6 +150,8 @@ class GatewayServer:
                 outcome = await writer.refuse(_UNKNOWN_KEY)
             elif not self._welcome(session, request):
                 outcome = await writer.refuse(_TOO_MANY)
+            elif path == MCP_PATH and session.tools is not None:
+                outcome = await self._use_tools(session, session.tools, request, writer)
             elif isinstance(asked, Refusal):
                 outcome = await writer.refuse(asked)
             elif asked.kind in (RequestKind.LIST_MODELS, RequestKind.GET_MODEL):
@@ -204,6 +214,30 @@ class GatewayServer:
         finally:
             session.waiting -= 1
 
+    async def _use_tools(
+        self,
+        session: GatewaySession,
+        tools: EnvironmentTools,
+        request: web.BaseRequest,
+        writer: Writer,
+    ) -> str:
+        """Answer a request of MCP; how it ended."""
+        if request.method != "POST":
+            return await writer.status(HTTPStatus.METHOD_NOT_ALLOWED)
+        if session.waiting >= self.config.calls_per_rollout:
+            return await writer.refuse(_CROWDED)
+        session.waiting += 1
+        try:
+            read, _ = await self._read(request, bytes)
+            if isinstance(read, Refusal):
+                return await writer.refuse(read)
+            answer = await session.use_tools(tools, read)
+            if answer is None:
+                return await writer.status(HTTPStatus.ACCEPTED)
+            return await writer.whole(answer)
+        finally:
+            session.waiting -= 1
+
     def _delivered(
         self,
         session: GatewaySession,
@@ -219,12 +253,15 @@ class GatewayServer:
         metrics.GATEWAY_OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
 
     async def _read(
-        self, request: web.BaseRequest, read_body: Callable[[bytes], GatewayRequest | Refusal]
-    ) -> tuple[GatewayRequest | Refusal, int]:
+        self, request: web.BaseRequest, read_body: Callable[[bytes], T | Refusal]
+    ) -> tuple[T | Refusal, int]:
         """The request, or why it cannot be read, and the length of its body."""
         most = self.config.max_body_bytes
         if (request.content_length or 0) > most:
             return _too_large(most), 0
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            # Asked for before a long body; the server of aiohttp leaves it to its applications.
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
         with self._holding() as hold:
             try:
@@ -242,7 +279,8 @@ class GatewayServer:
             whole = bytes(body)
             if len(whole) < _LARGE_BODY:
                 return read_body(whole), len(whole)
-            return await asyncio.to_thread(read_body, whole), len(whole)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._readers, read_body, whole), len(whole)
 
     @contextmanager
     def _holding(self) -> Iterator[Callable[[int], bool]]:

@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from gymmesh.errors.v1 import errors_pb2
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_agent.gateway.environment_tools import EnvironmentTools
 from gymmesh_agent.gateway.request import GatewayAnswer, GatewayRequest, Refusal, RefusalKind
 from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
 from gymmesh_agent.loop import ContextExceeded, StopRollout
@@ -32,6 +34,7 @@ _TOO_LONG: Final = Refusal(
 # A program that does not shorten its conversation is stopped after so many refusals in a row.
 _MOST_TOO_LONG: Final = 16
 _BYTES_PER_TOKEN: Final = 4.0
+_CLOSE_S: Final = 5.0
 #: The key under which a rollout keeps what a program asks for beside the conversation.
 _ASKED: Final = "gateway_request"
 # What the run does not decide for a program: the conversation and the tools are the program's.
@@ -58,12 +61,15 @@ class PolicyCalls(Protocol):
     ) -> ModelCall:
         """See RolloutContext."""
 
+    async def call_tool(self, name: str, arguments: bytes) -> resource_pb2.CallToolResponse:
+        """See RolloutContext."""
+
     async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
         """See RolloutContext."""
 
 
 class PendingAnswer:
-    """The answer to a request, there or awaited. Repeats of a request share it.
+    """The answer to a request, there or awaited. RepeatedRequests of a request share it.
 
     Attributes:
         ticket: the call's number in the tree.
@@ -98,6 +104,7 @@ class GatewaySession:
         cause: what ended the rollout: StopRollout at a limit, an error of the model service;
             None: it may go on.
         stopped: set once there is a cause, or the session was closed.
+        tools: answers requests of MCP; None: the environment's tools are not offered.
     """
 
     def __init__(
@@ -108,6 +115,7 @@ class GatewaySession:
         self.connections = set[Any]()
         self.cause: Exception | None = None
         self.stopped = asyncio.Event()
+        self.tools: EnvironmentTools | None = None
         self._policy = policy
         self._tree = tree
         self._tag = tag
@@ -115,7 +123,7 @@ class GatewaySession:
         self._run_params = _run_params(policy.params)
         self._pending: dict[int, PendingAnswer] = {}
         self._answered: dict[str, ModelCall] = {}
-        self._tasks = set[asyncio.Task[None]]()
+        self._tasks = set[asyncio.Task[Any]]()
         self._asked: dict[str, bytes] = {}  # by actor: what its last call asked for, as JSON
         self._too_long = 0  # refusals in a row
         self._bytes_per_token = _BYTES_PER_TOKEN
@@ -140,6 +148,15 @@ class GatewaySession:
         task.add_done_callback(self._tasks.discard)
         return pending
 
+    async def use_tools(self, tools: EnvironmentTools, body: bytes) -> bytes | None:
+        """Answer a request of MCP; None: it wants no answer. It ends with the session."""
+        if self.stopped.is_set():
+            return None
+        task = asyncio.create_task(tools.answer(body))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await task
+
     def delivered(self, pending: PendingAnswer) -> None:
         """The last byte of the answer was written: the same request again is another one."""
         self._tree.delivered(pending.ticket)
@@ -158,11 +175,11 @@ class GatewaySession:
             self._cancel()
 
     async def close(self) -> None:
-        """End all calls; harmless when called twice."""
+        """End all calls. Bounded, and harmless when called twice."""
         self.stopped.set()
         self._cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(self._tasks, timeout=_CLOSE_S)
 
     def _cancel(self) -> None:
         current = asyncio.current_task()

@@ -9,6 +9,7 @@
     python -m gymmesh_conformance --collector 127.0.0.1:0 \
         --command 'my-collector --agent {agent} --input {input} --output {output}'
     python -m gymmesh_conformance --collector 127.0.0.1:9403    # and start it by hand
+    python -m gymmesh_conformance --gateway http://127.0.0.1:8080 --adapter my_gateway:Adapter
 
 Exit codes: 0 the server conforms (skipped cases are listed), 1 a case failed or the server could
 not be reached, 2 the command line or a profile is wrong, 130 interrupted.
@@ -32,6 +33,7 @@ _WHAT = {
     "sandbox": "a sandbox service",
     "mux": "a server of any of these that offers the mux",
     "collector": "a collector: where the agent for it is served",
+    "gateway": "a capture gateway: what its adapter is called with, such as its address",
 }
 
 
@@ -56,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         stop=given.stop,
         wait_s=given.wait,
         hostile=given.hostile,
+        adapter=given.adapter,
         json=given.json,
         junit=given.junit,
         security=security,
@@ -74,7 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     which = parser.add_mutually_exclusive_group(required=True)
     for name, what in _WHAT.items():
-        which.add_argument(f"--{name}", metavar="HOST:PORT", help=what)
+        where = "TARGET" if name == "gateway" else "HOST:PORT"
+        which.add_argument(f"--{name}", metavar=where, help=what)
     parser.add_argument("--profile", type=Path, help="what the suite may use there (YAML)")
     parser.add_argument(
         "--registry",
@@ -104,6 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--hostile", action="store_true", help="with --sandbox: run hostile programs, too"
+    )
+    parser.add_argument(
+        "--adapter", default="", metavar="MODULE:CLASS", help="with --gateway: opens rollouts there"
     )
     parser.add_argument("--case", action="append", default=[], help="only this one; repeatable")
     parser.add_argument("--json", action="store_true", help="results as JSON")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from typing import Any, Final
 import yaml
 
 from gymmesh_conformance.collectors import Collector, run_collector_suite, select_collector_cases
+from gymmesh_conformance.gateway import GatewayAdapter, run_gateway_suite, select_gateway_cases
 from gymmesh_conformance.mux import MuxTarget, run_mux_suite, select_mux_cases
 from gymmesh_conformance.paths import AddressPath
 from gymmesh_conformance.reports import as_json, as_junit, lines_of, summary
@@ -61,6 +63,8 @@ class Options:
     tells the server to go down (empty: there is none). `wait_s`: how long to wait
     for the server, or for one run of a collector (None: 30, and 300 for one started by hand).
     `hostile`: run the hostile cases of a sandbox service, too.
+    `adapter`: of a capture gateway: `module:name` of the class that opens rollouts there; it is
+    called with `target`.
     `security`: the certificates and the token to show, and to serve with what an agent or a
     collector calls (None: all is plain).
     """
@@ -75,6 +79,7 @@ class Options:
     stop: str = ""
     wait_s: float | None = None
     hostile: bool = False
+    adapter: str = ""
     json: bool = False
     junit: Path | None = None
     security: SecurityConfig | None = None
@@ -110,9 +115,25 @@ def _checked(options: Options) -> dict[str, Any]:
         select_collector_cases(options.cases)
     elif options.service == "mux":
         select_mux_cases(options.cases)
+    elif options.service == "gateway":
+        select_gateway_cases(options.cases)
+        _adapter(options)
     else:
         select(options.service, options.cases)
     return profile
+
+
+def _adapter(options: Options) -> GatewayAdapter:
+    """The adapter of a capture gateway. Raises LookupError where there is none."""
+    module, _, name = options.adapter.partition(":")
+    try:
+        adapter: GatewayAdapter = getattr(importlib.import_module(module), name)(options.target)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LookupError(
+            f"--adapter {options.adapter or 'is missing'}: give MODULE:CLASS, a class that can be "
+            f"imported and is called with the target ({error})"
+        ) from error
+    return adapter
 
 
 def _credentials(options: Options) -> Credentials:
@@ -145,6 +166,8 @@ async def _results(
             credentials=credentials,
         )
         return await run_collector_suite(collector, only=options.cases, report=report)
+    if options.service == "gateway":
+        return await run_gateway_suite(_adapter(options), only=options.cases, report=report)
     stop = _stopper(options.stop) if options.stop else None
     if options.service == "mux":
         async with (

@@ -135,7 +135,7 @@ async def test_what_the_agent_wrote_to_the_reward_file_is_not_read(bench: Desk) 
 async def test_a_lost_sandbox_is_a_failure_and_not_0(bench: Desk) -> None:
     of = task(checks=[{"run": "true"}], verify_in="same")
     session = (await bench.create(of)).session_id
-    directory_peer = bench.sandboxes.servicers()["gymmesh.sandbox.v1.SandboxService"]
+    directory_peer: Any = bench.sandboxes.servicers()["gymmesh.sandbox.v1.SandboxService"]
     listed = await directory_peer.ListSandboxes(sandbox_pb2.ListSandboxesRequest(), None)
     for one in listed.sandboxes:
         await directory_peer.RemoveSandbox(
@@ -172,6 +172,12 @@ async def test_a_workspace_that_is_too_large_earns_nothing(tmp_path: Path) -> No
     assert verdict.explanation == "the workspace's archive is over 1 MiB"
 
 
+async def test_what_the_agent_closed_is_judged_all_the_same(bench: Desk) -> None:
+    closes = "mkdir shut; echo done >shut/file; chmod 000 shut/file shut"
+    check = {"run": "chmod 700 shut; chmod 600 shut/file; grep -q done shut/file"}
+    assert (await bench.rewarded(closes, checks=[check])).reward == 1.0
+
+
 async def test_the_shell_shows_what_a_command_wrote_and_how_it_ended(bench: Desk) -> None:
     of = task(checks=[{"run": "true"}])
     session = (await bench.create(of)).session_id
@@ -193,5 +199,5 @@ async def test_no_sandbox_is_left(bench: Desk) -> None:
         await bench.rewarded(
             "sleep 1000 >/dev/null 2>&1 &", checks=[{"run": "true"}], verify_in=verify_in
         )
-    servicer = bench.sandboxes.servicers()["gymmesh.sandbox.v1.SandboxService"]
+    servicer: Any = bench.sandboxes.servicers()["gymmesh.sandbox.v1.SandboxService"]
     assert not (await servicer.ListSandboxes(sandbox_pb2.ListSandboxesRequest(), None)).sandboxes

@@ -8,8 +8,7 @@ from typing import Any, Final
 from gymmesh_agent.gateway.request import HttpReply, Json, Refusal, RefusalKind
 from gymmesh_responses import dumps_clean
 
-#: Status, `type` and `code` of each refusal. Tried with Codex, OpenCode, Qwen Code and OpenHands:
-#: 400 ends them at once, 429 and 5xx make them try again.
+#: Status, `type` and `code` of each refusal. 429 and 5xx make programs try again.
 _ERRORS: Final[Mapping[RefusalKind, tuple[int, str, str]]] = {
     RefusalKind.INVALID: (400, "invalid_request_error", "invalid_request"),
     RefusalKind.TOO_LARGE: (413, "invalid_request_error", "request_too_large"),
@@ -44,10 +43,11 @@ def error_object(refusal: Refusal) -> Json:
     return {"message": message, "type": kind, "param": None, "code": code}
 
 
-def refusal_reply(refusal: Refusal) -> HttpReply:
-    """The whole answer to a refused request."""
+def refusal_reply(refusal: Refusal, stop_status: int) -> HttpReply:
+    """The whole answer to a refused request; `stop_status`: what ends the API's programs."""
+    status = stop_status if refusal.kind is RefusalKind.STOP else _ERRORS[refusal.kind][0]
     return HttpReply(
-        refusal.status or _ERRORS[refusal.kind][0],
+        refusal.status or status,
         dumps_clean({"error": error_object(refusal)}),
         retry_headers(refusal.kind),
     )

@@ -23,7 +23,7 @@ from gymmesh_agent.gateway.tree.normal_form import text_of_arguments
 from gymmesh_agent.gateway.tree.placement import NewCall, RepeatedCall
 from gymmesh_agent.gateway.tree.placing import Placing, TreeState
 from gymmesh_agent.gateway.tree.reading import ConversationReader, KnownCalls
-from gymmesh_agent.gateway.tree.repeats import Repeats
+from gymmesh_agent.gateway.tree.repeats import RepeatedRequests
 from gymmesh_agent.gateway.tree.side_calls import habits_of
 
 
@@ -45,7 +45,7 @@ class CallTree:
         self._by_context: dict[bytes, list[CapturedCall]] = {}
         self._by_id: dict[str, CapturedCall] = {}
         self._reader = ConversationReader(KnownCalls(self._by_context, self._by_id, tag))
-        self._repeats = Repeats()
+        self._repeats = RepeatedRequests()
         self._state = TreeState(self._by_context, Actors(), Compactions(), set())
 
     def place(self, request: GatewayRequest) -> NewCall | RepeatedCall:

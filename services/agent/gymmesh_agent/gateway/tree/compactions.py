@@ -49,11 +49,16 @@ class Compactions:
             return None
         texts: Sequence[str] = user_texts(read.items[read.known :])
         written = [one.named or self._latest.get(one.form.key) for one in read.foreign]
-        newest = max((one.ticket for one in written if one is not None), default=0)
+        newest = max((call.ticket for call in written if call is not None), default=0)
+        kept = [
+            call
+            for call, one in zip(written, read.foreign, strict=True)
+            if call is not None and call.wrote(one.form, named=one.named is not None)
+        ]
         for compaction, summary in reversed(self._calls):
             if newest > compaction.ticket:
                 return None
-            if any(one is compaction for one in written):
+            if compaction in kept:
                 return compaction
             if len(summary) >= _SHORTEST and any(summary in text for text in texts):
                 return compaction

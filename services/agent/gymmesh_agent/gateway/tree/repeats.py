@@ -10,7 +10,7 @@ from gymmesh_agent.gateway.tree.calls import CapturedCall
 _RepeatKey: TypeAlias = tuple[str, str, bytes, str]
 
 
-class Repeats:
+class RepeatedRequests:
     """The latest call of each request.
 
     A program repeats a request whose answer it did not get whole, mostly without a mark. So an

@@ -16,7 +16,7 @@ from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import process_pb2
-from gymmesh_resource.environments.workspace.row import Check
+from gymmesh_resource.environments.workspace.row import WorkspaceCheck
 from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import ExecResult, ProcessHandle, SandboxHandle
@@ -49,7 +49,7 @@ class RewardFileWrong(Exception):
     """A check ended and wrote no reward that can be read: a fault of the verifier."""
 
 
-async def run_check(sandbox: SandboxHandle, check: Check) -> CheckResult:
+async def run_check(sandbox: SandboxHandle, check: WorkspaceCheck) -> CheckResult:
     """Runs a check. Raises TimeoutError, RewardFileWrong, and MeshError of the sandbox."""
     result = await _attempt(sandbox, check)
     if isinstance(result, str):
@@ -60,7 +60,7 @@ async def run_check(sandbox: SandboxHandle, check: Check) -> CheckResult:
     return result
 
 
-async def _attempt(sandbox: SandboxHandle, check: Check) -> CheckResult | str:
+async def _attempt(sandbox: SandboxHandle, check: WorkspaceCheck) -> CheckResult | str:
     """The result; a text where the command was killed from outside, which says so."""
     if check.reward_file:
         removed = await sandbox.exec(["rm", "-rf", check.reward_file], user=check.user)
@@ -83,7 +83,7 @@ async def _attempt(sandbox: SandboxHandle, check: Check) -> CheckResult | str:
     return judged(check, ended, output, secret)
 
 
-def judged(check: Check, ended: ExecResult, output: str, secret: str) -> CheckResult:
+def judged(check: WorkspaceCheck, ended: ExecResult, output: str, secret: str) -> CheckResult:
     """The result of a command that ended, by its exit code and what it printed. Pure."""
     if ended.exit_code is None:
         return CheckResult(0.0, f"was ended by signal {ended.signal}", output)
@@ -95,7 +95,7 @@ def judged(check: Check, ended: ExecResult, output: str, secret: str) -> CheckRe
     return CheckResult(1.0, "passed", output)
 
 
-async def _ended(sandbox: SandboxHandle, check: Check, secret: str) -> ExecResult | None:
+async def _ended(sandbox: SandboxHandle, check: WorkspaceCheck, secret: str) -> ExecResult | None:
     """How a command ended; None where it had its time and is killed. Raises TimeoutError."""
     most_s = check.timeout_s * _PATIENCE + _PATIENCE_S
     spec = process_pb2.ProcessSpec(shell=check.run, cpu_s=_cpu_s(check))
@@ -131,18 +131,18 @@ async def _waited(process: ProcessHandle) -> float:
     return max((one.waited_us for one in threads), default=math.inf) / 1e6
 
 
-def _starved(check: Check) -> str:
+def _starved(check: WorkspaceCheck) -> str:
     return (
         f"the check {check.name or check.run[:40]!r} was given no processor for its "
         f"{check.timeout_s:g} s; the machine is too busy"
     )
 
 
-def _cpu_s(check: Check) -> int:
+def _cpu_s(check: WorkspaceCheck) -> int:
     return math.ceil(check.timeout_s) + 1
 
 
-async def _reward(sandbox: SandboxHandle, check: Check, output: str) -> CheckResult:
+async def _reward(sandbox: SandboxHandle, check: WorkspaceCheck, output: str) -> CheckResult:
     """What a check wrote into its reward file. Raises RewardFileWrong."""
     path = check.reward_file
     try:
@@ -152,6 +152,7 @@ async def _reward(sandbox: SandboxHandle, check: Check, output: str) -> CheckRes
             errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
             errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
             errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID,
+            errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
         ):
             raise
         raise RewardFileWrong(
@@ -160,7 +161,7 @@ async def _reward(sandbox: SandboxHandle, check: Check, output: str) -> CheckRes
     return read_reward(check, written, output)
 
 
-def read_reward(check: Check, written: bytes, output: str) -> CheckResult:
+def read_reward(check: WorkspaceCheck, written: bytes, output: str) -> CheckResult:
     """The result in a reward file: a number, or an object with `reward` and further numbers.
 
     Pure. Raises RewardFileWrong.
@@ -187,7 +188,7 @@ def read_reward(check: Check, written: bytes, output: str) -> CheckResult:
     return CheckResult(float(numbers["reward"]), "wrote its reward", output, details)
 
 
-def _named(check: Check) -> str:
+def _named(check: WorkspaceCheck) -> str:
     return f"the check {check.name or check.run[:40]!r}"
 
 

@@ -46,8 +46,13 @@ _NO_USERS: Final = (
     errors_pb2.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
     errors_pb2.ERROR_REASON_FIELD_INVALID,
 )
+# What the agent closed to its own user could be neither judged nor copied.
+_OPEN: Final = (
+    r"find . -type d ! -perm -700 -exec chmod u+rwx {} \; ; "
+    r"find . -type f ! -perm -400 -exec chmod u+r {} \;"
+)
 _CLEAR: Final = "find . -mindepth 1 -maxdepth 1 -exec rm -rf {} +"
-Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 
 @dataclass(slots=True)
@@ -85,7 +90,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         folder: str | None = None,
         network: Literal["agent", "none", "open"] | list[str] = "agent",
         checks_network: Literal["none", "open"] | list[str] = "none",
-        shell_timeout_s: Seconds = 8.0,
+        shell_timeout_s: _Seconds = 8.0,
         workspace_mb: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 256,
     ) -> None:
         """Options.
@@ -210,16 +215,22 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
 
     async def _archive(self, sandbox: SandboxHandle) -> bytes:
         """The workspace as an archive. Raises WorkspaceTooLarge, and MeshError."""
-        content = bytearray()
-        # Also what the sandbox's own user may not read is the agent's work.
         root = await _root_of(sandbox)
-        async with aclosing(sandbox.files.archive_pieces(".", user=root)) as pieces:
-            async for piece in pieces:
-                content += piece
-                if len(content) > self._most_bytes:
-                    raise WorkspaceTooLarge(
-                        f"the workspace's archive is over {self._most_bytes // _MIB} MiB"
-                    )
+        await sandbox.exec(_OPEN, timeout_s=_MAKE_WAY_S, user=root)
+        content = bytearray()
+        try:
+            async with aclosing(sandbox.files.archive_pieces(".", user=root)) as pieces:
+                async for piece in pieces:
+                    content += piece
+                    if len(content) > self._most_bytes:
+                        raise WorkspaceTooLarge(
+                            f"the workspace's archive is over {self._most_bytes // _MIB} MiB"
+                        )
+        except MeshError as error:
+            # The service packs so much and no more.
+            if error.reason == errors_pb2.ERROR_REASON_FIELD_INVALID:
+                raise WorkspaceTooLarge(error.message) from None
+            raise
         return bytes(content)
 
     async def _prepare(self, sandbox: SandboxHandle, row: WorkspaceRow) -> None:

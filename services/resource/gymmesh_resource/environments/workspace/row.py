@@ -16,7 +16,7 @@ import msgspec
 
 from gymmesh_resource import Task, TaskInvalid
 
-Place: TypeAlias = Literal["same", "fresh", "snapshot"]
+VerifyPlace: TypeAlias = Literal["same", "fresh", "snapshot"]
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 _Amount = Annotated[int, msgspec.Meta(ge=0)]
 _MOST_CHECKS: Final = 1000
@@ -56,7 +56,7 @@ class FileSet(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.files or self.folder or self.archive)
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkspaceLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the sandbox may use, as SandboxSpec has it; 0: the sandbox service's default."""
 
     cpus: Annotated[float, msgspec.Meta(ge=0, le=1024)] = 0.0
@@ -77,7 +77,7 @@ class TestFiles(FileSet, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str = ""
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkspaceCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A command that judges the workspace.
 
     run: a line for the shell, in the workspace. user: who runs it; empty: the sandbox's own user.
@@ -110,20 +110,20 @@ class WorkspaceRow(FileSet, frozen=True, kw_only=True):
     solution: a line for the shell that solves the task, for an audit.
     """
 
-    checks: Annotated[list[Check], msgspec.Meta(min_length=1, max_length=_MOST_CHECKS)]
+    checks: Annotated[list[WorkspaceCheck], msgspec.Meta(min_length=1, max_length=_MOST_CHECKS)]
     image: str = ""
     image_digest: str = ""
     user: str = ""
     workdir: str = ""
     env: dict[str, str] = {}
-    limits: Limits = Limits()
+    limits: WorkspaceLimits = WorkspaceLimits()
     setup: list[str] = []
     setup_timeout_s: _Seconds = 50.0
     tests: TestFiles = TestFiles()
-    verify_in: Place = "fresh"
+    verify_in: VerifyPlace = "fresh"
     solution: str = ""
 
-    def named_checks(self) -> dict[str, Check]:
+    def named_checks(self) -> dict[str, WorkspaceCheck]:
         """The checks by the name of their component; without one they are numbered from 1."""
         return {one.name or f"check_{number}": one for number, one in enumerate(self.checks, 1)}
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from gymmesh_resource import Component, Verdict
 from gymmesh_resource.environments.workspace.commands import CheckResult
-from gymmesh_resource.environments.workspace.row import Check
+from gymmesh_resource.environments.workspace.row import WorkspaceCheck
 
 
-def verdict_of(checks: Mapping[str, Check], results: Mapping[str, CheckResult]) -> Verdict:
+def verdict_of(checks: Mapping[str, WorkspaceCheck], results: Mapping[str, CheckResult]) -> Verdict:
     """The verdict. Weights count in proportion, so that all checks passed are a reward of 1."""
     whole = math.fsum(check.weight for check in checks.values())
     components = {

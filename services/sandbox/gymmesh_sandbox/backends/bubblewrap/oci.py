@@ -13,11 +13,14 @@ import io
 import json
 import platform
 import tarfile
+import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
+
+import zstandard
 
 _JSON_BYTES = 4 << 20
 _NESTED = 4
@@ -27,6 +30,8 @@ _INDEXES = {
 }
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# What a frame may ask to be held in memory; tools that write images stay below.
+_ZSTD_WINDOW_BYTES = 128 << 20
 _DIGEST_CHARS = frozenset("0123456789abcdef")
 
 
@@ -132,13 +137,18 @@ def open_layer(files: ImageFiles, layer: ImageLayer) -> Generator[IO[bytes]]:
     with files.open(layer.blob) as file:
         magic = file.read(4)
         file.seek(0)
-        if magic == _ZSTD:
-            raise ImageError("a layer is compressed by zstd; save the image with gzip")
-        if magic[:2] == _GZIP:
-            with gzip.GzipFile(fileobj=file) as plain:
-                yield cast(IO[bytes], plain)
-        else:
-            yield file
+        try:
+            if magic == _ZSTD:
+                expander = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+                with expander.stream_reader(file, read_across_frames=True) as plain:
+                    yield cast(IO[bytes], plain)
+            elif magic[:2] == _GZIP:
+                with gzip.GzipFile(fileobj=file) as plain:
+                    yield cast(IO[bytes], plain)
+            else:
+                yield file
+        except (zlib.error, zstandard.ZstdError) as error:
+            raise ImageError(f"a layer is broken ({error})") from None
 
 
 def _of_layout(files: ImageFiles) -> ImageManifest:

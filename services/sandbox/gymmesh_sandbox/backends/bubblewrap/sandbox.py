@@ -37,6 +37,7 @@ from gymmesh_sandbox_local import (
     ProcessGroup,
     ProcessStart,
     SandboxGroup,
+    SpawnerGone,
     SpawnError,
     descendants_of,
 )
@@ -134,6 +135,8 @@ class BubblewrapBox(BoxFiles):
             self._namespaces.ended.add_done_callback(self._on_lost)
             await self._network.open(self._token, self._tree, self.workdir)
         except SpawnError as error:
+            if isinstance(error, SpawnerGone) or not self._machine.starter.running:
+                raise self._lost("its spawner was killed") from error
             raise self._failed(str(error)) from error
 
     def _complete(self) -> None:
@@ -181,7 +184,7 @@ class BubblewrapBox(BoxFiles):
             if group is not None:
                 group.remove()
             if isinstance(error, SpawnError):
-                raise self.lost() or self._failed(str(error)) from error
+                raise self._lost_by(error) from error
             raise
         started = LocalProcess(running, group, self, lambda: self._forget(started))
         self._processes.add(started)
@@ -286,7 +289,7 @@ class BubblewrapBox(BoxFiles):
             try:
                 return await self._network.call_port(request, max_bytes)
             except SpawnError as error:
-                raise self.lost() or self._failed(str(error)) from error
+                raise self._lost_by(error) from error
 
     # ---- its end
 
@@ -299,7 +302,15 @@ class BubblewrapBox(BoxFiles):
         first_pid = self._namespaces.first_pid
         if first_pid and not self._cause.done() and not self._namespaces.ending:
             return None
-        cause = self._cause.result() if self._cause.done() else "ended"
+        return self._lost(self._cause.result() if self._cause.done() else "ended")
+
+    def _lost_by(self, error: SpawnError) -> MeshError:
+        """What a call raises that the spawner could not do."""
+        if isinstance(error, SpawnerGone):
+            return self._lost("its spawner was killed")
+        return self.lost() or self._failed(str(error))
+
+    def _lost(self, cause: str) -> MeshError:
         return MeshError(
             Reason.ERROR_REASON_SANDBOX_LOST,
             f"The sandbox has ended: {cause}.",

@@ -21,13 +21,18 @@ from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxBackend, SandboxSpec
 from gymmesh_sandbox.backends.docker.config import DockerOptions
-from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, one_line
+from gymmesh_sandbox.backends.docker.engine import (
+    FAILURES,
+    DockerEngine,
+    one_line,
+    unreachable,
+)
 from gymmesh_sandbox.backends.docker.images import INSTANCE, SANDBOX, DockerImages, FoundImage
 from gymmesh_sandbox.backends.docker.relay import ContainerRelay, joins_networks
 from gymmesh_sandbox.backends.docker.sandbox import DockerSandbox
 from gymmesh_sandbox.backends.docker.watch import Watch
 from gymmesh_sandbox.backends.image_shell import scripts
-from gymmesh_sandbox.errors import option_unsupported
+from gymmesh_sandbox.errors import option_unsupported, sandbox_lost
 
 _LOGGER = logging.getLogger("gymmesh.sandbox.docker")
 
@@ -399,6 +404,8 @@ async def _cause(container: DockerContainer) -> str:
 
 
 def _start_failed(error: BaseException, spec: SandboxSpec) -> MeshError:
+    if not isinstance(error, DockerError) or unreachable(error):
+        return sandbox_lost(spec.sandbox_id, "the daemon is unreachable")
     image = spec.root if isinstance(spec.root, str) else "of a build"
     words = one_line(getattr(error, "message", "") or str(error))
     if "storage-opt" in words or "StorageOpt" in words:

@@ -32,7 +32,7 @@ async def call_port(
     max_bytes: int,
 ) -> sandbox_pb2.CallPortResponse:
     """Calls an HTTP server at the pod's loopback address. Raises MeshError."""
-    bridge = _Bridge(api, pod, sandbox_id, request.port)
+    bridge = _ForwardedPort(api, pod, sandbox_id, request.port)
     try:
         return await call_through(bridge.carry, request, max_bytes)
     except MeshError as error:
@@ -41,7 +41,7 @@ async def call_port(
         raise (bridge.error or error) from error.__cause__
 
 
-class _Bridge:
+class _ForwardedPort:
     """Carries a connection to a port of a pod.
 
     Attributes:

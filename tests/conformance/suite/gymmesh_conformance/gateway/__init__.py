@@ -8,6 +8,7 @@ from gymmesh_conformance.gateway.adapter import (
     WrittenAnswer,
     WrittenCall,
 )
+from gymmesh_conformance.gateway.endpoint import scripted_endpoint
 from gymmesh_conformance.gateway.playing import run_gateway_suite, select_gateway_cases
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "WrittenAnswer",
     "WrittenCall",
     "run_gateway_suite",
+    "scripted_endpoint",
     "select_gateway_cases",
 ]

@@ -15,11 +15,7 @@ import msgspec
 _FOLDER: Final = Path(__file__).parent.parent / "case_files" / "gateway"
 
 
-class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class SessionHabits(_Data):
+class SessionHabits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a program sends back what it got.
 
     Attributes:
@@ -33,14 +29,14 @@ class SessionHabits(_Data):
     blocks: bool = False
 
 
-class AnswerCall(_Data):
+class AnswerCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tool call of an answer."""
 
     name: str
     arguments: str = "{}"
 
 
-class StepAnswer(_Data):
+class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the model writes."""
 
     text: str = ""
@@ -48,7 +44,7 @@ class StepAnswer(_Data):
     reasoning: str = ""
 
 
-class StepExpectation(_Data):
+class StepExpectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What must be captured of a request.
 
     Attributes:
@@ -67,7 +63,7 @@ class StepExpectation(_Data):
     trained: bool = True
 
 
-class Entry(_Data):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of a history; exactly one of the first five is given.
 
     Attributes:
@@ -89,7 +85,7 @@ class Entry(_Data):
     without_call: int | None = None
 
 
-class Step(_Data):
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One request.
 
     Attributes:
@@ -113,7 +109,7 @@ class Step(_Data):
     cut: bool = False
 
 
-class SessionCase(_Data):
+class SessionCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One session of a program, and the rule that it shows."""
 
     name: str
@@ -121,7 +117,7 @@ class SessionCase(_Data):
     steps: tuple[Step, ...]
 
 
-class RecordedProgram(_Data):
+class RecordedProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of a program's requests."""
 
     program: str

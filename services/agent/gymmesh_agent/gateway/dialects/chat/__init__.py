@@ -8,6 +8,7 @@ llama.cpp write it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.chat.read import read_chat
@@ -28,6 +29,9 @@ from gymmesh_agent.gateway.request import (
 from gymmesh_responses import dumps_clean
 
 __all__ = ["ChatDialect"]
+
+# Ends OpenCode, Qwen Code and mini-swe-agent at once; the last one goes on after 400 and 403.
+_STOP_STATUS: Final = 401
 
 
 class ChatDialect:
@@ -64,7 +68,7 @@ class ChatDialect:
 
     def write_refusal(self, refusal: Refusal) -> HttpReply:
         """See `Dialect`."""
-        return refusal_reply(refusal)
+        return refusal_reply(refusal, _STOP_STATUS)
 
     def write_stream_refusal(self, refusal: Refusal) -> bytes:
         """See `Dialect`."""

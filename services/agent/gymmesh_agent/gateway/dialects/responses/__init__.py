@@ -29,6 +29,8 @@ from gymmesh_responses import dumps_clean
 
 __all__ = ["ResponsesDialect"]
 
+# Ends Codex at once; after a 401 it asks five times more.
+_STOP_STATUS: Final = 400
 # In a stream Codex reads the code alone: these end it at once, all others make it try again.
 _STREAM_CODES: Final[Mapping[RefusalKind, str]] = {
     RefusalKind.STOP: "invalid_prompt",
@@ -71,7 +73,7 @@ class ResponsesDialect:
 
     def write_refusal(self, refusal: Refusal) -> HttpReply:
         """See `Dialect`."""
-        return refusal_reply(refusal)
+        return refusal_reply(refusal, _STOP_STATUS)
 
     def write_stream_refusal(self, refusal: Refusal) -> bytes:
         """See `Dialect`: a response that failed."""

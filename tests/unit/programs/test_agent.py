@@ -1,0 +1,180 @@
+"""Rollouts whose agent is a program: a real sandbox, a real gateway, a real verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_model.backends.base import Backend, BackendCall
+from gymmesh_model.backends.scripted import ScriptedBackend
+from gymmesh_runtime.errors import MeshError, from_status
+from tests.unit.programs.rollouts import LOOP, program_mesh, shell
+
+CHECK = {"name": "done", "run": "grep -q right done"}
+Events = Sequence[rollout_pb2.RolloutEvent]
+
+
+def kinds(events: Events) -> list[str | None]:
+    return [event.WhichOneof("event") for event in events]
+
+
+def ended(events: Events) -> rollout_pb2.ProgramEnded:
+    (found,) = (one.program_ended for one in events if one.HasField("program_ended"))
+    return found
+
+
+def failed(events: Events) -> tuple[str, str]:
+    """Boundary and reason."""
+    failure = events[-1].failed.failure
+    name = rollout_pb2.Boundary.Name(failure.boundary).removeprefix("BOUNDARY_")
+    return name, from_status(failure.status).reason_name
+
+
+class Failing(Backend):
+    """A model service whose calls fail, after as many answers as there are in the script."""
+
+    calls_endpoint = False
+    is_recorded = True
+
+    def __init__(self, script: ScriptedBackend, answers: int) -> None:
+        self._script, self._answers = script, answers
+        self.capabilities = script.capabilities
+
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
+        self._answers -= 1
+        if self._answers < 0:
+            raise MeshError(errors_pb2.ERROR_REASON_MODEL_SERVER_ERROR, "the endpoint failed")
+        return await self._script.create(call)
+
+
+async def test_a_program_is_captured_and_judged(tmp_path: Path) -> None:
+    script = ScriptedBackend([shell("echo right >done"), "It is done."])
+    async with program_mesh(tmp_path, script) as mesh:
+        events = await mesh.run(checks=[CHECK])
+    started = events[0].started
+    assert started.program.name == "python3"
+    calls = [one.model_call_completed for one in events if one.HasField("model_call_completed")]
+    assert [call.link for call in calls] == [rollout_pb2.CALL_LINK_CONTINUATION] * 2
+    assert calls[1].parent_call_id == calls[0].call_id
+    assert ended(events).exit_code == 0
+    assert ended(events).output_tail == b"It is done.\n"
+    (verified,) = (one.verified for one in events if one.HasField("verified"))
+    assert verified.verification.reward == 1.0
+    assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
+
+
+async def test_a_model_call_that_failed_fails_the_rollout_whatever_the_exit(tmp_path: Path) -> None:
+    quiet = 'python3 -c "$LOOP" {prompt} >/dev/null 2>&1; echo right >done; exit 0'
+    model = Failing(ScriptedBackend([shell("echo right >done"), "Done."]), 1)
+    async with program_mesh(tmp_path, model, command=quiet, env={"LOOP": LOOP}) as mesh:
+        events = await mesh.run(checks=[CHECK])
+    assert failed(events) == ("MODEL", "MODEL_SERVER_ERROR")
+    assert ended(events).exit_code == 0
+    assert "verified" not in kinds(events)
+
+
+async def test_a_limit_of_the_policy_is_the_stop_reason_and_is_judged(tmp_path: Path) -> None:
+    script = ScriptedBackend([shell("echo right >done"), shell("sleep 0"), "Done."])
+    async with program_mesh(tmp_path, script, max_steps=2) as mesh:
+        events = await mesh.run(checks=[CHECK])
+    assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_MAX_STEPS
+    (verified,) = (one.verified for one in events if one.HasField("verified"))
+    assert verified.verification.reward == 1.0
+
+
+async def test_its_time_is_up_and_it_is_judged_by_what_it_did(tmp_path: Path) -> None:
+    script = ScriptedBackend([shell("echo right >done; sleep 1000"), "Done."])
+    async with program_mesh(tmp_path, script, timeout_s=15.0) as mesh:
+        events = await mesh.run(checks=[CHECK])
+    assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_TIMEOUT
+    assert ended(events).detail == "python3: its time was up"
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        (["no-such-program"], ("PROGRAM", "PROGRAM_NOT_FOUND")),
+        ("exit 0", ("PROGRAM", "PROGRAM_FAILED")),
+        ("kill -9 $$", ("PROGRAM", "PROGRAM_KILLED")),
+    ],
+)
+async def test_a_program_that_never_asked_is_not_judged(
+    tmp_path: Path, command: Any, outcome: tuple[str, str]
+) -> None:
+    async with program_mesh(tmp_path, ScriptedBackend([]), command=command) as mesh:
+        events = await mesh.run(checks=[{"run": "true"}])
+    assert failed(events) == outcome
+    assert "verified" not in kinds(events)
+
+
+async def test_it_kills_itself_by_the_models_command(tmp_path: Path) -> None:
+    script = ScriptedBackend([shell("kill -9 $PPID"), "Done."])
+    async with program_mesh(tmp_path, script) as mesh:
+        events = await mesh.run(checks=[{"run": "true"}])
+    assert failed(events) == ("PROGRAM", "PROGRAM_KILLED")
+    assert events[-1].failed.failure.retry_safe
+
+
+async def test_what_it_left_is_gone_before_the_verdict(tmp_path: Path) -> None:
+    left = "(while :; do echo wrong >done; sleep 0.01; done) >/dev/null 2>&1 &"
+    script = ScriptedBackend([shell(f"{left} sleep 0.1; echo right >done.new"), "Done."])
+    check = {"run": "grep -q wrong done && rm done && sleep 0.5 && test ! -e done"}
+    async with program_mesh(tmp_path, script) as mesh:
+        events = await mesh.run(checks=[check], verify_in="same")
+    assert "left and killed: " in ended(events).detail
+    (verified,) = (one.verified for one in events if one.HasField("verified"))
+    assert verified.verification.reward == 1.0, verified
+
+
+async def test_an_environment_without_a_sandbox_is_refused_by_name(tmp_path: Path) -> None:
+    async with program_mesh(tmp_path, ScriptedBackend([]), sandbox="desk") as mesh:
+        events = await mesh.run(checks=[{"run": "true"}])
+    assert failed(events)[1] == "FIELD_INVALID"
+    assert "lends no sandbox 'desk'" in events[-1].failed.failure.status.message
+
+
+async def test_it_has_the_environments_tools_over_mcp(tmp_path: Path) -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    call |= {"params": {"name": "shell", "arguments": {"command": "echo right >done"}}}
+    script = (
+        "import os, urllib.request as u\n"
+        "url = os.environ['ANTHROPIC_BASE_URL'] + '/mcp'\n"
+        "key = {'Authorization': 'Bearer ' + os.environ['OPENAI_API_KEY']}\n"
+        f"print(u.urlopen(u.Request(url, {json.dumps(call).encode()!r}, key)).read())\n"
+    )
+    command = ["python3", "-c", f"{script}\n{LOOP}", "{prompt}"]
+    async with program_mesh(
+        tmp_path, ScriptedBackend(["Done."]), command=command, mcp=True
+    ) as mesh:
+        events = await mesh.run(checks=[CHECK])
+    (verified,) = (one.verified for one in events if one.HasField("verified"))
+    assert verified.verification.reward == 1.0, ended(events)
+
+
+async def test_a_function_in_the_agents_own_process(tmp_path: Path) -> None:
+    script = ScriptedBackend(["42"])
+    target = f"{__name__}:ask_once"
+    async with program_mesh(tmp_path, script, function=target, in_process=True) as mesh:
+        events = await mesh.run(checks=[{"run": "true"}])
+    assert events[0].started.program.name == target
+    assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
+    assert asked == ["42"]
+
+
+asked: list[str] = []
+
+
+async def ask_once(prompt: str, url: str, key: str) -> None:
+    """What an author may write."""
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=key) as client:
+        message = {"role": "user", "content": prompt}
+        answer = await client.chat.completions.create(model="m", messages=[message])  # type: ignore[list-item]
+        asked.append(answer.choices[0].message.content or "")
