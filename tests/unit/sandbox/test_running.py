@@ -209,6 +209,21 @@ async def test_without_a_sandbox() -> None:
     assert not await left_behind(before)
 
 
+@pytest.mark.parametrize("made", [BubblewrapSandbox, UnsandboxedPrograms])
+async def test_a_program_that_is_left_as_it_starts_is_ended(
+    made: type[BubblewrapSandbox | UnsandboxedPrograms],
+) -> None:
+    sandbox = made()
+    await sandbox.open()
+    try:
+        async with asyncio.timeout(50):  # a kill that is lost is waited for longer
+            for _ in range(8):
+                async with sandbox.start(Program(("/bin/sleep", "600")), TIGHT):
+                    pass
+    finally:
+        await sandbox.close()
+
+
 async def test_the_benchmark_runs() -> None:
     figures = await measure(executions=4, in_flight=2, language="shell")
     assert figures.executions == 4

@@ -79,6 +79,8 @@ class Folder:
         if self._started is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._started.child.pid, signal.SIGKILL)
+            # It may be just starting, and have no group yet.
+            self._started.child.signal(signal.SIGKILL)
 
     async def end(self) -> None:
         # After its end its number may be another's; what it left was killed at once.
