@@ -285,6 +285,7 @@ class DockerBackend(SandboxBackend):
         try:
             async with asyncio.timeout(_REMOVE_S):
                 await _remove(container)
+                await self._images.drop_unused()
         except (TimeoutError, *FAILURES) as error:
             # Once the daemon is back, it is removed: see `_end_unknown`.
             _LOGGER.warning(

@@ -28,6 +28,7 @@ _SNAPSHOT: Final = "gymmesh.snapshot"
 _SNAPSHOTS: Final = "gymmesh.local/snapshot"
 _BUILDS: Final = "gymmesh.local/build"
 _GZIP: Final = b"\x1f\x8b"
+_IN_USE: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class DockerImages:
         self._engine = engine
         self._options = options
         self._snapshots: dict[str, str] = {}
+        self._dropped: set[str] = set()  # references that sandboxes may still use
         self._building: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def all(self) -> list[sandbox_pb2.Image]:
@@ -119,10 +121,17 @@ class DockerImages:
         return found
 
     async def drop(self, name: str) -> None:
-        """Removes a snapshot; harmless when it is not there."""
+        """Removes a snapshot, once no sandbox uses it; harmless when it is not there."""
         reference = self._snapshots.pop(name, None)
         if reference is not None:
-            await self._remove(reference)
+            self._dropped.add(reference)
+            await self.drop_unused()
+
+    async def drop_unused(self) -> None:
+        """Removes the snapshots that were dropped and that no sandbox uses any more."""
+        for reference in tuple(self._dropped):
+            if await self._remove(reference):
+                self._dropped.discard(reference)
 
     async def drop_leftovers(self, instance_id: str) -> int:
         """Removes the snapshots of the instance that this life does not have."""
@@ -132,21 +141,25 @@ class DockerImages:
         ):
             for tag in one.get("RepoTags") or ():
                 if tag.startswith(f"{_SNAPSHOTS}:") and tag not in self._snapshots.values():
-                    await self._remove(tag)
-                    ended += 1
+                    ended += await self._remove(tag)
         return ended
 
     async def drop_all(self) -> None:
         """Removes all snapshots of this life."""
         for name in tuple(self._snapshots):
             await self.drop(name)
+        await self.drop_unused()
 
-    async def _remove(self, reference: str) -> None:
+    async def _remove(self, reference: str) -> bool:
+        """Removes an image; False: it is in use. By force, Podman would remove its users, too."""
         try:
-            await self._engine.docker.images.delete(reference, force=True)
+            await self._engine.docker.images.delete(reference)
         except DockerError as error:
+            if error.status == _IN_USE:
+                return False
             if error.status != 404:
                 raise
+        return True
 
     async def _inspect(self, reference: str, name: str) -> FoundImage | None:
         try:
