@@ -24,12 +24,13 @@ programs=${PROGRAMS:-$(.venv/bin/python -c \
 
 # A virtual environment's interpreter is a link, and its target has to be in the sandbox as well.
 interpreter() { # VERSION
-    local found prefix own
-    found=$(command -v "${1:+python$1}" || command -v /usr/bin/python3) ||
-        fail "needs python$1"
-    found=$("$found" -c 'import os, sys; print(os.path.realpath(sys.executable))')
+    local one found prefix own
+    for one in ${PYTHON:-${1:+python$1 $folder/python$1/bin/python3} /usr/bin/python3}; do
+        found=$("$one" -c 'import os, sys; print(os.path.realpath(sys.executable))' 2>&-) && break
+    done
+    [ -n "$found" ] || fail "${PYTHON:-/usr/bin/python3} is no Python"
     prefix=$("$found" -c 'import sys; print(sys.base_prefix)')
-    if [[ $prefix != /usr* ]]; then
+    if [[ $prefix != /usr* && $prefix != "$folder"/* ]]; then
         own=$folder/$(basename "$found")
         [ -x "$own/bin/python3" ] || cp -r "$prefix" "$own"
         found=$own/bin/python3
@@ -41,8 +42,9 @@ say "installing: $programs"
 for program in $programs; do
     version=$(.venv/bin/python -c "from gymmesh_agent.programs import find_program
 print(find_program('$program').install.python)")
+    python=$(interpreter "$version")
     .venv/bin/python -m gymmesh_agent.programs.install "$program" \
-        --folder "$folder" --python "${PYTHON:-$(interpreter "$version")}"
+        --folder "$folder" --python "$python"
 done
 
 say "the tests"

@@ -212,6 +212,56 @@ def _archive(
     return str(path)
 
 
+async def test_files_with_a_users_rights(backend: DockerBackend) -> None:
+    async with running(backend, workdir="/w") as sandbox:
+        secret = files_pb2.FileContent(path=b"/w/d/secret", content=b"s", mode=0o600)
+        await sandbox.write_file(secret, "root")
+        await run(sandbox, shell("mkdir open closed; echo x >open/f; chmod 700 closed"))
+        tar = files_pb2.ARCHIVE_FORMAT_TAR
+
+        async def read(path: bytes, user: str) -> bytes:
+            return b"".join([piece async for piece in sandbox.read_file(path, 0, 0, user)])
+
+        async def listed(path: bytes, user: str) -> list[bytes]:
+            return [one.path async for one in sandbox.list_files(path, user, recursive=True)]
+
+        async def packed(path: bytes, user: str, most: int = 1 << 20) -> bytes:
+            pieces = sandbox.read_archive(path, tar, user, most)
+            return b"".join([piece async for piece in pieces])
+
+        assert await read(b"/w/d/secret", "0") == b"s"
+        assert await read(b"open/f", "nobody") == b"x\n"
+        assert await listed(b"/w", "nobody") == [
+            b"/w/closed",
+            b"/w/d",
+            b"/w/d/secret",
+            b"/w/open",
+            b"/w/open/f",
+        ]
+        with tarfile.open(fileobj=io.BytesIO(await packed(b"open", "nobody"))) as archive:
+            assert archive.getnames() == ["f"]
+        new = files_pb2.FileContent(path=b"open/new", content=b"x")
+        over = files_pb2.FileContent(path=b"open/f", content=b"x", offset=0)
+        deep = files_pb2.FileContent(path=b"a/b", content=b"x")
+        for work in (
+            read(b"/w/d/secret", "nobody"),
+            read(b"closed/none", "nobody"),
+            listed(b"closed", "nobody"),
+            packed(b"/w", "nobody"),
+            packed(b"d", "nobody"),
+            sandbox.write_file(new, "nobody"),
+            sandbox.write_file(over, "nobody"),
+            sandbox.write_file(deep, "nobody"),
+        ):
+            with pytest.raises(MeshError) as caught:
+                await work
+            assert reason(caught) == "SANDBOX_FILE_DENIED"
+        await run(sandbox, shell("head -c 5000 /dev/zero >open/large"))
+        for user in ("nobody", "root"):
+            with pytest.raises(MeshError, match="max_archive_bytes"):
+                await packed(b"open", user, 4999)
+
+
 async def test_archives(backend: DockerBackend, tmp_path: Path) -> None:
     tar, gzip = files_pb2.ARCHIVE_FORMAT_TAR, files_pb2.ARCHIVE_FORMAT_TAR_GZIP
     async with running(backend, workdir="/w") as sandbox:
@@ -219,6 +269,10 @@ async def test_archives(backend: DockerBackend, tmp_path: Path) -> None:
         members: list[tuple[str, bytes | str | None]]
         members = [("d", None), ("d/a", b"A"), (long, b"L" * 100_000), ("d/out", "/etc")]
         path = _archive(tmp_path / "a", members, packed=True)
+        with pytest.raises(MeshError) as caught:
+            await sandbox.write_archive(b"in", path, gzip, "nobody", 1 << 20)
+        assert reason(caught) == "SANDBOX_FILE_DENIED"
+        await run(sandbox, shell("mkdir in; chown nobody in"))
         await sandbox.write_archive(b"in", path, gzip, "nobody", 1 << 20)
         _, out, _ = await run(sandbox, shell("cd in; cat d/a; readlink d/out; stat -c %U d/a l/*"))
         assert out == b"A/etc\nnobody\nnobody\n"

@@ -32,7 +32,7 @@ from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry import RolloutRef, current_rollout
 from gymmesh_runtime.text.authors_code import as_exception
-from gymmesh_sandbox_access import AgentInstance, SandboxServices
+from gymmesh_sandbox_access import RolloutAgent, SandboxServices
 
 AttemptOutcome: TypeAlias = Completion | rollout_pb2.Failure
 """How an attempt ended, other than by being stopped."""
@@ -168,7 +168,7 @@ class RunningAttempt:
             agent.sandboxes,
             agent.agent.sandboxes,
             self.id,
-            AgentInstance(agent.name, agent.instance_id),
+            RolloutAgent(agent.name, agent.instance_id),
             self.clock.hop,
             self.events.note,
         )

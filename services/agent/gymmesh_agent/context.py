@@ -49,7 +49,7 @@ from gymmesh_agent.telemetry import (
 )
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import AgentInstance
+from gymmesh_sandbox_access import RolloutAgent
 
 # For a call that could not be sent: the contract wants a name.
 _NAMELESS = resource_pb2.CallToolResponse(
@@ -243,7 +243,7 @@ class RolloutContext:
             tools: offer the environment's tools as well, over MCP at the gateway's `/mcp`, under
                 the same key.
         """
-        agent = AgentInstance(self._agent, self._agent_instance_id)
+        agent = RolloutAgent(self._agent, self._agent_instance_id)
         offered = self.params.tools if tools else ()
         return Gateway(self._gateway, self, self._attempt, agent, program, offered)
 

@@ -11,7 +11,7 @@ from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_agent.plan import AttemptId
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import (
-    AgentInstance,
+    RolloutAgent,
     SandboxHandle,
     SandboxServices,
     SandboxSpec,
@@ -56,7 +56,7 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         services: SandboxServices,
         declared: Mapping[str, SandboxSpec],
         attempt: AttemptId,
-        agent: AgentInstance,
+        agent: RolloutAgent,
         within: _Within,
         note: _NoteEvent,
     ) -> None:

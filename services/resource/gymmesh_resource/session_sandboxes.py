@@ -13,7 +13,7 @@ from gymmesh_resource.errors import DefinitionError, SandboxGone
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import (
     WORKSPACE,
-    AgentInstance,
+    RolloutAgent,
     SandboxHandle,
     SandboxServices,
     SandboxSpec,
@@ -37,7 +37,7 @@ class SessionSandboxes:
         specs: Mapping[str, SandboxSpec],
         rollout_id: str = "",
         attempt: int = 0,
-        agent: AgentInstance | None = None,
+        agent: RolloutAgent | None = None,
     ) -> None:
         self._services = services
         self._specs = dict(specs)

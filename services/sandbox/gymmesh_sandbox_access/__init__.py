@@ -12,8 +12,8 @@ from gymmesh_sandbox_access.services import SandboxServices, SandboxUser
 from gymmesh_sandbox_access.spec import (
     AGENT_PORT,
     WORKSPACE,
-    AgentInstance,
     Reach,
+    RolloutAgent,
     SandboxSpec,
 )
 
@@ -21,11 +21,11 @@ __all__ = [
     "AGENT_PORT",
     "SANDBOX_SERVICE",
     "WORKSPACE",
-    "AgentInstance",
     "ExecResult",
     "PortResponse",
     "ProcessHandle",
     "Reach",
+    "RolloutAgent",
     "SandboxClient",
     "SandboxCommand",
     "SandboxFiles",

@@ -28,7 +28,7 @@ from gymmesh_sandbox_access.connection import (
     lost,
 )
 from gymmesh_sandbox_access.handle import SandboxHandle
-from gymmesh_sandbox_access.spec import AgentInstance, SandboxSpec
+from gymmesh_sandbox_access.spec import RolloutAgent, SandboxSpec
 
 _Reason = errors_pb2.ErrorReason
 # Another instance may do what this one did not: nothing was made here.
@@ -85,7 +85,7 @@ class SandboxClient:
         *,
         rollout_id: str = "",
         attempt: int = 0,
-        agent: AgentInstance | None = None,
+        agent: RolloutAgent | None = None,
         use: SandboxUse | None = None,
     ) -> SandboxHandle:
         """A sandbox that is made when it is first used. Raises ValueError for a wrong spec.

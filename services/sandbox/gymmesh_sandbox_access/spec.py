@@ -26,7 +26,7 @@ _MOST: Final = (1 << 32) // 1000 - 1  # what the contract's numbers hold, also a
 
 
 @dataclass(frozen=True, slots=True)
-class AgentInstance:
+class RolloutAgent:
     """An agent of the mesh, whose model gateway programs in a sandbox may call."""
 
     name: str
@@ -94,7 +94,7 @@ class SandboxSpec:
                 )
 
     def request(
-        self, request_id: str, agent: AgentInstance | None = None
+        self, request_id: str, agent: RolloutAgent | None = None
     ) -> sandbox_pb2.CreateSandboxRequest:
         """The request that asks for it. Raises ValueError for a network that cannot be read.
 
@@ -129,7 +129,7 @@ class SandboxSpec:
         return request
 
 
-def network_of(reach: Reach, agent: AgentInstance | None = None) -> sandbox_pb2.Network:
+def network_of(reach: Reach, agent: RolloutAgent | None = None) -> sandbox_pb2.Network:
     """The contract's message. Raises ValueError."""
     if isinstance(reach, sandbox_pb2.Network):
         return reach

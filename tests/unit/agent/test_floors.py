@@ -45,7 +45,7 @@ FLOORS = (
     ),
 )
 #: Rooms of their own.
-ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree")
+ROOMS = ("collect_stream", "gateway/dialects", "gateway/tree", "programs")
 
 
 def imports() -> dict[str, set[str]]:

@@ -7,7 +7,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gymmesh_client.collect_stream.pool import AgentInstance, least_busy
+from gymmesh_client.collect_stream.pool import AgentInUse, least_busy
 from gymmesh_client.collect_stream.stream import ASSUMED_CAPACITY
 
 CALLS = st.integers(0, 3)
@@ -18,7 +18,7 @@ BROKE = st.sampled_from([None, "long ago", "now"])
 def test_the_least_busy_is_chosen_and_one_that_broke_only_when_all_did(
     given_ones: list[tuple[int, int, str | None]],
 ) -> None:
-    instances = [AgentInstance(None, "") for _ in given_ones]
+    instances = [AgentInUse(None, "") for _ in given_ones]
     now = time.monotonic()
     for one, (calls, turn, broke) in zip(instances, given_ones, strict=True):
         one.calls, one.chosen = calls, turn

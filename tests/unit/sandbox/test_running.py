@@ -14,6 +14,7 @@ from gymmesh_resource.sandbox import (
     Ending,
     Limits,
     Program,
+    Result,
     SandboxError,
     SandboxUnavailable,
     UnsandboxedPrograms,
@@ -122,15 +123,29 @@ async def test_two_sandboxes_of_a_service_keep_apart() -> None:
         assert (await first.run(source, TIGHT)).stdout == b"done\n"
 
 
-async def test_closing_ends_what_runs() -> None:
+@pytest.mark.parametrize("turns", [0, 1, 3, None])
+async def test_closing_ends_what_runs_or_starts(turns: int | None) -> None:
     before = descendants()
     async with opened() as sandbox:
-        limits = Limits(wall_s=600)
-        task = asyncio.create_task(sandbox.run(program_in("shell", "sleep 600"), limits))
-        await asyncio.sleep(0.1)
+        begun = asyncio.Event()
+
+        async def run() -> Result:
+            program = Program(("/bin/sh", "-c", "echo up; sleep 600"))
+            async with sandbox.start(program, Limits(wall_s=600)) as running:
+                await running.read_exactly(3)
+                begun.set()
+                return await running.communicate(b"")
+
+        task = asyncio.create_task(run())
+        if turns is None:
+            await begun.wait()
+        for _ in range(turns or 0):
+            await asyncio.sleep(0)
         await sandbox.close()
-        result = await task
-        assert not result.succeeded
+        try:
+            assert not (await task).succeeded
+        except (SandboxError, EOFError):
+            assert not begun.is_set()
         with pytest.raises(SandboxError, match="not open"):
             await sandbox.run(program_in("shell", "true"), TIGHT)
     assert not await left_behind(before)

@@ -11,7 +11,7 @@ import pytest
 
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import AGENT_PORT, AgentInstance, SandboxSpec, SandboxUse
+from gymmesh_sandbox_access import AGENT_PORT, RolloutAgent, SandboxSpec, SandboxUse
 from gymmesh_sandbox_access.files import packed
 from tests.unit.sandbox_access.stand_in import StandIn, client_of, error
 
@@ -257,7 +257,7 @@ def test_a_request_has_what_the_spec_says() -> None:
 
 def test_the_network_agent_is_a_relay_to_the_rollouts_agent() -> None:
     spec = SandboxSpec(network="agent")
-    relay = spec.request("r", AgentInstance("coder", "coder-1")).network.relay
+    relay = spec.request("r", RolloutAgent("coder", "coder-1")).network.relay
     assert (relay.service, relay.name) == ("gymmesh.agent.v1.AgentService", "coder")
     assert (relay.instance_id, relay.address_key) == ("coder-1", "gateway")
     assert (relay.port, relay.socket_path) == (AGENT_PORT, "")

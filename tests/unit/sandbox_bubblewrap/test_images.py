@@ -187,7 +187,8 @@ async def test_what_is_wrong_with_an_image_is_said(tmp_path: Path) -> None:
         image.read_bytes().replace(digest(layer({"x": b"1"})).encode(), b"sha256:" + b"0" * 64)
     )
     assert "a layer does not have its digest" in await refused(tmp_path, image)
-    for number, compress in enumerate((packed, in_two_frames)):
+    compressions: tuple[Callable[[bytes], bytes], ...] = (packed, in_two_frames)
+    for number, compress in enumerate(compressions):
         broken = tmp_path / f"broken-{number}"
 
         def damaged(content: bytes, compress: Callable[[bytes], bytes] = compress) -> bytes:

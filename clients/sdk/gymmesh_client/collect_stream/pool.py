@@ -22,7 +22,7 @@ _AVOIDED: Final = 1e6  # busier than any other
 
 
 @dataclass(slots=True, eq=False)
-class AgentInstance:
+class AgentInUse:
     """One agent instance: the stream to it, and what runs there besides.
 
     Attributes:
@@ -95,7 +95,7 @@ class AgentInstance:
 class CalledAgent(StreamingAgent):
     """An agent instance whose attempts are calls of their own."""
 
-    def __init__(self, instance: AgentInstance) -> None:
+    def __init__(self, instance: AgentInUse) -> None:
         super().__init__(instance.peer)
         self._instance = instance
 
@@ -113,7 +113,7 @@ class CalledAgent(StreamingAgent):
 class CollectingAgent(CalledAgent):
     """An agent instance that runs attempts over a stream; `held` as for `AgentPool.connect`."""
 
-    def __init__(self, instance: AgentInstance, *, held: bool) -> None:
+    def __init__(self, instance: AgentInUse, *, held: bool) -> None:
         super().__init__(instance)
         self._held = held
 
@@ -143,7 +143,7 @@ class AgentPool:
         self._directory = directory
         self._limits = limits
         self._in_process = in_process or {}
-        self._instances: dict[str, AgentInstance] = {}
+        self._instances: dict[str, AgentInUse] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._turn = 0
 
@@ -200,14 +200,14 @@ class AgentPool:
         if self._leaving:
             await asyncio.wait(self._leaving)
 
-    def _instance(self, found: discovery_pb2.Instance) -> AgentInstance:
+    def _instance(self, found: discovery_pb2.Instance) -> AgentInUse:
         instance = self._instances.get(found.id)
         if instance is None or instance.address != found.address:
             self._leave(found.id)
             peer = self._directory.peer(found)
             # One in this process is called, which costs less than a stream.
             collects = False if is_direct(found) else None
-            instance = AgentInstance(peer, found.address, self._limits, collects)
+            instance = AgentInUse(peer, found.address, self._limits, collects)
             self._instances[found.id] = instance
         return instance
 
@@ -219,7 +219,7 @@ class AgentPool:
             task.add_done_callback(self._leaving.discard)
 
 
-def least_busy(instances: Sequence[AgentInstance]) -> AgentInstance:
+def least_busy(instances: Sequence[AgentInUse]) -> AgentInUse:
     """The instance to choose next; of those that are as busy, the one that was chosen first."""
     return min(instances, key=lambda one: (one.busyness(), one.chosen))
 

@@ -29,7 +29,7 @@ ToolCaller: TypeAlias = Callable[[str, bytes], Awaitable[resource_pb2.CallToolRe
 """Calls a tool of the environment by name and JSON arguments. Raises MeshError."""
 
 
-class _Refused(Exception):
+class _McpRefusal(Exception):
     """An error of the protocol, as JSON-RPC has it."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -63,7 +63,7 @@ class EnvironmentTools:
             if request_id is None:
                 return None
             result = await self._result(request)
-        except _Refused as refused:
+        except _McpRefusal as refused:
             error = {"code": refused.code, "message": str(refused)}
             return dumps({"jsonrpc": "2.0", "id": request_id, "error": error})
         return dumps({"jsonrpc": "2.0", "id": request_id, "result": result})
@@ -83,20 +83,22 @@ class EnvironmentTools:
             return {"tools": [_listed(function) for function in self._tools.values()]}
         if method == "tools/call":
             return await self._called(params)
-        raise _Refused(_NO_METHOD, "this server has tools alone")
+        raise _McpRefusal(_NO_METHOD, "this server has tools alone")
 
     async def _called(self, params: Mapping[str, Any]) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or name not in self._tools:
-            raise _Refused(_BAD_PARAMS, "there is no tool of this name")
+            raise _McpRefusal(_BAD_PARAMS, "there is no tool of this name")
         if not isinstance(arguments, dict):
-            raise _Refused(_BAD_PARAMS, "arguments must be an object")
+            raise _McpRefusal(_BAD_PARAMS, "arguments must be an object")
         try:
             reply = await self._call(name, dumps(arguments))
         except MeshError as error:
             self._stop(error)
             # The environment's own words are for its author.
-            raise _Refused(_INTERNAL, "the tool could not be called; the rollout is over") from None
+            raise _McpRefusal(
+                _INTERNAL, "the tool could not be called; the rollout is over"
+            ) from None
         if reply.done:
             self._stop(StopRollout(Completion(rollout_pb2.STOP_REASON_ENVIRONMENT_DONE)))
         failed = reply.outcome != rollout_pb2.TOOL_OUTCOME_OK
@@ -107,13 +109,13 @@ def _read(body: bytes) -> Mapping[str, Any]:
     try:
         request = loads(body)
     except CodecError as error:
-        raise _Refused(_UNREADABLE, f"the body is not JSON: {error}") from None
+        raise _McpRefusal(_UNREADABLE, f"the body is not JSON: {error}") from None
     if not isinstance(request, dict) or not isinstance(request.get("method"), str):
-        raise _Refused(_NO_REQUEST, "the body is not one request of JSON-RPC")
+        raise _McpRefusal(_NO_REQUEST, "the body is not one request of JSON-RPC")
     if not isinstance(request.get("params") or {}, dict):
-        raise _Refused(_NO_REQUEST, "params must be an object")
+        raise _McpRefusal(_NO_REQUEST, "params must be an object")
     if not isinstance(request.get("id"), str | int | None):
-        raise _Refused(_NO_REQUEST, "id must be a text or a number")
+        raise _McpRefusal(_NO_REQUEST, "id must be a text or a number")
     return request
 
 

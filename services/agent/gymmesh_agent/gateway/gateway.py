@@ -17,7 +17,7 @@ from gymmesh_agent.gateway.session import GatewaySession, PolicyCalls
 from gymmesh_agent.gateway.tree import CallTree
 from gymmesh_agent.loop import ContextExceeded
 from gymmesh_agent.plan import AttemptId
-from gymmesh_sandbox_access import AGENT_PORT, AgentInstance
+from gymmesh_sandbox_access import AGENT_PORT, RolloutAgent
 
 IS_FACE = True  # see tools/import_faces.py
 
@@ -49,7 +49,7 @@ class Gateway:
         server: GatewayServer,
         policy: PolicyCalls,
         attempt: AttemptId,
-        agent: AgentInstance,
+        agent: RolloutAgent,
         program: str = "",
         tools: Sequence[responses_pb2.Tool] = (),
     ) -> None:

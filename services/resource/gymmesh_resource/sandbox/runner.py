@@ -36,6 +36,7 @@ class ProgramRunner:
         self._places = asyncio.Semaphore(concurrency)
         self._working = 0
         self._running: set[Process] = set()
+        self._live = 0  # programs that start, run or end
         self._idle = asyncio.Event()
         self._idle.set()
         self._opened = False
@@ -123,12 +124,15 @@ class ProgramRunner:
     @asynccontextmanager
     async def _process(self, surroundings: Surroundings, limits: Limits) -> AsyncGenerator[Process]:
         """The program of some surroundings; nothing of either is left after the block."""
+        self._live += 1
+        self._idle.clear()
         try:
             process, cancelled = await _settled(
                 asyncio.ensure_future(self._started(surroundings, limits))
             )
             self._running.add(process)
-            self._idle.clear()
+            if not self._opened:  # it was closed meanwhile
+                process.kill()
             try:
                 if cancelled:
                     raise asyncio.CancelledError
@@ -140,6 +144,9 @@ class ProgramRunner:
                     raise asyncio.CancelledError
         finally:
             surroundings.close()
+            self._live -= 1
+            if not self._live:
+                self._idle.set()
 
     async def _started(self, surroundings: Surroundings, limits: Limits) -> Process:
         try:
@@ -163,8 +170,6 @@ class ProgramRunner:
             await process.end()
         finally:
             self._running.discard(process)
-            if not self._running:
-                self._idle.set()
 
     def _surroundings(self, program: Program, limits: Limits) -> Surroundings:
         """What a program is to run in, not yet made."""

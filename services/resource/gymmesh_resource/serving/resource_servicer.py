@@ -30,7 +30,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.telemetry import for_rollout
-from gymmesh_sandbox_access import AgentInstance
+from gymmesh_sandbox_access import RolloutAgent
 
 T = TypeVar("T")
 # 128 bits, so that an id cannot be guessed.
@@ -141,7 +141,7 @@ class ResourceServicer:
         seed = request.seed if request.HasField("seed") else seed_of(request.task)
         with for_rollout(request.rollout_id):
             session_id = secrets.token_hex(_ID_BYTES)
-            agent = AgentInstance(request.agent, request.agent_instance_id)
+            agent = RolloutAgent(request.agent, request.agent_instance_id)
             session = await served.new_session(
                 session_id,
                 task,

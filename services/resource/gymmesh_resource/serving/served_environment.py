@@ -33,7 +33,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry.stalls import NOTICED_S, note_stall
 from gymmesh_runtime.text import shown_place, shown_traceback
 from gymmesh_runtime.text.authors_code import as_exception
-from gymmesh_sandbox_access import AgentInstance, SandboxServices
+from gymmesh_sandbox_access import RolloutAgent, SandboxServices
 
 #: Seconds that an environment may take to free one session.
 CLOSE_S: Final = 5.0
@@ -174,7 +174,7 @@ class ServedEnvironment:
         seed: int,
         rollout_id: str,
         attempt: int = 0,
-        agent: AgentInstance | None = None,
+        agent: RolloutAgent | None = None,
     ) -> Session[Any]:
         """A session with fresh state. Raises TASK_INVALID, ENVIRONMENT_FAULT, QUEUE_FULL."""
         return Session(*await self._parts(session_id, task, seed, rollout_id, attempt, agent))
@@ -193,7 +193,7 @@ class ServedEnvironment:
         seed: int,
         rollout_id: str,
         attempt: int = 0,
-        agent: AgentInstance | None = None,
+        agent: RolloutAgent | None = None,
     ) -> tuple[str, Task, int, Any, str, Models, SessionSandboxes]:
         """What a session is made of, once its state is."""
         try:
