@@ -146,10 +146,17 @@ def measure(
         }
         for several, count in _STARTS.items():
             for number in range(rounds + 1):
-                for name, contender in running.items():
-                    at_a_time = processors if several else 1
+                for name, contender in list(running.items()):
+                    at_a_time = processors if several and name not in _FEW else 1
                     most = min(_FEW.get(name, count), max(at_a_time, int(count * share)))
-                    taken = take(contender, "starts", most, at_a_time)
+                    try:
+                        taken = take(contender, "starts", most, at_a_time)
+                    except ContenderFailed as error:
+                        if name not in PEERS:
+                            raise
+                        found[name].absent = str(error)
+                        del running[name]
+                        continue
                     if number:  # the first warms up
                         found[name].starts[several].append(taken)
         for opened in numbers:
