@@ -175,6 +175,38 @@ def test_opencode_keeps_the_summary_as_an_answer() -> None:
     assert placed.fork.reason == COMPACTION
 
 
+def test_gemini_answers_its_own_summary() -> None:
+    captured = Captured("gemini-cli")
+    captured.ask(request([TASK]), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    asked = [*history, message("user", "Generate the <state_snapshot>.")]
+    wrote = [message("assistant", f"<state_snapshot>{SUMMARY}</state_snapshot>")]
+    captured.ask(request(asked), wrote)
+    begun = [
+        message("user", f"<state_snapshot>{SUMMARY}</state_snapshot>"),
+        message("assistant", "Got it. Thanks for the additional context!"),
+        message("user", "Go on."),
+    ]
+    placed = captured.place(request(begun))
+    assert (placed.parent, placed.detached, placed.actor) == ("c2", True, "")
+    assert placed.fork is not None
+    assert placed.fork.reason == COMPACTION
+
+
+def test_a_strange_answer_behind_a_summary_may_be_a_later_one_that_was_changed() -> None:
+    captured = Captured("claude-code")
+    hints = Hints(session="s")
+    captured.ask(request([TASK], hints=hints), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    last = message("user", "Your task is to create a detailed summary of the conversation.")
+    captured.ask(request([*history, last], hints=hints), [message("assistant", SUMMARY)])
+    begun = [message("user", f"Summary: {SUMMARY}")]
+    captured.ask(request(begun, hints=hints), TITLE)
+    changed = [message("user", f"Edited. Summary: {SUMMARY}"), message("assistant", "Changed.")]
+    placed = captured.place(request([*changed, TASK], hints=hints))
+    assert placed.link == UNKNOWN
+
+
 def test_a_second_beginning_in_one_session_is_unknown() -> None:
     captured = Captured("claude-code")
     hints = Hints(session="s")

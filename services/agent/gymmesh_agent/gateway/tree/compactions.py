@@ -32,7 +32,11 @@ class Compactions:
             self._calls.append((call, (found[2] if found else form.text).strip()))
 
     def led_to(
-        self, read: ReadConversation, call: CapturedCall, new_window: bool
+        self,
+        read: ReadConversation,
+        call: CapturedCall,
+        new_window: bool,
+        own_answers: Sequence[str],
     ) -> CapturedCall | None:
         """The compaction whose summary a conversation begins with; None: there is none.
 
@@ -44,16 +48,25 @@ class Compactions:
 
         Args:
             new_window: whether the call is the first of its window.
+            own_answers: pieces of the answers that the program itself puts behind a summary. An
+                answer that nobody is known to have written may be a later one that was changed.
         """
         if not self._calls:
             return None
         texts: Sequence[str] = user_texts(read.items[read.known :])
         written = [one.named or self._latest.get(one.form.key) for one in read.foreign]
-        newest = max((call.ticket for call in written if call is not None), default=0)
+        strange = [
+            one
+            for writer, one in zip(written, read.foreign, strict=True)
+            if writer is None and not any(text in one.form.text for text in own_answers)
+        ]
+        if strange and not new_window:
+            return None
+        newest = max((writer.ticket for writer in written if writer is not None), default=0)
         kept = [
-            call
-            for call, one in zip(written, read.foreign, strict=True)
-            if call is not None and call.wrote(one.form, named=one.named is not None)
+            writer
+            for writer, one in zip(written, read.foreign, strict=True)
+            if writer is not None and writer.wrote(one.form, named=one.named is not None)
         ]
         for compaction, summary in reversed(self._calls):
             if newest > compaction.ticket:

@@ -61,6 +61,7 @@ class Placing:
         self._read = read
         self._call = call
         self._rule = side_call_of(habits, request)
+        self._own_answers = habits.own_answers
         self._lacks_tools = habits.tools_always and not request.tools
 
     def decide(self) -> NewCall:
@@ -118,7 +119,7 @@ class Placing:
         is_again = bool(self._alike(self._state.by_context.get(read.context, ())))
         if not (is_again or call.compaction):
             new_window = self._state.actors.is_new_window(call)
-            compaction = self._state.compactions.led_to(read, call, new_window)
+            compaction = self._state.compactions.led_to(read, call, new_window, self._own_answers)
             if compaction is not None and compaction is not parent:
                 return _compacted(compaction)
         if read.left_out:
@@ -137,7 +138,7 @@ class Placing:
             return self._detached(None, fork, again[0].actor)
         if not call.compaction:
             new_window = state.actors.is_new_window(call)
-            compaction = state.compactions.led_to(read, call, new_window)
+            compaction = state.compactions.led_to(read, call, new_window, self._own_answers)
             if compaction is not None:
                 return self._detached(compaction, _compacted(compaction), compaction.actor)
         if read.foreign and (instead := self._alike(read.foreign[0].instead)):

@@ -45,6 +45,7 @@ class ProgramHabits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     program: str
     user_agents: tuple[str, ...] = ()
     tools_always: bool = False
+    own_answers: tuple[str, ...] = ()
     calls: tuple[SideCallRule, ...] = ()
 
 
