@@ -241,6 +241,15 @@ def test_equal_answers_without_ids_cannot_be_told_apart() -> None:
     assert (placed.parent, placed.link) == ("c3", CONTINUATION)
 
 
+def test_answers_that_differ_in_white_space_alone_cannot_be_told_apart() -> None:
+    """A program may have stripped the text."""
+    captured = Captured()
+    captured.ask(request([TASK]), [message("assistant", "ok")])
+    captured.ask(request([TASK]), [message("assistant", "ok ")])
+    placed = captured.place(request([TASK, message("assistant", "ok"), message("user", "Sure?")]))
+    assert placed.link == UNKNOWN
+
+
 def test_equal_answers_with_ids_are_told_apart() -> None:
     captured = begun()
     captured.ask(request([TASK]), FIRST)

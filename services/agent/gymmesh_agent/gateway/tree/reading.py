@@ -341,7 +341,7 @@ class _Run(msgspec.Struct):
                 if (not names or names == {call.ticket}) and call.wrote(form, named=bool(names))
             ]
             if calls:
-                return form, end, _closest(calls, form)
+                return form, end, calls
         return None
 
     def is_named(self, end: int) -> bool:
@@ -374,12 +374,6 @@ def _may_continue(call: CapturedCall, found: ReadConversation) -> bool:
 def _beside_none(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
     """Those that are not beside a conversation, whose answers belong into no history."""
     return [call for call in calls if not call.side_call]
-
-
-def _closest(calls: list[CapturedCall], form: AnswerForm) -> list[CapturedCall]:
-    """Of equal answers those with the very same text, where there are any."""
-    exact = [call for call in calls if call.form is not None and call.form.text == form.text]
-    return exact or calls
 
 
 def _note_ids(found: ReadConversation, form: AnswerForm, call: CapturedCall) -> None:
