@@ -198,6 +198,10 @@ async def scene(folder: Path, binary: str) -> AsyncIterator[Stage]:
         trainer = asyncio.create_task(stage.train(output))
         stack.push_async_callback(_cancelled, trainer)
         await enter(stage.collecting("exact", [agents["exact"]], "--starts-per-s", "4"))
+        program = [agents["program"]]
+        await enter(
+            stage.collecting("program", program, "--starts-per-s", "2", environments="llm_judge")
+        )
         # Those of `up`, the model service here, the spare agent and the collector.
         expected = len(mesh.infos) + 3
         await until(lambda: len(server.now("up == 1")) == expected, f"{expected} targets")
@@ -234,6 +238,11 @@ def _configuration(folder: Path, urls: list[str], kubernetes: str, http_sd: str)
         "agents": {
             "tool_loop": {"max_steps": 3},
             "narrow": {"max_steps": 3, "collect": {"capacity": 1}},
+            # Calls the model through the gateway.
+            "program": {
+                "use": "program",
+                "options": {"function": "tests.observe.asking:ask", "in_process": True},
+            },
             "exact": {
                 "max_steps": 3,
                 "capture_tokens": True,

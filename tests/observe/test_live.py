@@ -56,6 +56,7 @@ async def test_http_sd_leads_to_every_service(stage: Stage) -> None:
     assert sorted(found) == [
         ("agent", "exact"),
         ("agent", "narrow"),
+        ("agent", "program"),
         ("agent", "tool_loop"),
         ("agent", "tool_loop"),
         ("discovery", "registry"),
