@@ -85,13 +85,12 @@ class Compactions:
                     return compaction if before < (call.window or 0) else None
         return None
 
-    def quoted_by(self, read: ReadConversation, call: CapturedCall) -> list[CapturedCall]:
+    def quoted_by(self, read: ReadConversation) -> list[CapturedCall]:
         """The calls of which one may have led to a conversation that begins anew, where the
         program's requests for summaries are not known; none where it was no compaction.
 
         A whole answer stands in a user's message, behind all that was asked before and in front of
-        the recorded answers that were kept, which are older. It was written in a conversation of
-        the same session and agent with the same system text, instructions and tools.
+        the recorded answers that were kept, which are older.
         """
         writers = [self._writer(one) for one in read.foreign]
         newest = max((one.ticket for one in writers if one is not None), default=0)
@@ -101,26 +100,9 @@ class Compactions:
         if len(found) < 2:  # of two equal summaries each may have led to what was asked before
             quoted = self._answers.quoted(before_answers(read.items, read.known))
             found = [one for one in quoted if one.ticket > newest]
-        # Another agent may be given an answer to review, but not with others of the conversation.
-        is_other = all(may_continue(one, call) is False for one in found)
-        return [] if is_other and not read.foreign else found
+        return found
 
     def _writer(self, foreign: Foreign) -> CapturedCall | None:
         """The latest call that wrote an answer that is out of its place."""
         writers = self._answers.writers(foreign.form)
         return foreign.named or (writers[-1] if writers else None)
-
-
-def may_continue(writer: CapturedCall, call: CapturedCall) -> bool | None:
-    """Whether a call may begin anew what the writer of a summary was part of: the same session and
-    agent, and the same system text, instructions and tools. What asks for the summary may have
-    others, so any call before it tells. None: what came before it is not known.
-    """
-    if writer.side_call or writer.thread != call.thread:
-        return False
-    last, one = writer, writer.before
-    while (last.lead, last.offer) != (call.lead, call.offer):
-        if one is None:
-            return False if last.begins else None
-        last, one = one, one.before
-    return True

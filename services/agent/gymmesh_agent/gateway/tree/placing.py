@@ -12,7 +12,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.gateway.request import GatewayRequest
 from gymmesh_agent.gateway.tree.actors import Actors
 from gymmesh_agent.gateway.tree.calls import CapturedCall, only
-from gymmesh_agent.gateway.tree.compactions import Compactions, may_continue
+from gymmesh_agent.gateway.tree.compactions import Compactions
 from gymmesh_agent.gateway.tree.normal_form import user_texts
 from gymmesh_agent.gateway.tree.placement import NewCall
 from gymmesh_agent.gateway.tree.reading import Foreign, ReadConversation
@@ -172,12 +172,16 @@ class Placing:
         is_sub_agent = bool(self._state.actors.starters(user_texts(self._read.items)))
         if self._is_known or is_sub_agent:
             return []
-        return self._state.compactions.quoted_by(self._read, self._call)
+        found = self._state.compactions.quoted_by(self._read)
+        # Another agent may be given an answer to review, but not with others of the conversation.
+        may_begin_anew = self._state.actors.may_begin_anew
+        is_other = all(may_begin_anew(one, self._call) is False for one in found)
+        return [] if is_other and not self._read.foreign else found
 
     def _begun_with(self, quoted: Sequence[CapturedCall]) -> NewCall:
         """A conversation that begins anew with the answer of one of these calls."""
         summary = only(quoted)
-        is_certain = summary is not None and may_continue(summary, self._call)
+        is_certain = summary is not None and self._state.actors.may_begin_anew(summary, self._call)
         if summary is None or not is_certain or repeats_input(summary):
             return self._unknown(_actor_of(quoted))
         detail = f"it begins anew with the answer of {summary.call_id}"
