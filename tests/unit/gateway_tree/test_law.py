@@ -258,6 +258,15 @@ def test_equal_answers_with_ids_are_told_apart() -> None:
     assert captured.place(request([TASK, *echo("c1", FIRST), SHOWN])).parent == "c1"
 
 
+def test_what_is_asked_behind_an_equal_answer_is_left_out_of_no_other_branch() -> None:
+    captured = begun()
+    captured.ask(request([TASK]), FIRST)
+    captured.ask(request([TASK, *echo("c1", FIRST), SHOWN]), SECOND)
+    history = [TASK, *echo("c2", FIRST), output(wire_id("c2", 2), "a.py"), TASK]
+    placed = captured.place(request(history))
+    assert (placed.parent, placed.link) == ("c2", CONTINUATION)
+
+
 def test_an_id_of_another_rollout_names_nothing() -> None:
     captured = begun()
     other = wire_id("c1", 2).replace("0123abcd", "ffffffff")

@@ -36,7 +36,8 @@ class CallTree:
         program: the name of a known program; empty: its User-Agent tells, if anything does.
 
     A call is placed, then answered or failed, and an answered one is delivered when the program has
-    it whole. The tree holds the answers and digests of what was asked, not the requests.
+    it whole. The tree holds the answers, what each call was asked with that no earlier one was, and
+    digests; not the requests.
     """
 
     def __init__(self, tag: str, program: str = "") -> None:
