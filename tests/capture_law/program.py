@@ -36,6 +36,10 @@ SYSTEMS = ("You are an agent.", "You are an agent. Today is Tuesday.")
 TOOLS = (("shell",), ("shell", "edit"))
 
 
+# A long answer that models give more than once.
+_COMMON = "I look at the files of the repository first."
+
+
 class WrongPlace(AssertionError):
     """The tree said something that is not so."""
 
@@ -91,6 +95,7 @@ class Session:
             (3, self._drop),
             (3, self._keep_fragment),
             (3, self._edit_input),
+            (2, self._quote),
             (3, self._edit_answer),
             (2, self._drop_call),
             (2, self._change_preamble),
@@ -229,6 +234,17 @@ class Session:
         conversation.segments = tuple(segments)
         self._step(conversation)
 
+    def _quote(self, conversation: Conversation) -> None:
+        """Say to the model what it wrote."""
+        written = [one.wrote for one in conversation.segments if one.is_intact]
+        if not written or conversation.segments[-1].wrote is None:
+            return
+        self._answer_tools(conversation)
+        quoted = self._rng.choice(written)
+        text = f"You wrote: {_text_of(quoted.output) if quoted else ''}. {self._unique()}"
+        conversation.segments += (self._input(self._user(text)),)
+        self._exchange(conversation)
+
     def _edit_answer(self, conversation: Conversation) -> None:
         """Change the text of an earlier answer."""
         places = [
@@ -315,8 +331,6 @@ class Session:
     def _compact(self, conversation: Conversation) -> None:
         """Ask for a summary, and begin anew with it."""
         program = self.habits.program
-        if program not in ("claude-code", "codex", "opencode"):
-            return
         kept = conversation.tools, conversation.system
         self._answer_tools(conversation)
         summary = f"{self._unique()} is done, {self._unique()} is left to do."
@@ -327,6 +341,9 @@ class Session:
         elif program == "codex":
             asked, kind = "Summarize.", "compaction"
             conversation.tools = ()
+        elif program != "opencode":
+            asked, wrote = f"Summarize. {self._unique()}", self._rng.choice([summary, _COMMON])
+            conversation.tools = self._rng.choice([(), conversation.tools])
         else:
             asked, conversation.tools = "Summarize.", ()
             conversation.system = "You are an anchored context summarization assistant."
@@ -338,7 +355,7 @@ class Session:
         compaction = conversation.last
         if compaction is None or compaction.output != answer:
             return  # it was a repeat
-        compaction.asks_summary = True
+        compaction.asks_summary = program in ("claude-code", "codex", "opencode")
         if conversation.window is not None:
             conversation.window += 1
         if program == "opencode":
@@ -350,6 +367,8 @@ class Session:
             )
         else:
             text = f"Another model wrote:\n{summary}\nGo on. {self._unique()}"
+            if not compaction.asks_summary:
+                text = self._rng.choice([text.replace(summary, wrote), wrote])
             begun = replace(self._input(message("user", text)), summary=compaction)
             conversation.segments = (begun, *tail)
         self._exchange(conversation, compacted=compaction)
@@ -556,7 +575,7 @@ class Session:
 
     def _unique(self) -> str:
         self._texts += 1
-        return f"Something of its own, number {self._texts}."
+        return f"Something of its own and of nobody else, number {self._texts}."
 
     def _user(self, text: str = "") -> pb.Item:
         text = text or self._unique()
@@ -614,7 +633,7 @@ class Session:
             items.append(reasoning(self._unique()))
         calls = rng.choice([0, 1, 1, 1, 2, 3])
         if not calls or rng.random() < 0.5:
-            text = rng.choice([self._unique(), self._unique(), "ok", "ok ", "Done.", ""])
+            text = rng.choice([self._unique(), self._unique(), "ok", "ok ", "Done.", "", _COMMON])
             items.append(message("assistant", text))
         for place in range(calls):
             arguments = rng.choice(

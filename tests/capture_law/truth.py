@@ -67,7 +67,7 @@ class TrueCall:
     thread: Thread
     continues: TrueCall | None = None
     side: str = ""
-    asks_summary: bool = False
+    asks_summary: bool = False  # in words that the table of side calls has
     ticket: int = 0
     call_id: str = ""
     output: tuple[pb.Item, ...] = ()
@@ -121,6 +121,8 @@ class Truth:
             changed = parent is None or parent.preamble[0] != preamble[0]
             return Expected(SIDE, parent, changed, side=side)
         if parent is not None:
+            if compacted is not None and not compacted.asks_summary:
+                compacted = None  # it is as asked before, and nothing says that it is a summary
             found = self._after(parent, end, segments, keys, preamble, thread, compacted)
             return replace(found, continues=True)
         return self._anew(segments, keys, preamble, thread, compacted, starter, is_sub_agent)
@@ -233,6 +235,8 @@ class Truth:
             return Expected(FORK, _only(skipped), reason=REWRITTEN)
         if moved := [one for one in segments if one.wrote is not None]:
             named = [one.wrote for one in moved if one.is_named]
+            if not named and all(one.is_intact for one in segments if one.wrote or one.is_foreign):
+                named = [moved[-1].wrote]  # by its words
             return Expected(FORK, named[-1] if named else None, reason=REWRITTEN)
         if starter is not None:
             return Expected(FORK, starter, reason=BRANCH, is_new_actor=True)

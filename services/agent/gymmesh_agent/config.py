@@ -21,7 +21,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         use: the agent's entry point (group `gymmesh.agents`), `module:Class` or
             `folder/file.py:Class`.
         options: what the agent's class takes; the default agent takes none.
-        max_steps: the most model calls of the root agent, at least 1; null: no limit.
+        max_steps: the most model calls of the root agent, at least 1; of a program all but side
+            calls; null: no limit.
         max_total_output_tokens: the most answer tokens over all model calls; null: no limit.
         max_wall_s: seconds of wall-clock time after which a rollout fails (BUDGET).
         max_events: the most events of a rollout, at least 1; one with more fails (BUDGET).

@@ -145,7 +145,7 @@ class RolloutContext:
         self._latest = ""  # the last answered call of all
         self._learning = ""  # the model service of the last call to learn from
         self._calls = 0
-        self._root_calls = 0
+        self._steps = 0
         self._program_tool_calls = 0
         self._turns = 0
         self._weights = WeightsAge(plan.max_staleness)
@@ -197,7 +197,7 @@ class RolloutContext:
                 parameters and tools are meant for the policy.
             captured: what a gateway knows of a program's call, of which `params` are then all
                 parameters; None: the agent makes the call itself. A side call is no step, and no
-                actor's last call.
+                actor's last call; every other one is a step, whoever its actor is.
 
         Raises:
             StopRollout: a limit of the policy is reached; ContextExceeded when the
@@ -209,7 +209,9 @@ class RolloutContext:
         completed = event.model_call_completed
         if captured is not None:
             captured.describe(completed)
-        completed.call_id = self._count_call(is_step=not (actor or completed.side_call))
+        # A program may begin a new conversation, and so an actor, with every call.
+        is_step = not actor if captured is None else not captured.side_call
+        completed.call_id = self._count_call(is_step=is_step)
         completed.parent_call_id = self._continued(parent, actor, detached)
         completed.actor = actor
         completed.model = self._model_names.get(role) or role
@@ -386,15 +388,16 @@ class RolloutContext:
     def _count_call(self, *, is_step: bool) -> str:
         """The id of the model call that is made now. Raises StopRollout at a limit.
 
-        Steps are the root agent's alone, output tokens everyone's.
+        Steps are the root agent's calls and a program's, side calls aside; output tokens are
+        everyone's.
         """
-        steps = self._root_calls if is_step else 0
+        steps = self._steps if is_step else 0
         limit = self.limits.reached(steps, self.tally.output_tokens)
         if limit is not None:
             raise StopRollout(Completion(limit))
         self._calls += 1
         if is_step:
-            self._root_calls += 1
+            self._steps += 1
         return f"c{self._calls}"
 
     def _continued(

@@ -168,6 +168,32 @@ async def test_a_limit_of_the_policy_stops_the_program() -> None:
     assert len(model_calls(events)) == 1
 
 
+async def test_max_steps_counts_the_calls_of_every_conversation() -> None:
+    answered: list[int] = []
+
+    async def program(gateway: Gateway) -> None:
+        for number in range(4):
+            async with posting(gateway, chat(("user", f"task {number}"))) as response:
+                answered.append(response.status)
+
+    events = await run(program, says("x"), repeat=True, options={"max_steps": 2})
+    assert answered == [200, 200, 401, 401]
+    assert events[-1].completed.stop_reason == Stops.STOP_REASON_MAX_STEPS
+    assert [made.actor for made in model_calls(events)] == ["", "conversation-1"]
+
+
+async def test_a_side_call_is_no_step() -> None:
+    async def program(gateway: Gateway) -> None:
+        title = chat(("system", "You are a title generator."), ("user", "2+2?"))
+        for body in (title, chat(("user", "2+2?"))):
+            opencode = {"User-Agent": "opencode/1.18.33"}
+            async with posting(gateway, body, headers=opencode) as response:
+                assert response.status == 200
+
+    events = await run(program, says("x"), repeat=True, options={"max_steps": 1})
+    assert [made.side_call for made in model_calls(events)] == ["title", ""]
+
+
 async def test_a_failed_model_fails_the_rollout_whatever_the_program_says() -> None:
     async def program(gateway: Gateway) -> None:
         async with posting(gateway, chat(("user", "hi"))) as response:

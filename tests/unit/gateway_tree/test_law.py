@@ -258,6 +258,15 @@ def test_equal_answers_with_ids_are_told_apart() -> None:
     assert captured.place(request([TASK, *echo("c1", FIRST), SHOWN])).parent == "c1"
 
 
+def test_what_is_asked_behind_an_equal_answer_is_left_out_of_no_other_branch() -> None:
+    captured = begun()
+    captured.ask(request([TASK]), FIRST)
+    captured.ask(request([TASK, *echo("c1", FIRST), SHOWN]), SECOND)
+    history = [TASK, *echo("c2", FIRST), output(wire_id("c2", 2), "a.py"), TASK]
+    placed = captured.place(request(history))
+    assert (placed.parent, placed.link) == ("c2", CONTINUATION)
+
+
 def test_an_id_of_another_rollout_names_nothing() -> None:
     captured = begun()
     other = wire_id("c1", 2).replace("0123abcd", "ffffffff")
@@ -342,3 +351,170 @@ def test_examples_that_the_program_wrote_are_context() -> None:
     assert (placed.link, placed.actor) == (CONTINUATION, "conversation-1")
     placed = captured.place(request([*shots[:1], message("assistant", "five"), TASK]))
     assert placed.link == UNKNOWN
+
+
+SUMMARY = "The tests of the parser fail on empty input; a guard at line 12 is left to do."
+OLD = "I read the parser first, and then its tests, to see what fails."
+NEW = "The parser has no guard for empty input, so I add one at line 12."
+
+
+def long_session(program: str = "") -> Captured:
+    """A conversation of texts alone: the task, an answer, a request, the answer `SUMMARY`."""
+    captured = Captured(program)
+    captured.ask(request([TASK]), [message("assistant", OLD)])
+    history = [TASK, message("assistant", OLD), message("user", "Summarize.")]
+    captured.ask(request(history), [message("assistant", SUMMARY)])
+    return captured
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        [message("user", SUMMARY)],
+        [message("user", f"So far:\n{SUMMARY}\nGo on.")],
+        [message("user", f"  {SUMMARY.replace('; ', ';  ')}")],
+        [TASK, message("user", SUMMARY)],
+        [message("user", SUMMARY), message("assistant", OLD), message("user", "Go on.")],
+    ],
+    ids=["the answer", "within a message", "white space", "behind the task", "with a tail"],
+)
+def test_a_program_that_is_not_known_begins_anew_with_an_answer(begun: list) -> None:  # type: ignore[type-arg]
+    captured = long_session()
+    placed = captured.ask(request(begun), [message("assistant", "ok")])
+    assert (placed.parent, placed.detached, reason(placed)) == ("c2", True, COMPACTION)
+    assert (placed.actor, placed.trainable) == ("", True)
+    history = [*begun, message("assistant", "ok"), message("user", "More.")]
+    follow = captured.place(request(history))
+    assert (follow.parent, follow.link, follow.actor) == ("c3", CONTINUATION, "")
+
+
+def test_a_summary_that_was_asked_for_without_tools_belongs_to_its_conversation() -> None:
+    captured = Captured()
+    captured.ask(request([TASK]), [message("assistant", OLD)])
+    history = [TASK, message("assistant", OLD), message("user", "Summarize.")]
+    captured.ask(request(history, tools=()), [message("assistant", SUMMARY)])
+    placed = captured.place(request([message("user", SUMMARY)]))
+    assert (placed.parent, reason(placed), placed.actor) == ("c2", COMPACTION, "")
+
+
+def test_the_answers_of_two_calls_are_no_compaction_of_one() -> None:
+    captured = long_session()
+    placed = captured.place(request([message("user", f"{OLD} {SUMMARY}")]))
+    assert (placed.link, placed.parent, placed.detached) == (UNKNOWN, "", True)
+
+    captured = long_session()
+    history = [TASK, message("assistant", OLD), message("user", "Summarize again.")]
+    captured.ask(request(history), [message("assistant", SUMMARY)])
+    assert captured.place(request([message("user", SUMMARY)])).link == UNKNOWN
+
+
+def test_an_answer_within_the_summary_is_part_of_it() -> None:
+    captured = Captured()
+    captured.ask(request([TASK]), [message("assistant", OLD)])
+    history = [TASK, message("assistant", OLD), message("user", "Summarize.")]
+    captured.ask(request(history), [message("assistant", f"{OLD} {SUMMARY}")])
+    placed = captured.place(request([message("user", f"So far: {OLD} {SUMMARY}")]))
+    assert (placed.parent, reason(placed)) == ("c2", COMPACTION)
+
+
+def test_words_that_the_program_gave_itself_are_no_summary() -> None:
+    captured = Captured()
+    captured.ask(request([message("user", f"Say: {SUMMARY}")]), [message("assistant", SUMMARY)])
+    placed = captured.place(request([message("user", f"Say once more: {SUMMARY}")]))
+    assert placed.link == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("answer", "changed"),
+    [
+        ("Done.", {}),
+        (SUMMARY, {"system": "You are a reviewer."}),
+        (SUMMARY, {"tools": ()}),
+        (SUMMARY, {"hints": Hints(session="another")}),
+    ],
+    ids=["short", "system", "tools", "session"],
+)
+def test_other_conversations_may_quote_an_answer(answer: str, changed: dict) -> None:  # type: ignore[type-arg]
+    captured = Captured()
+    captured.ask(request([TASK]), [message("assistant", answer)])
+    placed = captured.place(request([message("user", f"Review this: {answer}")], **changed))
+    assert (placed.parent, placed.link, placed.actor) == ("", CONTINUATION, "conversation-1")
+
+
+def test_a_known_program_says_itself_that_it_compacts() -> None:
+    captured = long_session("opencode")
+    placed = captured.place(request([message("user", SUMMARY)]))
+    assert (placed.link, placed.actor) == (CONTINUATION, "conversation-1")
+
+
+def edited(*kept: str) -> list:  # type: ignore[type-arg]
+    """A history of texts whose first message is changed."""
+    items = [message("user", "Something else.")]
+    for text in kept:
+        items += [message("assistant", text), message("user", "Go on.")]
+    return items
+
+
+def two_answers() -> Captured:
+    captured = Captured()
+    captured.ask(request([TASK]), [message("assistant", OLD)])
+    history = [TASK, message("assistant", OLD), message("user", "And?")]
+    captured.ask(request(history), [message("assistant", NEW)])
+    return captured
+
+
+@pytest.mark.parametrize("kept", [(OLD, NEW), (NEW,)], ids=["all answers", "the last answers"])
+def test_a_changed_first_message_before_answers_that_are_known_by_their_words(
+    kept: tuple[str, ...],
+) -> None:
+    captured = two_answers()
+    placed = captured.ask(request(edited(*kept)), [message("assistant", SUMMARY)])
+    assert (placed.parent, placed.detached, reason(placed)) == ("c2", True, REWRITTEN)
+    assert placed.fork is not None
+    assert placed.fork.detail == "what came before the answer of c2 is changed"
+    assert (placed.actor, placed.trainable) == ("", True)
+    # A window that moves on: the branch is known across it.
+    placed = captured.place(request([message("user", "Now."), *edited(NEW, SUMMARY)[1:]]))
+    assert (placed.parent, reason(placed), placed.actor) == ("c3", REWRITTEN, "")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [(NEW, OLD), (OLD, "Done."), (OLD, SUMMARY)],
+    ids=["another order", "a short answer", "an answer of nobody"],
+)
+def test_answers_that_are_not_a_branch_are_unknown(kept: tuple[str, ...]) -> None:
+    captured = two_answers()
+    history = [TASK, *edited(OLD, NEW)[1:]]
+    captured.ask(request(history), [message("assistant", "Done.")])
+    assert captured.place(request(edited(*kept))).link == UNKNOWN
+
+
+def test_equal_answers_of_two_calls_are_unknown() -> None:
+    captured = two_answers()
+    captured.ask(request([message("user", "Another task.")]), [message("assistant", NEW)])
+    assert captured.place(request(edited(NEW))).link == UNKNOWN
+
+
+def test_another_agent_with_the_same_answers_is_unknown() -> None:
+    captured = two_answers()
+    placed = captured.place(request(edited(OLD, NEW), system="You are a reviewer."))
+    assert placed.link == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        (NEW, "it holds the answer of c2, and what comes before is changed"),
+        ("Written anew.", "it holds an answer that no call of the rollout wrote as it stands"),
+    ],
+)
+def test_the_detail_says_whether_the_model_wrote_what_stands_there(
+    answer: str, detail: str
+) -> None:
+    captured = two_answers()
+    history = [TASK, message("assistant", OLD), message("user", "Edited.")]
+    placed = captured.place(request([*history, message("assistant", answer), TASK]))
+    assert (placed.parent, reason(placed)) == ("c1", REWRITTEN)
+    assert placed.fork is not None
+    assert placed.fork.detail == detail

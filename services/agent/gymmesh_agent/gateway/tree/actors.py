@@ -22,6 +22,7 @@ class Actors:
         self._windows: dict[tuple[tuple[str, str], int], CapturedCall] = {}
         self._named: Counter[str] = Counter()
         self._prompts: defaultdict[str, list[CapturedCall]] = defaultdict(list)
+        self._preambles: defaultdict[str, set[tuple[bytes, bytes]]] = defaultdict(set)
 
     @property
     def has_main(self) -> bool:
@@ -45,6 +46,7 @@ class Actors:
     def add(self, call: CapturedCall) -> None:
         """A call of a conversation was placed, with its actor."""
         self._main_calls += not call.actor
+        self._preambles[call.actor].add((call.lead, call.offer))
         if call.thread != _NOBODY:
             self._by_thread.setdefault(call.thread, call)
             if call.window is not None:
@@ -61,6 +63,21 @@ class Actors:
     def is_new_window(self, call: CapturedCall) -> bool:
         """Whether a call is the first of its window."""
         return call.window is not None and (call.thread, call.window) not in self._windows
+
+    def may_begin_anew(self, writer: CapturedCall, call: CapturedCall) -> bool | None:
+        """Whether a call may begin the conversation anew in which a summary was written: the
+        session and agent are the same, and the system text, instructions and tools are those of
+        another call of that actor, since what asks for a summary may have others. None: what came
+        before the summary is not known.
+        """
+        if writer.side_call or writer.thread != call.thread:
+            return False
+        if (call.lead, call.offer) in self._preambles[writer.actor]:
+            return True
+        first = writer
+        while first.before is not None:
+            first = first.before
+        return False if first.begins else None
 
     def add_prompts(self, call: CapturedCall, texts: Iterable[str]) -> None:
         """These are arguments of a tool call in the answer of `call`: prompts of sub-agents?"""

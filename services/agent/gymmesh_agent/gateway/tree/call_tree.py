@@ -25,6 +25,7 @@ from gymmesh_agent.gateway.tree.placing import Placing, TreeState
 from gymmesh_agent.gateway.tree.reading import ConversationReader, KnownCalls
 from gymmesh_agent.gateway.tree.repeats import RepeatedRequests
 from gymmesh_agent.gateway.tree.side_calls import habits_of
+from gymmesh_agent.gateway.tree.written import WrittenAnswers
 
 
 class CallTree:
@@ -35,7 +36,8 @@ class CallTree:
         program: the name of a known program; empty: its User-Agent tells, if anything does.
 
     A call is placed, then answered or failed, and an answered one is delivered when the program has
-    it whole. The tree holds the answers and digests of what was asked, not the requests.
+    it whole. The tree holds the answers, what each call was asked with that no earlier one was, and
+    digests; not the requests.
     """
 
     def __init__(self, tag: str, program: str = "") -> None:
@@ -46,7 +48,8 @@ class CallTree:
         self._by_id: dict[str, CapturedCall] = {}
         self._reader = ConversationReader(KnownCalls(self._by_context, self._by_id, tag))
         self._repeats = RepeatedRequests()
-        self._state = TreeState(self._by_context, Actors(), Compactions(), set())
+        answers = WrittenAnswers()
+        self._state = TreeState(self._by_context, Actors(), answers, Compactions(answers), set())
 
     def place(self, request: GatewayRequest) -> NewCall | RepeatedCall:
         """Where a request of kind GENERATE belongs. A new call is in the tree from now on."""
@@ -65,6 +68,7 @@ class CallTree:
         )
         habits = habits_of(self._program, hints.program)
         placed = Placing(self._state, habits, request, read, call).decide()
+        call.asked = placed.items
         self._calls[call.ticket] = call
         self._by_context.setdefault(read.context, []).append(call)
         self._repeats.add(request, call)
@@ -82,6 +86,7 @@ class CallTree:
         call = self._calls[ticket]
         form = call.answer(call_id, output)
         self._by_id[call_id] = call
+        self._state.answers.add(call, form)
         self._state.compactions.add(call, form)
         for item in call.output:
             if item.WhichOneof("kind") == "function_call":

@@ -27,6 +27,9 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         added: whether it counts among its actor's calls.
         window: how often the program had replaced its history; None where it does not say.
         parent: the call whose conversation it begins with; None for side calls.
+        begins: whether a conversation begins with it: no model wrote anything before.
+        led: the call that led to it, where its conversation begins anew for a known reason.
+        asked: the items that its event carries: what no earlier call was asked with.
         continued: how many calls have this one as their parent.
         call_id: the recorded call's id; empty until it is answered.
         output: the answer's items as recorded.
@@ -46,11 +49,19 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
     added: bool = False
     window: int | None = None
     parent: CapturedCall | None = None
+    begins: bool = False
+    led: CapturedCall | None = None
+    asked: Sequence[pb.Item] = ()
     continued: int = 0
     call_id: str = ""
     output: tuple[pb.Item, ...] = ()
     form: AnswerForm | None = None
     delivered: bool = False
+
+    @property
+    def before(self) -> CapturedCall | None:
+        """The call before it on its branch."""
+        return self.parent or self.led
 
     def answer(self, call_id: str, output: Iterable[pb.Item]) -> AnswerForm:
         """The call was answered; the answer in normal form."""

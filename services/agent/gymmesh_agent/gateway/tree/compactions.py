@@ -8,7 +8,8 @@ from typing import Final
 
 from gymmesh_agent.gateway.tree.calls import CapturedCall
 from gymmesh_agent.gateway.tree.normal_form import AnswerForm, user_texts
-from gymmesh_agent.gateway.tree.reading import ReadConversation
+from gymmesh_agent.gateway.tree.reading import Foreign, ReadConversation
+from gymmesh_agent.gateway.tree.written import WrittenAnswers, before_answers
 
 # A shorter summary may stand in a text by chance.
 _SHORTEST: Final = 16
@@ -17,16 +18,18 @@ _SUMMARY: Final = re.compile(r"<(summary|state_snapshot)>(.*?)</\1>", re.DOTALL)
 
 
 class Compactions:
-    """The answered calls that asked for a summary, and which conversations begin with one."""
+    """The answered calls that asked for a summary, and which conversations begin with one.
 
-    def __init__(self) -> None:
+    Args:
+        answers: all that the model wrote; it grows while the compactions are used.
+    """
+
+    def __init__(self, answers: WrittenAnswers) -> None:
+        self._answers = answers
         self._calls: list[tuple[CapturedCall, str]] = []
-        # The latest call that wrote an answer, by the answer's key.
-        self._latest: dict[bytes, CapturedCall] = {}
 
     def add(self, call: CapturedCall, form: AnswerForm) -> None:
-        """A call was answered."""
-        self._latest[form.key] = call
+        """A call that asked for a summary was answered."""
         if call.compaction:
             found = _SUMMARY.search(form.text)
             self._calls.append((call, (found[2] if found else form.text).strip()))
@@ -54,7 +57,7 @@ class Compactions:
         if not self._calls:
             return None
         texts: Sequence[str] = user_texts(read.items[read.known :])
-        written = [one.named or self._latest.get(one.form.key) for one in read.foreign]
+        written = [self._writer(one) for one in read.foreign]
         strange = [
             one
             for writer, one in zip(written, read.foreign, strict=True)
@@ -81,3 +84,25 @@ class Compactions:
                 if compaction.thread == call.thread and before is not None:
                     return compaction if before < (call.window or 0) else None
         return None
+
+    def quoted_by(self, read: ReadConversation) -> list[CapturedCall]:
+        """The calls of which one may have led to a conversation that begins anew, where the
+        program's requests for summaries are not known; none where it was no compaction.
+
+        A whole answer stands in a user's message, behind all that was asked before and in front of
+        the recorded answers that were kept, which are older.
+        """
+        writers = [self._writer(one) for one in read.foreign]
+        newest = max((one.ticket for one in writers if one is not None), default=0)
+        if None in writers:
+            return []
+        found = self._answers.quoted(before_answers(read.items[: read.known], 0))
+        if len(found) < 2:  # of two equal summaries each may have led to what was asked before
+            quoted = self._answers.quoted(before_answers(read.items, read.known))
+            found = [one for one in quoted if one.ticket > newest]
+        return found
+
+    def _writer(self, foreign: Foreign) -> CapturedCall | None:
+        """The latest call that wrote an answer that is out of its place."""
+        writers = self._answers.writers(foreign.form)
+        return foreign.named or (writers[-1] if writers else None)

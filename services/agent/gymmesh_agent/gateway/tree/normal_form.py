@@ -96,12 +96,17 @@ def answer_form(items: Iterable[pb.Item]) -> AnswerForm:
         elif kind == "opaque" and item.opaque.type.endswith("_call"):
             calls.append(_opaque_call(item.opaque))
     text = "".join(texts)
-    bare = "".join(text.split())
+    bare = bare_text(text)
     digest = blake2b(bare.encode(), digest_size=DIGEST_BYTES)
     for one in calls:
         digest.update(_MARK + b"c" + one.name.encode() + _MARK)
         digest.update(one.arguments)
     return AnswerForm(text, bare, tuple(calls), digest.digest())
+
+
+def bare_text(text: str) -> str:
+    """A text without its white space."""
+    return "".join(text.split())
 
 
 def canonical_arguments(raw: bytes) -> bytes:
@@ -132,6 +137,20 @@ def user_texts(items: Sequence[pb.Item]) -> list[str]:
             if len(parts) > 1:
                 found.append("".join(parts))
     return found
+
+
+def given_texts(items: Iterable[pb.Item]) -> Iterable[str]:
+    """The texts that a model was given: of messages that are none of its own, and of outputs."""
+    for item in items:
+        if item.WhichOneof("kind") == "function_call_output":
+            output = item.function_call_output
+            if output.WhichOneof("output") == "text":
+                yield output.text.decode(errors="replace")
+            else:
+                parts = _content_parts(output.parts, output.overlay_json)
+                yield "".join(text for text, _ in parts if text is not None)
+        elif not is_model_item(item):
+            yield message_text_of(item)
 
 
 def message_text_of(item: pb.Item) -> str:

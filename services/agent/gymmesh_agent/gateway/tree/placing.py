@@ -17,6 +17,7 @@ from gymmesh_agent.gateway.tree.normal_form import user_texts
 from gymmesh_agent.gateway.tree.placement import NewCall
 from gymmesh_agent.gateway.tree.reading import Foreign, ReadConversation
 from gymmesh_agent.gateway.tree.side_calls import ProgramHabits, side_call_of
+from gymmesh_agent.gateway.tree.written import WrittenAnswers, repeats_input
 
 _FORK: Final = rollout_pb2.CALL_LINK_FORK
 _BRANCH: Final = tokens_pb2.FORK_REASON_BRANCH
@@ -29,6 +30,7 @@ class TreeState(msgspec.Struct, frozen=True):
     Attributes:
         by_context: the calls by the digest of all that they were asked with.
         actors: who holds which conversation.
+        answers: what the model wrote.
         compactions: the calls that asked for a summary.
         own_answers: assistant messages that the program wrote itself into the beginning of a
             conversation (examples), by their keys in normal form.
@@ -36,6 +38,7 @@ class TreeState(msgspec.Struct, frozen=True):
 
     by_context: Mapping[bytes, Sequence[CapturedCall]]
     actors: Actors
+    answers: WrittenAnswers
     compactions: Compactions
     own_answers: set[bytes]
 
@@ -61,6 +64,7 @@ class Placing:
         self._read = read
         self._call = call
         self._rule = side_call_of(habits, request)
+        self._is_known = bool(habits.program)
         self._own_answers = habits.own_answers
         self._lacks_tools = habits.tools_always and not request.tools
 
@@ -125,7 +129,8 @@ class Placing:
         if read.left_out:
             return _left_out(read.left_out)[0]
         if read.foreign:
-            return _changed(read.foreign[0], _likeliest(read.foreign[0].instead, call))[0]
+            instead = _likeliest(read.foreign[0].instead, call)
+            return self._changed(read.foreign[0], instead)[0]
         if is_changed:
             return _fork(tokens_pb2.FORK_REASON_PREAMBLE_CHANGED, _what_changed(parent, call))
         return _fork(_BRANCH, "another call continues it already")
@@ -141,20 +146,69 @@ class Placing:
             compaction = state.compactions.led_to(read, call, new_window, self._own_answers)
             if compaction is not None:
                 return self._detached(compaction, _compacted(compaction), compaction.actor)
+            if quoted := self._quoted():
+                return self._begun_with(quoted)
         if read.foreign and (instead := self._alike(read.foreign[0].instead)):
-            fork, changed = _changed(read.foreign[0], instead)
+            fork, changed = self._changed(read.foreign[0], instead)
             return self._detached(changed, fork, instead[0].actor)
         if left_out := self._alike(read.left_out):
             fork, skipped = _left_out(left_out)
             return self._detached(skipped, fork, left_out[0].actor)
         named = [one.named for one in read.foreign if one.named is not None]
         if named:
-            detail = f"what came before the answer of {named[-1].call_id} is changed"
-            return self._detached(named[-1], _fork(_REWRITTEN, detail), named[-1].actor)
+            return self._detached(named[-1], _changed_before(named[-1]), named[-1].actor)
+        moved = only(state.answers.ends_of([one.form for one in read.foreign]))
+        if moved is not None and self._alike([moved]) and not self._holds_own_answers():
+            return self._detached(moved, _changed_before(moved), moved.actor)
         is_own = all(one.form.key in state.own_answers for one in read.foreign)
         if state.actors.has_main and not is_own:
             return self._unknown(state.actors.of(call))
         return self._begin()
+
+    def _quoted(self) -> list[CapturedCall]:
+        """The calls with whose answer, as a summary, a program begins anew whose requests for
+        summaries are not known.
+        """
+        is_sub_agent = bool(self._state.actors.starters(user_texts(self._read.items)))
+        if self._is_known or is_sub_agent:
+            return []
+        found = self._state.compactions.quoted_by(self._read)
+        # Another agent may be given an answer to review, but not with others of the conversation.
+        may_begin_anew = self._state.actors.may_begin_anew
+        is_other = all(may_begin_anew(one, self._call) is False for one in found)
+        return [] if is_other and not self._read.foreign else found
+
+    def _begun_with(self, quoted: Sequence[CapturedCall]) -> NewCall:
+        """A conversation that begins anew with the answer of one of these calls."""
+        summary = only(quoted)
+        is_certain = summary is not None and self._state.actors.may_begin_anew(summary, self._call)
+        if summary is None or not is_certain or repeats_input(summary):
+            return self._unknown(_actor_of(quoted))
+        detail = f"it begins anew with the answer of {summary.call_id}"
+        fork = _fork(tokens_pb2.FORK_REASON_COMPACTION, detail)
+        return self._detached(summary, fork, summary.actor)
+
+    def _holds_own_answers(self) -> bool:
+        """Whether the program wrote one of the answers itself, as an example."""
+        return any(one.form.key in self._state.own_answers for one in self._read.foreign)
+
+    def _changed(
+        self, foreign: Foreign, instead: Sequence[CapturedCall]
+    ) -> tuple[tokens_pb2.Fork, CapturedCall | None]:
+        """Why a history departs where something stands in the place of an answer, and of which;
+        None: several calls have an answer in this place, or none has.
+        """
+        if foreign.named is not None and foreign.named in foreign.instead:
+            instead = [foreign.named]
+        elif not instead and foreign.named is not None:
+            return _changed_before(foreign.named), foreign.named
+        elif not instead:
+            return _out_of_place(self._state.answers.writers(foreign.form)), None
+        named = foreign.named is instead[0]
+        reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
+        near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
+        detail = f"the answer of {near[0].call_id} is changed"
+        return _fork(reasons[near[0].ticket], detail), only(near)
 
     def _begin(self) -> NewCall:
         """A conversation begins: nothing in it was written by a model of this rollout."""
@@ -171,6 +225,7 @@ class Placing:
         if known is not None and not starters:
             is_same = (known.lead, known.offer) == (call.lead, call.offer)
             return self._unknown(known.actor if is_same else None)
+        call.begins = True
         self._state.own_answers.update(one.form.key for one in self._read.foreign)
         starter = only(starters)
         if starters or call.thread[1]:
@@ -188,6 +243,7 @@ class Placing:
 
     def _detached(self, led: CapturedCall | None, fork: tokens_pb2.Fork, actor: str) -> NewCall:
         """A conversation that begins anew, for a known reason."""
+        self._call.led = led
         known = None
         if led is not None and led.thread != self._call.thread:
             known = self._state.actors.of(self._call)
@@ -266,24 +322,20 @@ def _compacted(compaction: CapturedCall) -> tokens_pb2.Fork:
     return _fork(tokens_pb2.FORK_REASON_COMPACTION, detail)
 
 
-def _changed(
-    foreign: Foreign, instead: Sequence[CapturedCall]
-) -> tuple[tokens_pb2.Fork, CapturedCall | None]:
-    """Why a history departs where something stands in the place of an answer, and of which; None:
-    several calls have an answer in this place, or none has.
+def _changed_before(call: CapturedCall) -> tokens_pb2.Fork:
+    return _fork(_REWRITTEN, f"what came before the answer of {call.call_id} is changed")
+
+
+def _out_of_place(writers: Sequence[CapturedCall]) -> tokens_pb2.Fork:
+    """The fork of a history with an answer where no recorded conversation has one; `writers`: the
+    calls that wrote the same words.
     """
-    if foreign.named is not None and foreign.named in foreign.instead:
-        instead = [foreign.named]
-    elif not instead and foreign.named is not None:
-        detail = f"what came before the answer of {foreign.named.call_id} is changed"
-        return _fork(_REWRITTEN, detail), foreign.named
-    elif not instead:
-        return _fork(_REWRITTEN, "it holds an answer that no call of the rollout wrote"), None
-    named = foreign.named is instead[0]
-    reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
-    near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
-    detail = f"the answer of {near[0].call_id} is changed"
-    return _fork(reasons[near[0].ticket], detail), only(near)
+    if not writers:
+        return _fork(
+            _REWRITTEN, "it holds an answer that no call of the rollout wrote as it stands"
+        )
+    names = ", ".join(call.call_id for call in writers)
+    return _fork(_REWRITTEN, f"it holds the answer of {names}, and what comes before is changed")
 
 
 def _left_out(

@@ -181,7 +181,7 @@ class ConversationReader:
                 latest = matched or latest
                 continue
             if place > mark.begin:
-                passed = _beside_none(self._known.answered(prefix))
+                passed = _behind(found.last, _beside_none(self._known.answered(prefix)))
                 if passed:
                     found.known, found.foreign, found.left_out = place, [], passed
             _note_output_id(found, items[place], self._known)
@@ -374,6 +374,11 @@ def _may_continue(call: CapturedCall, found: ReadConversation) -> bool:
 def _beside_none(calls: Iterable[CapturedCall]) -> list[CapturedCall]:
     """Those that are not beside a conversation, whose answers belong into no history."""
     return [call for call in calls if not call.side_call]
+
+
+def _behind(last: Sequence[CapturedCall], calls: Iterable[CapturedCall]) -> list[CapturedCall]:
+    """Those that may have the last recorded answer before them: others have an equal one."""
+    return [call for call in calls if not last or call.parent is None or call.parent in last]
 
 
 def _note_ids(found: ReadConversation, form: AnswerForm, call: CapturedCall) -> None:
