@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 
@@ -14,6 +14,7 @@ from gymmesh_audit.attack import Attack
 from gymmesh_audit.gold import Gold
 from gymmesh_audit.sabotage import sabotage
 from gymmesh_resource.environments import workspace
+from gymmesh_resource.environments.workspace.row import VerifyPlace
 from tests.unit.environments.workspace.desk import Desk, desk
 
 EXAMPLES: Final = {
@@ -68,14 +69,14 @@ async def test_no_example_task_pays_for_an_attack_on_its_test(
 ) -> None:
     row = EXAMPLES[task_id]
     attack = attacks(row["solution"])[name]
-    for place in ("fresh", "same"):
+    for place in get_args(VerifyPlace):
         assert await reward(bench, {**row, "verify_in": place}, command(attack)) < 1.0
 
 
 @pytest.mark.parametrize("task_id", EXAMPLES)
 async def test_the_solution_of_an_example_task_earns_1(bench: Desk, task_id: str) -> None:
     row = EXAMPLES[task_id]
-    for place in ("fresh", "same"):
+    for place in get_args(VerifyPlace):
         assert await reward(bench, {**row, "verify_in": place}, row["solution"]) == 1.0
 
 

@@ -172,6 +172,14 @@ async def test_a_workspace_that_is_too_large_earns_nothing(tmp_path: Path) -> No
     assert verdict.explanation == "the workspace's archive is over 1 MiB"
 
 
+async def test_a_workspace_that_the_service_does_not_pack_earns_nothing(bench: Desk) -> None:
+    verdict = await bench.rewarded("truncate -s 50G large", checks=[{"run": "true"}])
+    assert verdict.reward == 0.0
+    assert verdict.explanation == (
+        "the workspace's files are over 1073741824 bytes, max_archive_bytes of the sandbox service"
+    )
+
+
 async def test_what_the_agent_closed_is_judged_all_the_same(bench: Desk) -> None:
     closes = "mkdir shut; echo done >shut/file; chmod 000 shut/file shut"
     check = {"run": "chmod 700 shut; chmod 600 shut/file; grep -q done shut/file"}

@@ -234,9 +234,12 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
                         )
         except MeshError as error:
             # The service packs so much and no more.
-            if error.reason == errors_pb2.ERROR_REASON_FIELD_INVALID:
-                raise WorkspaceTooLarge(error.message) from None
-            raise
+            limit, most = map(error.metadata.get, ("limit", "limit_bytes"))
+            if error.reason != errors_pb2.ERROR_REASON_FIELD_INVALID or most is None:
+                raise
+            raise WorkspaceTooLarge(
+                f"the workspace's files are over {most} bytes, {limit} of the sandbox service"
+            ) from None
         return bytes(content)
 
     async def _prepare(self, sandbox: SandboxHandle, row: WorkspaceRow) -> None:
