@@ -61,6 +61,8 @@ impl Attempt {
             request_id: self.name("session"),
             rollout_id: self.rollout_id.clone(),
             attempt: self.attempt,
+            agent: self.about.name.clone(),
+            agent_instance_id: self.about.instance_id.clone(),
         };
         let mut client = resource_client(channel.clone());
         let opened = answer(
