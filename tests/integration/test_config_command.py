@@ -42,6 +42,46 @@ async def test_a_configuration_is_checked_without_starting_anything(tmp_path: Pa
     done.said("did you mean 'models'?")
 
 
+async def test_the_options_of_agents_are_checked(tmp_path: Path) -> None:
+    """As their services check them when they start; nothing is started here."""
+    agents = {
+        "unknown": {"program": "codx"},
+        "two": {"program": "codex", "command": "true"},
+        "nothing": {},
+        "other_key": {"command": "true", "timeout": 3},
+        "no_function": {"function": "no_such_module:run", "in_process": True},
+        "no_list": {"command": "true", "path": "/opt/bin"},
+        "right": {"command": ["true"], "path": ["/opt/bin"]},
+    }
+    document = {
+        "agents": {
+            "tool_loop": {"options": {"surprise": 1}},
+            "no_class": {"use": "no_such_agent"},
+            **{name: {"use": "program", "options": given} for name, given in agents.items()},
+        },
+        "environments": {"math": {"use": "math"}},
+        "models": {"policy": {"url": "http://127.0.0.1:1/v1"}},
+    }
+    path = tmp_path / "mesh.yaml"
+    path.write_text(yaml.safe_dump(document))
+    done = await gym("config", "validate", path, "--json")
+    assert done.code == 1, done.err
+    problems = json.loads(done.out)["problems"]
+    wanted = {
+        "tool_loop": "takes no options, got: surprise",
+        "no_class": "use: there is no agent 'no_such_agent'",
+        "unknown": "there is no known program 'codx'; did you mean 'codex'?",
+        "two": "program: give one of program, command and function",
+        "nothing": "program: give one of program, command and function",
+        "other_key": "timeout: is not an option of the agent program",
+        "no_function": "function: 'no_such_module:run' cannot be imported",
+        "no_list": "path: Expected `array`, got `str`",
+    }
+    assert len(problems) == len(wanted), problems
+    for name, part in wanted.items():
+        assert any(one.startswith(f"agents.{name}") and part in one for one in problems), name
+
+
 async def test_a_new_environment_has_a_configuration_that_explains_each_key(tmp_path: Path) -> None:
     await gym("env", "init", "word_count", "--into", tmp_path)
     folder = tmp_path / "word_count"

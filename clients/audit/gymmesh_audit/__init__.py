@@ -4,6 +4,7 @@ gold.py            a right answer, and what says the same (pure)
 answers/           what can be made of a right answer, by its kind (pure, plain data)
 policies.py        answers from nothing and from elsewhere (pure, plain data)
 hostile.py         answers that are to break a verifier (pure, plain data)
+sabotage.py        work in a shell that attacks the test that runs it (pure, plain data)
 retarget.py        the same task with another expected answer (pure)
 attack.py          one thing that a policy may try
 player.py          plays attacks: session, calls, turns, verdict

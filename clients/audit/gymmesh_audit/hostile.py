@@ -7,6 +7,7 @@ from typing import Final
 
 from gymmesh_audit.attack import Attack
 from gymmesh_audit.gold import ANSWER, Gold, same
+from gymmesh_audit.sabotage import sabotage
 
 _BROKEN: Final[dict[str, str]] = {
     "opened and never closed": "<think>reasoning <answer> \\boxed{ ```python\n",
@@ -47,6 +48,7 @@ def hostile(golds: Sequence[Gold], *, judged: bool) -> Iterator[Attack]:
     if form.kind == "code":
         for name, program in _STALLS.items():
             yield Attack(name, "hostile", form.say(program))
+    yield from sabotage(form)
     if not judged:
         return
     wrong = "Harbour" if not same("Harbour", form.answer) else "Lighthouse"

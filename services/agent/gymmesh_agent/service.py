@@ -77,6 +77,22 @@ class AgentService(Service, SandboxUser):
         except ValueError as error:
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
 
+    def make_agent(self) -> Agent:
+        """A new agent with the configuration's options.
+
+        Raises:
+            ConfigError: there is no such agent, or it refuses its options.
+        """
+        kind = self._class
+        try:
+            return kind(self._config.options)
+        except ValueError as error:
+            raise ConfigError(str(error), path=f"agents.{self.name}") from None
+        except BaseException as error:
+            at = f" at {place}" if (place := place_of(error)) else ""
+            cause = f"the agent cannot be made: {described(error)}{at}"
+            raise ConfigError(cause, path=f"agents.{self.name}") from error
+
     @cached_property
     def sandboxes(self) -> SandboxServices:
         """The sandbox services at which the agent opens sandboxes itself. Raises ConfigError."""
@@ -103,16 +119,8 @@ class AgentService(Service, SandboxUser):
         Raises:
             ConfigError: there is no such agent, or it refuses its options.
         """
-        kind = self._class
         await self.sandboxes.open(directory)
-        try:
-            agent = kind(self._config.options)
-        except ValueError as error:
-            raise ConfigError(str(error), path=f"agents.{self.name}") from None
-        except BaseException as error:
-            at = f" at {place}" if (place := place_of(error)) else ""
-            cause = f"the agent cannot be made: {described(error)}{at}"
-            raise ConfigError(cause, path=f"agents.{self.name}") from error
+        agent = self.make_agent()
         config = self._config
         prompt = config.system_prompt
         system = [new_message("system", prompt)] if prompt is not None else []

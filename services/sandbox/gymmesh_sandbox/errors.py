@@ -123,7 +123,7 @@ def archive_too_large(limit: str, most: int) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_FIELD_INVALID,
         f"What is to be archived exceeds {limit}, {most}. Name a smaller folder.",
-        metadata={"field": "path"},
+        metadata={"field": "path", "limit": limit, "limit_bytes": str(most)},
     )
 
 

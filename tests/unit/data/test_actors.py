@@ -191,3 +191,25 @@ def test_show_has_a_part_for_each_actor() -> None:
     assert "actors" not in view.document(
         stored_rollout(row(text("5")), "rows.jsonl:1"), conversation_of(rollout)
     )
+
+
+def test_show_says_how_a_program_ended_and_what_it_wrote_last() -> None:
+    def shown(**program: Any) -> list[str]:
+        made = stored_rollout(row(text("5")) | {"program": program}, "rows.jsonl:1")
+        said = conversation_of(made)
+        assert ConversationView(100).document(made, said)["program"] == program
+        lines = [
+            "".join(text for text, _ in one.parts)
+            for one in ConversationView(100).lines(made, said)
+        ]
+        return [line for line in lines if line.startswith(("program", "wrote"))]
+
+    ended = {"exit_code": 3, "detail": "codex 1.2: exit code 3; 1 process left and killed: node"}
+    assert shown(**ended, output_tail="x" * 9000 + "\nthe end\n") == [
+        f"program       {ended['detail']}",
+        f"wrote         … {'x' * 84}",
+    ]
+    assert shown(exit_code=0) == ["program       (exit code 0)"]
+    assert shown(signal=9, detail="codex: its time was up") == [
+        "program       codex: its time was up (signal 9)"
+    ]

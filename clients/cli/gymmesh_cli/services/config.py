@@ -27,7 +27,8 @@ def config() -> None:
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override one key.")
 @json_option
 def validate(files: tuple[Path, ...], sets: tuple[str, ...], as_json: bool) -> int:
-    """Check a configuration: its keys and values, the names in it, and each environment's class.
+    """Check a configuration: its keys and values, the names in it, and the class and options of
+    each environment and agent.
 
     Nothing is started and no endpoint is called. Several files are merged from left to right.
 
@@ -35,7 +36,8 @@ def validate(files: tuple[Path, ...], sets: tuple[str, ...], as_json: bool) -> i
       gym-cli config validate mesh.yaml
       gym-cli config validate mesh.yaml --set models.policy.max_concurrency=8
 
-    Exit code 0 when all is right, 1 when an environment or a name is wrong, 2 when the file is.
+    Exit code 0 when all is right, 1 when an environment, an agent or a name is wrong, 2 when the
+    file is.
     """
     from gymmesh_mesh import MeshConfig
     from gymmesh_mesh.authoring.validating import problems_of, wrong_classes

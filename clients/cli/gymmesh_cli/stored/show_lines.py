@@ -23,6 +23,7 @@ _MOST_WIDE: Final = 110
 _LEAST_WIDE: Final = 40
 _BAR: Final = "│ "
 _LONGEST: Final = 2000
+_WROTE: Final = 600  # of a program's output: its end
 _TIMINGS: Final = {
     "duration_us": "in all",
     "model_us": "models",
@@ -98,7 +99,9 @@ class ConversationView:
 
     def document(self, rollout: StoredRollout, conversation: Conversation) -> dict[str, Any]:
         """The same as JSON values."""
-        keys = ("run_id", "repeat_index", "attempt", "environment", "agent", "stop_reason")
+        keys = (
+            "run_id", "repeat_index", "attempt", "environment", "agent", "stop_reason", "program",
+        )  # fmt: skip
         told = {key: rollout.value(key) for key in (*keys, "failure", "verification")}
         return {
             "task_id": rollout.task_id,
@@ -185,6 +188,7 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         detail = rollout.columns.stop_detail
         stopped = rollout.stop_reason + (f": {detail}" if detail else "")
         yield "stopped", shortened(stopped, _LONGEST)
+    yield from _program(rollout.value("program"))
     verdict = rollout.verification
     if not rollout.failed:
         reward = _number(rollout.reward)
@@ -213,6 +217,18 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
     for key, value in rollout.columns.extras.items():
         if key not in evidence:
             yield "task has", f"{key}: {_plain(value)}"
+
+
+def _program(program: Any) -> Iterator[tuple[str, str]]:
+    """How the program ended that ran as the agent, and the end of what it wrote."""
+    if not isinstance(program, dict):
+        return
+    code, signal = program.get("exit_code"), program.get("signal")
+    how = f"exit code {code}" if code is not None else f"signal {signal}"
+    detail = str(program.get("detail") or "")
+    yield "program", shortened(detail if how in detail else f"{detail} ({how})", _LONGEST).lstrip()
+    if wrote := str(program.get("output_tail") or "").strip():
+        yield "wrote", wrote if len(wrote) <= _WROTE else f"… {wrote[-_WROTE:]}"
 
 
 def _actors(rollout: StoredRollout) -> list[dict[str, Any]]:

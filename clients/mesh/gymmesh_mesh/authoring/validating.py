@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gymmesh_agent.service import AgentService
 from gymmesh_mesh.compose import (
     make_service,
     models_called,
@@ -22,7 +23,7 @@ from gymmesh_runtime.serving.service import Service
 
 
 def problems_of(config: MeshConfig) -> list[str]:
-    """A sentence for each problem. Environments are made, and not opened."""
+    """A sentence for each problem. Environments and agents are made, not opened."""
     return [*_defaults(config), *_environments(config), *_agents(config)]
 
 
@@ -72,12 +73,14 @@ def _environments(config: MeshConfig) -> Iterator[str]:
 
 
 def _agents(config: MeshConfig) -> Iterator[str]:
-    """Of agents that name sandbox services: only for that is their class loaded."""
     for spec in specs_of(config):
-        if spec.kind != "agent" or not config.agents[spec.name].sandboxes:
+        if spec.kind != "agent":
             continue
         try:
-            yield from _sandboxes(config, make_service(spec), f"agents.{spec.name}")
+            service = make_service(spec)
+            if isinstance(service, AgentService):
+                service.make_agent()
+            yield from _sandboxes(config, service, f"agents.{spec.name}")
         except ConfigError as error:
             yield str(error)
 

@@ -25,7 +25,8 @@ def ending_with_us(command: Sequence[str], pid_file: Path | None = None) -> list
 
 
 def write_to(pipe: asyncio.StreamWriter, data: bytes) -> None:
-    """Write to a process's input. Raises BrokenPipeError where it is known to have ended.
+    """Write to a process's input, or to a connection. Raises BrokenPipeError where the other end
+    is known to be gone.
 
     That is what uvloop says by a RuntimeError; asyncio's own loop drops what is written then.
     """

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from gymmesh_runtime.processes import write_to
+
 _PIECE_BYTES: Final = 1 << 16
 
 
@@ -92,7 +94,7 @@ async def _copy(
     """Carries one direction to its end, and ends it on the other side."""
     while piece := await reader.read(_PIECE_BYTES):
         moved()
-        writer.write(piece)
+        write_to(writer, piece)
         await writer.drain()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: of uvloop, when it is closed
         writer.write_eof()

@@ -58,7 +58,7 @@ async def test_what_the_agent_did_is_judged(bench: Desk, verify_in: str) -> None
 async def test_tests_are_there_only_when_the_agent_has_ended(bench: Desk, verify_in: str) -> None:
     """Nor does a process that waits for them see them, or what the agent put in their place."""
     row: dict[str, Any] = {
-        "tests": {"files": {"check.sh": "test -e /tests/check.sh && test -e done && echo $SECRET"}},
+        "tests": {"files": {"check.sh": "test -e /tests/check.sh && test -e done && cat"}},
         "checks": [
             {"name": "hidden", "run": "test ! -e seen"},
             {"name": "done", "run": "sh /tests/check.sh", "prints": "{secret}"},
@@ -97,8 +97,8 @@ async def test_what_a_check_does_is_its_score(bench: Desk, run: str, note: str) 
 async def test_an_exit_code_and_a_print_that_anyone_can_make_are_not_enough(bench: Desk) -> None:
     row = {
         "files": {"work.py": ""},
-        "tests": {"files": {"t.py": "import os, sys\nsys.path.insert(0, '.')\nimport work\n"
-                                    "assert work.f() == 4\nprint(os.environ['SECRET'])\n"}},
+        "tests": {"files": {"t.py": "import sys\nsys.path.insert(0, '.')\nimport work\n"
+                                    "assert work.f() == 4\nprint(input())\n"}},
         "checks": [{"run": "python3 -B /tests/t.py", "prints": "{secret}"}],
     }  # fmt: skip
     for program in ("import os; os._exit(0)", "raise SystemExit", "print('{secret}'); exit()"):
@@ -170,6 +170,14 @@ async def test_a_workspace_that_is_too_large_earns_nothing(tmp_path: Path) -> No
         )
     assert verdict.reward == 0.0
     assert verdict.explanation == "the workspace's archive is over 1 MiB"
+
+
+async def test_a_workspace_that_the_service_does_not_pack_earns_nothing(bench: Desk) -> None:
+    verdict = await bench.rewarded("truncate -s 50G large", checks=[{"run": "true"}])
+    assert verdict.reward == 0.0
+    assert verdict.explanation == (
+        "the workspace's files are over 1073741824 bytes, max_archive_bytes of the sandbox service"
+    )
 
 
 async def test_what_the_agent_closed_is_judged_all_the_same(bench: Desk) -> None:

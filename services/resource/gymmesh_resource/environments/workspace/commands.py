@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,7 +21,6 @@ from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import ExecResult, ProcessHandle, SandboxHandle
 
-SECRET: Final = "SECRET"
 _PLACEHOLDER: Final = "{secret}"
 _SIGKILL, _SIGXCPU = 9, 24
 # What a check that waits for a processor gets by the clock: its time so often, and seconds.
@@ -31,6 +30,7 @@ _LOOK_S: Final = 0.25
 _REWARD_BYTES: Final = 1 << 20
 _OUTPUT_BYTES: Final = 256 << 10
 _SHOWN: Final = 2000  # characters of output in the evidence
+_NOT_PRINTED: Final = "did not print what it has to print"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,17 @@ class RewardFileWrong(Exception):
     """A check ended and wrote no reward that can be read: a fault of the verifier."""
 
 
-async def run_check(sandbox: SandboxHandle, check: WorkspaceCheck) -> CheckResult:
-    """Runs a check. Raises TimeoutError, RewardFileWrong, and MeshError of the sandbox."""
+async def run_check(
+    sandbox: SandboxHandle, check: WorkspaceCheck, clear: Callable[[], Awaitable[object]]
+) -> CheckResult:
+    """Runs a check. Raises TimeoutError, RewardFileWrong, and MeshError of the sandbox.
+
+    clear: kills what a check left running, before the check runs a second time.
+    """
     result = await _attempt(sandbox, check)
     if isinstance(result, str):
         # Once may be the machine's doing (its memory was over), twice is what the command does.
+        await clear()
         result = await _attempt(sandbox, check)
         if isinstance(result, str):
             return CheckResult(0.0, result, "")
@@ -68,7 +74,8 @@ async def _attempt(sandbox: SandboxHandle, check: WorkspaceCheck) -> CheckResult
             note = f"{check.reward_file} was there before, and cannot be removed"
             return CheckResult(0.0, note, _tail(removed.error_text))
     secret = secrets.token_hex(16)
-    ended = await _ended(sandbox, check, secret)
+    stdin = f"{secret}\n" if _PLACEHOLDER in check.prints else ""
+    ended = await _ended(sandbox, check, stdin)
     if ended is None:
         return CheckResult(0.0, f"took longer than {check.timeout_s:g} s", "")
     output = _tail(ended.text + ended.error_text)
@@ -78,9 +85,11 @@ async def _attempt(sandbox: SandboxHandle, check: WorkspaceCheck) -> CheckResult
         return CheckResult(0.0, f"used more than {check.timeout_s:g} s of a processor", output)
     if ended.signal == _SIGKILL:
         return "was killed (signal 9)"
-    if check.reward_file and ended.exit_code is not None:
-        return await _reward(sandbox, check, output)
-    return judged(check, ended, output, secret)
+    if not check.reward_file or ended.exit_code is None:
+        return judged(check, ended, output, secret)
+    if not _printed(check, ended, secret):
+        return CheckResult(0.0, _NOT_PRINTED, output)
+    return await _reward(sandbox, check, output)
 
 
 def judged(check: WorkspaceCheck, ended: ExecResult, output: str, secret: str) -> CheckResult:
@@ -89,23 +98,31 @@ def judged(check: WorkspaceCheck, ended: ExecResult, output: str, secret: str) -
         return CheckResult(0.0, f"was ended by signal {ended.signal}", output)
     if ended.exit_code not in check.exit_codes:
         return CheckResult(0.0, f"ended with exit code {ended.exit_code}", output)
-    wanted = check.prints.replace(_PLACEHOLDER, secret)
-    if wanted and wanted not in ended.text + ended.error_text:
-        return CheckResult(0.0, "did not print what it has to print", output)
+    if not _printed(check, ended, secret):
+        return CheckResult(0.0, _NOT_PRINTED, output)
     return CheckResult(1.0, "passed", output)
 
 
-async def _ended(sandbox: SandboxHandle, check: WorkspaceCheck, secret: str) -> ExecResult | None:
-    """How a command ended; None where it had its time and is killed. Raises TimeoutError."""
+def _printed(check: WorkspaceCheck, ended: ExecResult, secret: str) -> bool:
+    """Whether a command printed what it has to print, if anything."""
+    return check.prints.replace(_PLACEHOLDER, secret) in ended.text + ended.error_text
+
+
+async def _ended(sandbox: SandboxHandle, check: WorkspaceCheck, stdin: str) -> ExecResult | None:
+    """How a command ended; None where it had its time and is killed. Raises TimeoutError.
+
+    stdin: on standard input and not in a variable, so that what the command reads of it is no
+    longer there for programs that it starts.
+    """
     most_s = check.timeout_s * _PATIENCE + _PATIENCE_S
     spec = process_pb2.ProcessSpec(shell=check.run, cpu_s=_cpu_s(check))
     process = await sandbox.start(
         spec,
         timeout_s=most_s,
-        env={SECRET: secret},
         user=check.user,
         output_bytes=_OUTPUT_BYTES,
     )
+    await process.write(stdin)
     await process.close_stdin()
     began = time.monotonic()
     wait_s = check.timeout_s

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
 
@@ -180,10 +181,15 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
             await _make_way(sandbox, row.tests.path, owner, root)
             await self._folder.put("tests.", row.tests, sandbox.files, row.tests.path, owner)
         checks = row.named_checks()
+        before = frozenset(one.number for one in await running(sandbox, user=root))
+        # Code of the agent's that a check left running could change the next one as it starts.
+        clear = partial(end_others, sandbox, before, user=root)
         results: dict[str, CheckResult] = {}
         for name, check in checks.items():
+            if results:
+                await clear()
             with rollout.stage(name) as stage:
-                results[name] = await run_check(sandbox, check)
+                results[name] = await run_check(sandbox, check, clear)
                 stage.note = results[name].note
         return verdict_of(checks, results)
 
@@ -228,9 +234,12 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
                         )
         except MeshError as error:
             # The service packs so much and no more.
-            if error.reason == errors_pb2.ERROR_REASON_FIELD_INVALID:
-                raise WorkspaceTooLarge(error.message) from None
-            raise
+            limit, most = map(error.metadata.get, ("limit", "limit_bytes"))
+            if error.reason != errors_pb2.ERROR_REASON_FIELD_INVALID or most is None:
+                raise
+            raise WorkspaceTooLarge(
+                f"the workspace's files are over {most} bytes, {limit} of the sandbox service"
+            ) from None
         return bytes(content)
 
     async def _prepare(self, sandbox: SandboxHandle, row: WorkspaceRow) -> None:

@@ -84,9 +84,9 @@ class WorkspaceCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     name: of its component of the reward.
     weight: its share of the reward, in proportion to the other checks.
     exit_codes: those with which it passes. prints: a text that it also has to print; `{secret}`
-        in it is a random text, which the command has as `SECRET` in its environment.
+        in it is a random text, the only line of the command's standard input.
     reward_file: a file to which the command writes its reward instead: a number from 0 to 1, or a
-        JSON object of such numbers. Exit codes are then ignored.
+        JSON object of such numbers. Exit codes are then ignored, `prints` is not.
     timeout_s: seconds that it may take, without those in which it waited for a processor.
     """
 

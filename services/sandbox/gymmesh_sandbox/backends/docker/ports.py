@@ -12,6 +12,7 @@ from aiodocker.stream import Stream as ExecStream
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.processes import write_to
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
 from gymmesh_sandbox.backends.docker.shell import end_stdin, exit_code, send
 from gymmesh_sandbox.backends.image_shell import scripts
@@ -47,7 +48,7 @@ class _Bridge:
                 try:
                     while (message := await stream.read_out()) is not None:
                         if message.stream == _STDOUT:
-                            writer.write(message.data)
+                            write_to(writer, message.data)
                             await writer.drain()
                 finally:
                     sending.cancel()

@@ -11,6 +11,7 @@ import aiohttp
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.processes import write_to
 from gymmesh_sandbox.backends.kubernetes.api import FAILURES, KubernetesApi
 from gymmesh_sandbox.backends.kubernetes.forwarded import (
     ForwardFailed,
@@ -68,7 +69,7 @@ class _ForwardedPort:
         try:
             async for message in connection:
                 if message.type is aiohttp.WSMsgType.BINARY:
-                    writer.write(taken.take(message.data))
+                    write_to(writer, taken.take(message.data))
                     await writer.drain()
         except (ForwardFailed, OSError):
             pass  # nothing listens there, or one side has ended

@@ -13,6 +13,7 @@ from typing import Final
 
 import h11
 
+from gymmesh_runtime.processes import write_to
 from gymmesh_sandbox.backends.proxy.targets import ProxyTarget, RefusedError
 
 _PIECE_BYTES: Final = 1 << 16
@@ -65,7 +66,8 @@ class NearConnection:
             ("Content-Length", str(len(body))),
             ("Connection", "close"),
         ]
-        with contextlib.suppress(h11.LocalProtocolError, TimeoutError):  # it has begun an answer
+        # It has begun an answer; or, as uvloop says it, the program is gone.
+        with contextlib.suppress(h11.LocalProtocolError, TimeoutError, RuntimeError):
             async with asyncio.timeout(_REFUSE_S):
                 await self.send(h11.Response(status_code=refused.status, headers=headers))
                 await self.send(h11.Data(data=body))
@@ -197,5 +199,5 @@ async def _next(
 async def _send(http: h11.Connection, writer: asyncio.StreamWriter, event: h11.Event) -> None:
     data = http.send(event)
     if data:
-        writer.write(data)
+        write_to(writer, data)
         await writer.drain()

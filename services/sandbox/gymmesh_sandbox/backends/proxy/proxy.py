@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_runtime.processes import write_to
 from gymmesh_sandbox.backends.connections import ConnectionServer, carry
 from gymmesh_sandbox.backends.proxy.forwarding import NearConnection, forward
 from gymmesh_sandbox.backends.proxy.hosts import check_listed, host_pattern, public
@@ -76,7 +77,7 @@ class HostsProxy:
             if target.path:
                 await forward(near, request, target, far, self._idle_s)
             else:
-                far[1].write(await near.tunnel())
+                write_to(far[1], await near.tunnel())
                 await carry((reader, writer), far, self._idle_s)
             far[1].close()
         except BaseException:  # what is not sent yet is not waited for

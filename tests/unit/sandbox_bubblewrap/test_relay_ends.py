@@ -1,0 +1,76 @@
+"""A connection that is carried further and loses one end while bytes wait, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, TypeAlias
+
+import pytest
+import uvloop
+
+from gymmesh_sandbox.backends.connections import ConnectionServer, carry
+
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+
+
+async def connected() -> tuple[Streams, socket.socket]:
+    """One end of a connection as streams, and the other end."""
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    there.setblocking(False)
+    return await asyncio.open_connection(sock=here), there
+
+
+@LOOPS
+@pytest.mark.parametrize("ended", [False, True], ids=["more may come", "all was sent"])
+def test_the_other_end_is_gone_while_bytes_wait(run: Any, ended: bool) -> None:
+    """The transport is closed, and whoever reads there is not woken yet."""
+
+    async def carried() -> None:
+        near, program = await connected()
+        far, _service = await connected()
+        loop = asyncio.get_running_loop()
+        with program, _service:
+            await loop.sock_sendall(program, b"a body")
+            if ended:
+                program.shutdown(socket.SHUT_WR)
+            first = await near[0].readexactly(1)
+            assert first == b"a"
+            far[1].transport.abort()
+            async with asyncio.timeout(20):
+                await carry(near, far)
+            near[1].close()
+
+    run(carried())
+
+
+@LOOPS
+def test_a_connection_that_was_ended_leaves_no_error_to_the_loop(run: Any) -> None:
+    async def served() -> list[str]:
+        troubles: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: troubles.append(str(context)))
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            far, service = await connected()
+            with service:
+                await reader.readexactly(1)
+                far[1].transport.abort()
+                await carry((reader, writer), far)
+
+        server = ConnectionServer(serve)
+        listening = socket.create_server(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+        await server.open(listening)
+        async with asyncio.timeout(20):
+            for _ in range(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"a body")
+                assert await reader.read() == b""
+                writer.close()
+        await server.close()
+        return troubles
+
+    assert run(served()) == []
