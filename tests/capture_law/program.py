@@ -368,7 +368,9 @@ class Session:
         else:
             text = f"Another model wrote:\n{summary}\nGo on. {self._unique()}"
             if not compaction.asks_summary:
-                text = self._rng.choice([text.replace(summary, wrote), wrote])
+                text = text.replace(summary, wrote)
+                if wrote == summary and self._rng.random() < 0.5:
+                    text = wrote
             begun = replace(self._input(message("user", text)), summary=compaction)
             conversation.segments = (begun, *tail)
         self._exchange(conversation, compacted=compaction)

@@ -258,6 +258,21 @@ def test_equal_answers_with_ids_are_told_apart() -> None:
     assert captured.place(request([TASK, *echo("c1", FIRST), SHOWN])).parent == "c1"
 
 
+def test_an_answer_that_begins_like_another_one_is_not_taken_for_it() -> None:
+    captured = Captured()
+    looks = message("assistant", "I look.")
+    captured.ask(request([message("user", "Another task.")]), [looks])
+    captured.ask(request([TASK]), FIRST[1:])
+    history = [
+        message("user", "Another task."),
+        *echo("c2", FIRST[1:]),
+        output(wire_id("c2", 1), "a"),
+    ]
+    placed = captured.place(request(history))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", True, REWRITTEN)
+    assert placed.items[2:4] == FIRST[1:]
+
+
 def test_what_is_asked_behind_an_equal_answer_is_left_out_of_no_other_branch() -> None:
     captured = begun()
     captured.ask(request([TASK]), FIRST)

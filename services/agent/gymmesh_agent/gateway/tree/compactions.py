@@ -97,10 +97,10 @@ class Compactions:
         if None in writers:
             return []
         found = self._answers.quoted(before_answers(read.items[: read.known], 0))
-        if len(found) < 2:  # of two equal summaries each may have led to what was asked before
-            quoted = self._answers.quoted(before_answers(read.items, read.known))
-            found = [one for one in quoted if one.ticket > newest]
-        return found
+        if len(found) > 1:
+            return found  # each may have led to what was asked before
+        found = self._answers.quoted(before_answers(read.items, read.known))
+        return found if any(one.ticket > newest for one in found) else []
 
     def _writer(self, foreign: Foreign) -> CapturedCall | None:
         """The latest call that wrote an answer that is out of its place."""

@@ -129,8 +129,8 @@ class Placing:
         if read.left_out:
             return _left_out(read.left_out)[0]
         if read.foreign:
-            instead = _likeliest(read.foreign[0].instead, call)
-            return self._changed(read.foreign[0], instead)[0]
+            same = [one for one in read.foreign[0].instead if one.thread == call.thread]
+            return self._changed(read.foreign[0], same or read.foreign[0].instead)[0]
         if is_changed:
             return _fork(tokens_pb2.FORK_REASON_PREAMBLE_CHANGED, _what_changed(parent, call))
         return _fork(_BRANCH, "another call continues it already")

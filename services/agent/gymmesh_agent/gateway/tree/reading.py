@@ -231,7 +231,11 @@ class ConversationReader:
         also be another call's answer that was changed.
         """
         form, end, calls = matched
-        if end == run.end or len(there) == 1 or run.is_named(end):
+        if end == run.end or run.is_named(end):
+            return True
+        if run.is_other_answer(end):
+            return False
+        if len(there) == 1:
             return True
         own = calls[0].form
         assert own is not None
@@ -347,6 +351,19 @@ class _Run(msgspec.Struct):
     def is_named(self, end: int) -> bool:
         """Whether ids of the items before `end` say who wrote them."""
         return any(self.names[self.place - self.begin : end - self.begin])
+
+    def is_other_answer(self, end: int) -> bool:
+        """Whether what comes next, and more than the items before `end`, is the answer of one call
+        by its ids.
+        """
+        for longer in range(end + 1, min(self.end, self.place + _LONGEST_ANSWER) + 1):
+            named = self.names[self.place - self.begin : longer - self.begin]
+            names = [call for call in named if call is not None]
+            if names and all(call is names[0] for call in names):
+                form = answer_form(self.items[self.place : longer])
+                if names[0].wrote(form, named=True):
+                    return True
+        return False
 
     def take_foreign(self, prefix: PrefixHash, known: KnownCalls) -> CapturedCall | None:
         """Read items that are no recorded answer in its place: until one that another call wrote,
