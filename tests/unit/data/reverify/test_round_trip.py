@@ -38,7 +38,7 @@ from gymmesh_runtime.config import load_config
 from tests.support.docs import ROOT
 
 SHELF = ROOT / "services/resource/gymmesh_resource/environments"
-LIVE = {"game", "user_simulator", "nemo_gym"}
+LIVE = {"game", "user_simulator", "nemo_gym", "workspace"}
 NAMES = sorted(path.parent.name for path in SHELF.glob("*/tasks.jsonl"))
 JUDGED = [name for name in NAMES if name not in LIVE]
 TOOL_SERVER = ROOT / "tests/unit/environments/mcp/tool_server.py"
