@@ -11,6 +11,7 @@ from tests.integration.hosted_dialects.endpoint import (
     message,
     serving,
     shape,
+    start,
     streamed,
 )
 

@@ -236,7 +236,7 @@ def test_a_request_has_what_the_spec_says() -> None:
         image="py:1",
         cpus=0.5,
         memory_mb=2,
-        network=["packages.example.com", "*.example.org:8443", inside],
+        network=["example.com", "*.example.org:8443", inside],
         files={"/work/a": "text"},
         life_s=9,
     )
@@ -246,7 +246,7 @@ def test_a_request_has_what_the_spec_says() -> None:
         cpu_millis=500, memory_bytes=2 << 20, life_s=9
     )
     hosts = [(one.name, list(one.ports)) for one in request.network.hosts.hosts]
-    assert hosts == [("packages.example.com", []), ("*.example.org", [8443]), ("db.internal", [5432])]
+    assert hosts == [("example.com", []), ("*.example.org", [8443]), ("db.internal", [5432])]
     assert [one.private for one in request.network.hosts.hosts] == [False, False, True]
     assert [(one.path, one.content) for one in request.files] == [(b"/work/a", b"text")]
     assert SandboxSpec().request("r").network.WhichOneof("kind") == "none"
