@@ -34,6 +34,7 @@ _ONE_SIDED: Final[Mapping[str, str]] = {
     "thread_usage": "without it `threads` is empty",
     "adapts": "says only that `places` changes",
     "networks": "by the kinds",
+    "relay_ports": "the suite has no service that a relay could lead to",
 }
 
 

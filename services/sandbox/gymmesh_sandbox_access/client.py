@@ -17,9 +17,9 @@ from typing import Final
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
-from gymmesh_runtime.call_timer import caller_waits_s
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.timers import caller_waits_s
 from gymmesh_sandbox_access.calls import SANDBOX_SERVICE, InstanceCalls
 from gymmesh_sandbox_access.connection import (
     OpenedSandbox,

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
-from gymmesh_runtime.call_timer import limit_paused
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.timers import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait, limit_paused
 from gymmesh_sandbox_access.calls import InstanceCalls
 
 _Reason = errors_pb2.ErrorReason

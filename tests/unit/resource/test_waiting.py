@@ -14,8 +14,8 @@ from gymmesh_resource.errors import TookTooLong
 from gymmesh_resource.serving import Method
 from gymmesh_resource.workers import Slots, Threads
 from gymmesh_resource.workers import slots as slots_module
-from gymmesh_runtime.call_timer import limit_paused
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.timers import limit_paused
 
 LIMIT_S = 2.0
 

@@ -18,11 +18,11 @@ from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource import Environment, Rollout, SandboxSpec, Session, Task, ToolError, tool
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.service import ResourceService
-from gymmesh_runtime.call_timer import running_call
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.timers import running_call
 from gymmesh_sandbox_access import SANDBOX_SERVICE
 from tests.unit.resource.served import TIMEOUT, Served, task
 from tests.unit.sandbox_access.stand_in import StandIn, error, instance

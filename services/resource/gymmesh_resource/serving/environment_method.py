@@ -14,10 +14,9 @@ from gymmesh_resource.errors import TookTooLong
 from gymmesh_resource.model_access import CallScope, UsageCounter, in_call
 from gymmesh_resource.serving.step_timer import StepTimer
 from gymmesh_resource.workers import Threads, ThreadsBusy
-from gymmesh_runtime.call_timer import CallTimer
 from gymmesh_runtime.errors import queue_full
 from gymmesh_runtime.text.authors_code import as_exception
-from gymmesh_runtime.timers import Limit
+from gymmesh_runtime.timers import CallTimer, Limit
 
 
 class Method:

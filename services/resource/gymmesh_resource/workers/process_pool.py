@@ -24,9 +24,8 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 
 from gymmesh_resource.workers import metrics
 from gymmesh_resource.workers.process_worker import HEADER
-from gymmesh_runtime.call_timer import limit_paused
 from gymmesh_runtime.processes import write_to
-from gymmesh_runtime.timers import cancel_and_wait
+from gymmesh_runtime.timers import cancel_and_wait, limit_paused
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

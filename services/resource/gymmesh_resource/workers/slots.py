@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Final
 
 from gymmesh_resource.workers import metrics
-from gymmesh_runtime.call_timer import caller_waits_s, limit_paused
 from gymmesh_runtime.errors import queue_full
+from gymmesh_runtime.timers import caller_waits_s, limit_paused
 
 # Seconds before the caller gives up, so that it still gets the error that names the queue.
 _MARGIN_S: Final = 1.0

@@ -37,7 +37,7 @@ from gymmesh_resource.task import Task
 from gymmesh_resource.tools import tool
 from gymmesh_resource.verdicts import Verdict
 from gymmesh_resource.workers import Slots
-from gymmesh_runtime.call_timer import caller_waits_s, limit_paused
+from gymmesh_runtime.timers import caller_waits_s, limit_paused
 
 _MIB = 1024 * 1024
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=3600)]
