@@ -17,6 +17,7 @@ from gymmesh_model.convert.endpoint_text import (
 )
 from gymmesh_model.convert.from_chat import CARRIED, ECHO, as_written, from_chat, items_from_message
 from gymmesh_model.convert.messages import ChatOptions, messages_from_input, messages_from_items
+from gymmesh_model.convert.parts import data_of_url, text_of_part
 from gymmesh_model.convert.thinking import CLOSE, ThinkSplitter, lift_thinking, lower_thinking
 from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 
@@ -28,6 +29,7 @@ __all__ = [
     "ThinkSplitter",
     "as_written",
     "content_pieces",
+    "data_of_url",
     "from_chat",
     "has_several_calls",
     "is_object",
@@ -40,6 +42,7 @@ __all__ = [
     "sent_arguments",
     "sent_name",
     "settings_to_chat",
+    "text_of_part",
     "to_chat",
     "whole",
     "with_sent_calls",

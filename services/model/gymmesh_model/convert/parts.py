@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from gymmesh_runtime.errors import field_invalid
 Json = dict[str, Any]
 
 _TEXT: Final = ("input_text", "output_text", "text", "summary_text")
+_DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 _TEXT_KEYS: Final = frozenset(("type", "text", "annotations", "logprobs"))
 
 
@@ -50,7 +52,7 @@ def text_content(value: object, place: str) -> tuple[str | list[Json] | None, st
     for index, part in enumerate(value):
         if isinstance(part, Mapping) and part.get("type") == "refusal":
             check_keys(part, {"type", "refusal"}, f"{place}.content[{index}]")
-            refusals.append(_text(part, "refusal", f"{place}.content[{index}]"))
+            refusals.append(text_of_part(part, "refusal", f"{place}.content[{index}]"))
         else:
             rest.append(part)
     content = content_of(rest, place) if rest else None
@@ -63,10 +65,10 @@ def _part(part: object, place: str) -> Json:
     kind = part.get("type")
     if kind in _TEXT:
         check_keys(part, _TEXT_KEYS, place)
-        return {"type": "text", "text": _text(part, "text", place)}
+        return {"type": "text", "text": text_of_part(part, "text", place)}
     if kind == "input_image":
         check_keys(part, {"type", "image_url", "detail"}, place)
-        image = {"url": _text(part, "image_url", place)}
+        image = {"url": text_of_part(part, "image_url", place)}
         if part.get("detail") is not None:
             image["detail"] = part["detail"]
         return {"type": "image_url", "image_url": image}
@@ -81,8 +83,15 @@ def _part(part: object, place: str) -> Json:
     raise unsupported(f"{place}.type", f"there is no part '{kind}' in Chat Completions")
 
 
-def _text(part: Mapping[str, Any], key: str, place: str) -> str:
+def text_of_part(part: Mapping[str, Any], key: str, place: str) -> str:
+    """The text under a key of a part. Raises MeshError FIELD_INVALID where there is none."""
     value = part.get(key)
     if not isinstance(value, str):
         raise field_invalid(f"params.{place}.{key}", "must be text")
     return value
+
+
+def data_of_url(url: str) -> tuple[str, str] | None:
+    """The media type of a data URL in base64, and its data as written; None: another URL."""
+    found = _DATA_URL.fullmatch(url)
+    return None if found is None else (found[1], found[2])

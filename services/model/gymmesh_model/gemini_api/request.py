@@ -20,13 +20,12 @@ Format: Google's API reference of `models.generateContent`, v1beta.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from gymmesh_model.convert import sent_arguments, sent_name
+from gymmesh_model.convert import data_of_url, sent_arguments, sent_name, text_of_part
 from gymmesh_model.errors import unsupported
 from gymmesh_responses import loads
 from gymmesh_runtime.errors import field_invalid
@@ -58,7 +57,6 @@ _CONFIG: Final[Mapping[str, str]] = {
     "frequency_penalty": "frequencyPenalty",
 }
 _TEXT_PARTS: Final = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
-_DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 _MODES: Final = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 
 
@@ -301,20 +299,13 @@ def _part(part: object, place: str) -> Json:
         raise field_invalid(f"params.{place}", "must be an object")
     kind = part.get("type")
     if kind in _TEXT_PARTS:
-        return _signed({"text": _text_of(part, "text", place)}, part)
+        return _signed({"text": text_of_part(part, "text", place)}, part)
     if kind == "refusal":
-        return {"text": _text_of(part, "refusal", place)}
+        return {"text": text_of_part(part, "refusal", place)}
     if kind in ("input_image", "input_file"):
         key = "image_url" if kind == "input_image" else "file_data"
-        found = _DATA_URL.fullmatch(str(part.get(key) or ""))
+        found = data_of_url(str(part.get(key) or ""))
         if found is None:
             raise unsupported(f"{place}.{key}", "only a data URL in base64 is offered")
-        return {"inlineData": {"mimeType": found.group(1), "data": found.group(2)}}
+        return {"inlineData": {"mimeType": found[0], "data": found[1]}}
     raise unsupported(f"{place}.type", f"there is no part '{kind}' in Gemini's API")
-
-
-def _text_of(part: Mapping[str, Any], key: str, place: str) -> str:
-    value = part.get(key)
-    if not isinstance(value, str):
-        raise field_invalid(f"params.{place}.{key}", "must be text")
-    return value

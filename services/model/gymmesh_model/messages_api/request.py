@@ -27,7 +27,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gymmesh_model.convert import sent_arguments, sent_name
+from gymmesh_model.convert import data_of_url, sent_arguments, sent_name, text_of_part
 from gymmesh_model.errors import unsupported
 from gymmesh_responses import loads
 from gymmesh_runtime.errors import field_invalid
@@ -45,7 +45,6 @@ _LACKING: Final = frozenset(
 )
 _TEXT_PARTS: Final = ("input_text", "output_text", "text", "summary_text")
 _SYSTEM: Final = ("system", "developer")
-_DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 
 
 class MessagesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -319,9 +318,9 @@ def _block(part: object, place: str, reasoning: bool) -> Json:
         raise field_invalid(f"params.{place}", "must be an object")
     kind = part.get("type")
     if kind in _TEXT_PARTS or (reasoning and kind == "reasoning_text"):
-        return {"type": "text", "text": _text_of(part, "text", place)}
+        return {"type": "text", "text": text_of_part(part, "text", place)}
     if kind == "refusal":
-        return {"type": "text", "text": _text_of(part, "refusal", place)}
+        return {"type": "text", "text": text_of_part(part, "refusal", place)}
     if kind == "input_image":
         return {"type": "image", "source": _source(part.get("image_url"), f"{place}.image_url")}
     if kind == "input_file" and part.get("file_data") is not None:
@@ -338,19 +337,12 @@ def _block(part: object, place: str, reasoning: bool) -> Json:
 def _source(url: object, place: str) -> Json:
     if not isinstance(url, str):
         raise unsupported(place, "an image or file needs a URL")
-    found = _DATA_URL.fullmatch(url)
+    found = data_of_url(url)
     if found is not None:
-        return {"type": "base64", "media_type": found.group(1), "data": found.group(2)}
+        return {"type": "base64", "media_type": found[0], "data": found[1]}
     if url.startswith(("https://", "http://")):
         return {"type": "url", "url": url}
     raise unsupported(place, "must be a data URL in base64, or a URL of http or https")
-
-
-def _text_of(part: Mapping[str, Any], key: str, place: str) -> str:
-    value = part.get(key)
-    if not isinstance(value, str):
-        raise field_invalid(f"params.{place}.{key}", "must be text")
-    return value
 
 
 def _wire_id(call_id: str) -> str:
