@@ -197,7 +197,7 @@ class RolloutContext:
                 parameters and tools are meant for the policy.
             captured: what a gateway knows of a program's call, of which `params` are then all
                 parameters; None: the agent makes the call itself. A side call is no step, and no
-                actor's last call; every other one is a step, whoever its actor is.
+                actor's last call; every other one is a step, of any actor.
 
         Raises:
             StopRollout: a limit of the policy is reached; ContextExceeded when the

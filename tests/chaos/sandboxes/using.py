@@ -1,4 +1,4 @@
-"""What owners of sandboxes do in them, whoever they are."""
+"""What owners of sandboxes do in them."""
 
 from __future__ import annotations
 
