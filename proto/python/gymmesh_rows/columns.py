@@ -677,6 +677,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         timings: Where its time went.
         retries: How often the endpoint was asked again, by reason.
         replaced_params: The parameters that a captured program asked for and the run replaced.
+        left_out: What a captured program's request had that the model service was not sent.
     """
 
     call_id: str
@@ -702,6 +703,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     timings: CallTimings | UnsetType = UNSET
     retries: list[CallRetries] = []
     replaced_params: Raw | UnsetType = UNSET
+    left_out: list[str] = []
 
     @staticmethod
     def of(
@@ -758,6 +760,8 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             made.retries = [CallRetries.of(one) for one in call.retries[:]]
         if call.replaced_params_json:
             made.replaced_params = values.json_text(call.replaced_params_json, "replaced_params")
+        if call.left_out:
+            made.left_out = call.left_out[:]
         return made
 
 

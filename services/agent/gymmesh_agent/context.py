@@ -166,6 +166,11 @@ class RolloutContext:
         """The attempt's name, `<rollout_id>/<attempt>`."""
         return self._attempt.name
 
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the rollout this is, from 1."""
+        return self._attempt.attempt
+
     def remaining(self) -> float:
         """Seconds until the attempt is stopped."""
         return self._clock.remaining()

@@ -368,7 +368,7 @@ pub enum ErrorReason {
     /// Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
     /// "metadata": {"program": "codex", "exit_code": "127"}}
     ProgramFailed = 141,
-    /// ABORTED. The program was ended from outside of its sandbox.
+    /// ABORTED. The program was killed, and not by what the policy had it do.
     /// Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
     /// "metadata": {"program": "codex", "signal": "9"}}
     ProgramKilled = 142,

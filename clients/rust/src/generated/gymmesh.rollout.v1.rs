@@ -723,6 +723,10 @@ pub struct ModelCallCompleted {
     /// JSON object; empty when none were.
     #[prost(bytes = "vec", tag = "15")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
+    /// What a captured program's request had that the model service was not sent, such
+    /// as a parameter or a kind of tool that it does not know: names, each once.
+    #[prost(string, repeated, tag = "16")]
+    pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for ModelCallCompleted {
     const NAME: &'static str = "ModelCallCompleted";

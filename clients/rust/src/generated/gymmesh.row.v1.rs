@@ -367,6 +367,9 @@ pub struct ModelCall {
     /// The parameters that a captured program asked for and the run replaced.
     #[prost(bytes = "vec", tag = "23")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
+    /// What a captured program's request had that the model service was not sent.
+    #[prost(string, repeated, tag = "24")]
+    pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for ModelCall {
     const NAME: &'static str = "ModelCall";

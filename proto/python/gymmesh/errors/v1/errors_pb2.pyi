@@ -417,7 +417,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"program": "codex", "exit_code": "127"}}
     """
     ERROR_REASON_PROGRAM_KILLED: _ErrorReason.ValueType  # 142
-    """ABORTED. The program was ended from outside of its sandbox.
+    """ABORTED. The program was killed, and not by what the policy had it do.
     Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
     "metadata": {"program": "codex", "signal": "9"}}
     """
@@ -805,7 +805,7 @@ Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
 "metadata": {"program": "codex", "exit_code": "127"}}
 """
 ERROR_REASON_PROGRAM_KILLED: ErrorReason.ValueType  # 142
-"""ABORTED. The program was ended from outside of its sandbox.
+"""ABORTED. The program was killed, and not by what the policy had it do.
 Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
 "metadata": {"program": "codex", "signal": "9"}}
 """

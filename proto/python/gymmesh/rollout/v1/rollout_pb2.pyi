@@ -1309,6 +1309,7 @@ class ModelCallCompleted(_message.Message):
     SIDE_CALL_FIELD_NUMBER: _builtins.int
     FORK_FIELD_NUMBER: _builtins.int
     REPLACED_PARAMS_JSON_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Unique within the attempt."""
     parent_call_id: _builtins.str
@@ -1363,6 +1364,12 @@ class ModelCallCompleted(_message.Message):
         say it (`tokens.fork`).
         """
 
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What a captured program's request had that the model service was not sent, such
+        as a parameter or a kind of tool that it does not know: names, each once.
+        """
+
     def __init__(
         self,
         *,
@@ -1381,10 +1388,11 @@ class ModelCallCompleted(_message.Message):
         side_call: _builtins.str = ...,
         fork: _tokens_pb2.Fork | None = ...,
         replaced_params_json: _builtins.bytes = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "fork", b"fork", "response", b"response", "timings", b"timings", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "actor", b"actor", "call_id", b"call_id", "context_items", b"context_items", "detached", b"detached", "fork", b"fork", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "response", b"response", "retries", b"retries", "side_call", b"side_call", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "actor", b"actor", "call_id", b"call_id", "context_items", b"context_items", "detached", b"detached", "fork", b"fork", "left_out", b"left_out", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "response", b"response", "retries", b"retries", "side_call", b"side_call", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fork: _TypeAlias = _typing.Literal["fork"]  # noqa: Y015
     _WhichOneofArgType__fork: _TypeAlias = _typing.Literal["_fork", b"_fork"]  # noqa: Y015

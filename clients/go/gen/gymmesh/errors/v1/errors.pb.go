@@ -349,7 +349,7 @@ const (
 	// Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
 	// "metadata": {"program": "codex", "exit_code": "127"}}
 	ErrorReason_ERROR_REASON_PROGRAM_FAILED ErrorReason = 141
-	// ABORTED. The program was ended from outside of its sandbox.
+	// ABORTED. The program was killed, and not by what the policy had it do.
 	// Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
 	// "metadata": {"program": "codex", "signal": "9"}}
 	ErrorReason_ERROR_REASON_PROGRAM_KILLED ErrorReason = 142

@@ -2455,8 +2455,11 @@ type ModelCallCompleted struct {
 	// The parameters that a captured program asked for and the run replaced, as a
 	// JSON object; empty when none were.
 	ReplacedParamsJson []byte `protobuf:"bytes,15,opt,name=replaced_params_json,json=replacedParamsJson,proto3" json:"replaced_params_json,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// What a captured program's request had that the model service was not sent, such
+	// as a parameter or a kind of tool that it does not know: names, each once.
+	LeftOut       []string `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelCallCompleted) Reset() {
@@ -2590,6 +2593,13 @@ func (x *ModelCallCompleted) GetFork() *v12.Fork {
 func (x *ModelCallCompleted) GetReplacedParamsJson() []byte {
 	if x != nil {
 		return x.ReplacedParamsJson
+	}
+	return nil
+}
+
+func (x *ModelCallCompleted) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
 	}
 	return nil
 }
@@ -3619,7 +3629,7 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\fH\x00R\x04text\x12\x1e\n" +
 	"\targuments\x18\x04 \x01(\fH\x00R\targuments\x12\x1e\n" +
 	"\treasoning\x18\x05 \x01(\fH\x00R\treasoningB\a\n" +
-	"\x05delta\"\xad\x05\n" +
+	"\x05delta\"\xc8\x05\n" +
 	"\x12ModelCallCompleted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12$\n" +
 	"\x0eparent_call_id\x18\x02 \x01(\tR\fparentCallId\x12\x14\n" +
@@ -3636,7 +3646,8 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04link\x18\f \x01(\x0e2\x1c.gymmesh.rollout.v1.CallLinkR\x04link\x12\x1b\n" +
 	"\tside_call\x18\r \x01(\tR\bsideCall\x12/\n" +
 	"\x04fork\x18\x0e \x01(\v2\x16.gymmesh.model.v1.ForkH\x01R\x04fork\x88\x01\x01\x120\n" +
-	"\x14replaced_params_json\x18\x0f \x01(\fR\x12replacedParamsJsonB\t\n" +
+	"\x14replaced_params_json\x18\x0f \x01(\fR\x12replacedParamsJson\x12\x19\n" +
+	"\bleft_out\x18\x10 \x03(\tR\aleftOutB\t\n" +
 	"\a_tokensB\a\n" +
 	"\x05_fork\"x\n" +
 	"\x0fToolCallStarted\x12\x17\n" +

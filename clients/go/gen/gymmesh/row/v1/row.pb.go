@@ -899,8 +899,10 @@ type ModelCall struct {
 	Retries []*v12.CallRetries `protobuf:"bytes,22,rep,name=retries,proto3" json:"retries,omitempty"`
 	// The parameters that a captured program asked for and the run replaced.
 	ReplacedParamsJson []byte `protobuf:"bytes,23,opt,name=replaced_params_json,json=replacedParamsJson,proto3" json:"replaced_params_json,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// What a captured program's request had that the model service was not sent.
+	LeftOut       []string `protobuf:"bytes,24,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelCall) Reset() {
@@ -1090,6 +1092,13 @@ func (x *ModelCall) GetRetries() []*v12.CallRetries {
 func (x *ModelCall) GetReplacedParamsJson() []byte {
 	if x != nil {
 		return x.ReplacedParamsJson
+	}
+	return nil
+}
+
+func (x *ModelCall) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
 	}
 	return nil
 }
@@ -1634,7 +1643,7 @@ const file_gymmesh_row_v1_row_proto_rawDesc = "" +
 	"durationUs\x12!\n" +
 	"\bmodel_us\x18\x03 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\amodelUs\x12!\n" +
 	"\btools_us\x18\x04 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\atoolsUs\x12#\n" +
-	"\tverify_us\x18\x05 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\bverifyUs\"\xf2\b\n" +
+	"\tverify_us\x18\x05 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\bverifyUs\"\x8d\t\n" +
 	"\tModelCall\x12\x1f\n" +
 	"\acall_id\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x06callId\x12$\n" +
 	"\x0eparent_call_id\x18\x02 \x01(\tR\fparentCallId\x12\x1a\n" +
@@ -1662,7 +1671,8 @@ const file_gymmesh_row_v1_row_proto_rawDesc = "" +
 	"\x06tokens\x18\x14 \x01(\v2\x1e.gymmesh.model.v1.TokenCaptureH\aR\x06tokens\x88\x01\x01\x129\n" +
 	"\atimings\x18\x15 \x01(\v2\x1f.gymmesh.rollout.v1.CallTimingsR\atimings\x127\n" +
 	"\aretries\x18\x16 \x03(\v2\x1d.gymmesh.model.v1.CallRetriesR\aretries\x120\n" +
-	"\x14replaced_params_json\x18\x17 \x01(\fR\x12replacedParamsJsonB\a\n" +
+	"\x14replaced_params_json\x18\x17 \x01(\fR\x12replacedParamsJson\x12\x19\n" +
+	"\bleft_out\x18\x18 \x03(\tR\aleftOutB\a\n" +
 	"\x05_forkB\x05\n" +
 	"\x03_idB\t\n" +
 	"\a_statusB\b\n" +

@@ -765,7 +765,7 @@ export enum ErrorReason {
   PROGRAM_FAILED = 141,
 
   /**
-   * ABORTED. The program was ended from outside of its sandbox.
+   * ABORTED. The program was killed, and not by what the policy had it do.
    * Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
    * "metadata": {"program": "codex", "signal": "9"}}
    *
