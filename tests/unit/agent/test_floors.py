@@ -35,6 +35,7 @@ FLOORS = (
         "gateway.minted",
         "gateway.request",
         "loop",
+        "media",
         "model.answer",
         "model.gateway_call",
         "model.metrics",
