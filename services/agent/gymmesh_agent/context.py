@@ -200,8 +200,8 @@ class RolloutContext:
             params: Responses parameters that this call alone changes. They go over the
                 rollout's for the role `policy`; other roles start from none, since the task's
                 parameters and tools are meant for the policy.
-            captured: what a gateway knows of a program's call, of which `params` are then all
-                parameters; None: the agent makes the call itself. A side call is no step, and no
+            captured: what a gateway knows of a program's call, all parameters included; None: the
+                agent makes the call itself. A side call is no step, and no
                 actor's last call; every other one is a step, of any actor.
 
         Raises:
@@ -222,7 +222,9 @@ class RolloutContext:
         completed.model = self._model_names.get(role) or role
         completed.trainable = role == "policy" if trainable is None else trainable
         completed.detached = detached
-        request = self._continuations.request(completed, role, params, items)
+        request = self._continuations.request(
+            completed, role, params, items, None if captured is None else captured.params
+        )
         with model_span(request.model, role) as span:
             began = time.monotonic_ns()
             try:
