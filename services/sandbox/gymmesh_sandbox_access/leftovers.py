@@ -30,13 +30,14 @@ _MACHINES: Final = "pid:[4026531836]"
 
 # `each` calls a function for each process that lives, may be touched, and is outside of this
 # shell's own tree. In /proc/PID/stat, field 3 is the state, 4 the parent and 22 the start, in ticks
-# of the clock; the name before them may hold anything but an end of the line. A process in the
-# state Z whose folder `task` has several entries has threads that run.
+# of the clock; the name before them may hold anything, brackets and ends of lines included. A
+# process in the state Z whose folder `task` has several entries has threads that run.
 _FUNCTIONS: Final = r"""
 about() {
-  of=$1; line=
-  read -r line 2>/dev/null <"/proc/$of/stat" || [ -n "$line" ] || return 1
-  set -- ${line##*) }
+  of=$1 text=
+  while read -r line || [ -n "$line" ]; do text="$text $line"; done 2>/dev/null <"/proc/$of/stat"
+  [ -n "$text" ] || return 1
+  set -- ${text##*) }
   state=$1 parent=$2 start=${20}
 }
 threads() {
@@ -78,9 +79,12 @@ _SPACE: Final = "readlink /proc/self/ns/pid || :\n"
 _END: Final = (
     _FUNCTIONS
     + r"""
+ended=
 finish() {
-  case " $KEPT " in *" $number:$began "*) return;; esac
+  # One that was killed does nothing more, also while it is still listed.
+  case " $KEPT $ended " in *" $number:$began "*) return;; esac
   kill -9 "$number" 2>/dev/null || return
+  ended="$ended $number:$began"
   found=yes
   show
 }

@@ -283,7 +283,8 @@ class GatewayServer:
             if len(whole) < _LARGE_BODY:
                 return read_body(whole), len(whole)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._readers, read_body, whole), len(whole)
+            async with session.reading:  # one at a time: the other readers are for other rollouts
+                return await loop.run_in_executor(self._readers, read_body, whole), len(whole)
 
 
 def _too_large(most: int) -> Refusal:

@@ -100,6 +100,7 @@ class GatewaySession:
 
     Attributes:
         waiting: requests that wait for an answer now.
+        reading: held while a long body of its programs is read.
         connections: those that showed the key and may be open.
         cause: what ended the rollout: StopRollout at a limit, an error of the model service;
             None: it may go on.
@@ -112,6 +113,7 @@ class GatewaySession:
     ) -> None:
         self.key = key
         self.waiting = 0
+        self.reading = asyncio.Lock()
         self.connections = set[Any]()
         self.cause: Exception | None = None
         self.stopped = asyncio.Event()
