@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from gymmesh_resource import SandboxSpec, Task
 from gymmesh_resource.environments.workspace import WorkspaceEnvironment
@@ -13,8 +12,8 @@ from gymmesh_resource.environments.workspace import WorkspaceEnvironment
 class Desk(WorkspaceEnvironment):
     """`ttl_s`: how long a sandbox outlives an environment that was killed."""
 
-    def __init__(self, *, ttl_s: int, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, *, ttl_s: int) -> None:
+        super().__init__()
         self._ttl_s = ttl_s
 
     def sandbox_specs(self, task: Task) -> Mapping[str, SandboxSpec]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import yaml
@@ -25,6 +25,7 @@ class HostileProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A program, its row, and the end that its rollout must have; see programs.yaml."""
 
     name: str
+    after: Literal["sandbox", "verdict", "gateway"]
     goes_for: str
     ends: ProgramEnds
     program: str = ""

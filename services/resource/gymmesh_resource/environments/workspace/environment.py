@@ -191,11 +191,20 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         Raises WorkspaceRefused, and MeshError of the sandbox.
         """
         path, owner = row.tests.path, row.tests.user or root
-        workdir = PurePosixPath((await sandbox.about()).sandbox.workdir)
-        around = workdir.is_relative_to(path)
+        about = (await sandbox.about()).sandbox
+        around = PurePosixPath(about.workdir).is_relative_to(path)
         if not around:
             await _make_way(sandbox, path, owner, root)
-        await self._folder.put("tests.", row.tests, sandbox.files, path, owner)
+        try:
+            await self._folder.put("tests.", row.tests, sandbox.files, path, owner)
+        except MeshError as error:
+            disk = about.resources.disk_bytes
+            # A disk that the tests alone would fill is the row's fault.
+            if not _filled(error) or self._folder.size(row.tests) > disk // 2:
+                raise
+            raise WorkspaceRefused(
+                f"the work left no room for the tests on its disk of {disk // _MIB} MiB"
+            ) from None
         return [] if around else await remove_links(sandbox, path, root)
 
     async def _copy(self, session: Session[WorkspaceState], row: WorkspaceRow) -> SandboxHandle:
@@ -303,6 +312,12 @@ async def _make_way(sandbox: SandboxHandle, path: str, owner: str, root: str) ->
     if owner != root:
         line += f" && mkdir -p {folder} && chown {shlex.quote(owner)} {folder}"
     await _done(sandbox, line, _MAKE_WAY_S, user=root)
+
+
+def _filled(error: MeshError) -> bool:
+    """Whether the sandbox's own disk is full, and not that of its host."""
+    full = error.reason == errors_pb2.ERROR_REASON_SANDBOX_DISK_FULL
+    return full and error.metadata.get("disk") != "host"
 
 
 async def _done(sandbox: SandboxHandle, line: str, timeout_s: float, *, user: str = "") -> None:
