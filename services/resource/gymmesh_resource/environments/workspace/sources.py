@@ -49,9 +49,7 @@ class TaskFolder:
         """About how many bytes the files have; an archive counts as it is. Raises TaskInvalid."""
         paths = [self.find("archive", files.archive)] if files.archive else []
         if files.folder:
-            paths += [
-                one for one in self.find("folder", files.folder).rglob("*") if one.is_file()
-            ]
+            paths += [one for one in self.find("folder", files.folder).rglob("*") if one.is_file()]
         return sum(one.stat().st_size for one in paths) + len(packed_inline(files))
 
     async def put(
