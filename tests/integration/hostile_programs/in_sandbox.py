@@ -1,7 +1,8 @@
 """What every hostile program has in its home as the module `hostile`.
 
 A program that gets what it must not get prints a line that begins with BREACH; the tests look for
-these. It needs Python's own library alone.
+these. It needs Python's own library alone. The agent fills in names in braces such as that of the
+key, so no variable is called like one.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ def request(
     path: str,
     body: Any = None,
     headers: Mapping[str, str] | None = None,
-    key: str = KEY,
+    token: str = KEY,
 ) -> tuple[int, bytes]:
     """The status and the answer of a request; 0 where the connection was closed without one."""
     sent = json.dumps(body).encode() if body is not None and not isinstance(body, bytes) else body
     shown = {
         "Content-Type": "application/json",
-        **({"Authorization": f"Bearer {key}"} if key else {}),
+        **({"Authorization": f"Bearer {token}"} if token else {}),
     }
     connection = http.client.HTTPConnection(*GATEWAY, timeout=WAIT_S)
     try:
@@ -85,9 +86,9 @@ def raw(*pieces: bytes) -> socket.socket:
     return made
 
 
-def head(*lines: str, method: str = "POST", path: str = CHAT, key: str = KEY) -> bytes:
+def head(*lines: str, method: str = "POST", path: str = CHAT, token: str = KEY) -> bytes:
     """The head of a request, without its last line."""
-    first = (f"{method} {path} HTTP/1.1", "Host: gateway", f"Authorization: Bearer {key}")
+    first = (f"{method} {path} HTTP/1.1", "Host: gateway", f"Authorization: Bearer {token}")
     return "".join(f"{line}\r\n" for line in (*first, *lines)).encode()
 
 
