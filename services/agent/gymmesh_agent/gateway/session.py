@@ -107,6 +107,7 @@ class GatewaySession:
 
     Attributes:
         connections: those that showed the key.
+        reading: held while a long body of its programs is read.
         cause: what ended the rollout: StopRollout at a limit, an error of the model service;
             None: it may go on.
         stopped: set once there is a cause, or the session was closed.
@@ -119,6 +120,7 @@ class GatewaySession:
     ) -> None:
         self.key = key
         self.connections = RolloutConnections()
+        self.reading = asyncio.Lock()
         self.cause: Exception | None = None
         self.stopped = asyncio.Event()
         self.seen = SeenRequests()
