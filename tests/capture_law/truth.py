@@ -72,6 +72,7 @@ class TrueCall:
     call_id: str = ""
     output: tuple[pb.Item, ...] = ()
     is_answered: bool = False
+    waiting: int = 0  # requests that wait for the answer
     is_delivered: bool = False
     is_failed: bool = False
     digest: bytes = b""
@@ -96,12 +97,12 @@ class Truth:
 
     calls: list[TrueCall] = field(default_factory=list)
 
-    def repeated(self, digest: bytes, thread: Thread, *, marked: bool) -> TrueCall | None:
-        """The call that a request repeats."""
-        for call in reversed(self._live()):
-            if (call.digest, call.thread) == (digest, thread):
-                return call if marked or not call.is_delivered else None
-        return None
+    def repeated(self, digest: bytes, thread: Thread, *, marked: bool) -> list[TrueCall]:
+        """The calls of which a request repeats one; none: it is a call of its own."""
+        equal = [call for call in self._live() if (call.digest, call.thread) == (digest, thread)]
+        under_way = [call for call in equal if not call.is_delivered]
+        given_up = [call for call in under_way if not call.waiting]
+        return given_up or ((under_way or equal[-1:]) if marked else [])
 
     def expected(
         self,

@@ -128,6 +128,16 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
             place += call.item_count
 
     @cached_property
+    def agent_paths(self) -> list[list[ModelCall]]:
+        """The calls of each of the root agent's conversations, in the order in which they ended;
+        the last one has `calls`. Raises UserError where the calls do not form a tree.
+        """
+        try:
+            return self.columns.agent_paths()
+        except RowError as error:
+            raise UserError(f"{self.where}: {error}") from None
+
+    @cached_property
     def learned(self) -> bool:
         """Whether a trainer should learn from any call of the one who speaks."""
         actor = self.calls[-1].actor if self.calls else ""

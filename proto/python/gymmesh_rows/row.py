@@ -147,6 +147,21 @@ class Row(Columns, dict=True):
         path.reverse()
         return path
 
+    def agent_paths(self) -> list[list[ModelCall]]:
+        """The root agent's conversations, each from its first call on, in the order in which they
+        end: one for each call of its own that no later one continues. Several where the history
+        was begun anew (a compaction) or branched.
+        """
+        found: list[list[ModelCall]] = []
+        continued = set[str]()
+        for call in reversed(self.calls):
+            if not call.actor and call.call_id not in continued:
+                path = self.path(call)
+                continued.update(one.call_id for one in path)
+                found.append(path)
+        found.reverse()
+        return found
+
     def prompt(self, call: ModelCall) -> array[int] | None:
         """All token ids that a call read; None where they are not known, or cannot be put together
         of what the calls before it have.

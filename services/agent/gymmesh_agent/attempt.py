@@ -19,7 +19,7 @@ from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, StopRollout
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
-from gymmesh_agent.sandboxes import AttemptSandboxes, opened_event
+from gymmesh_agent.sandboxes import AttemptSandboxes
 from gymmesh_agent.telemetry import (
     MaybeSpan,
     RolloutMetrics,
@@ -77,7 +77,7 @@ async def run_attempt(attempt: RunningAttempt) -> None:
             attempt.program = await agent.agent.program_of(context)
             await events.emit(attempt.started())
             for grant in session.opened.sandboxes:
-                await events.emit(opened_event(grant.sandbox, grant.role))
+                attempt.sandboxes.opened(grant.sandbox, grant.role)
             completion = await run_agent(agent.agent, context)
             attempt.end_sandboxes()
             await context.check_staleness()
@@ -284,6 +284,7 @@ class RunningAttempt:
         then is not judged.
         """
         if self.sandboxes.in_use:
+            self.sandboxes.returned()
             self.agent.background(self.sandboxes.end())
             self.sandboxes.check()
 
@@ -302,11 +303,10 @@ class RunningAttempt:
                 why = "the request asked for no verification"
                 verified = rollout_pb2.Verified(verification=skipped(why))
             else:
-                verified, opened = await self.session.verify(
+                verified, reply = await self.session.verify(
                     context.transcript(), completion.reason, context.turn_rewards
                 )
-                for one in opened:
-                    self.events.note(opened_event(one.sandbox, one.role))
+                self.sandboxes.note_reply(reply)
                 if not self.plan.keep_final_state:
                     verified.ClearField("final_state")
         return verified, self.clock.elapsed() - self._verifying_s
@@ -320,6 +320,7 @@ class RunningAttempt:
     def failure(self, error: Exception) -> rollout_pb2.Failure:
         """The failure of an attempt that this error ended."""
         failed = step_failed(error, self.agent.name)
+        self.sandboxes.gone(failed)
         return failure_of(failed, environment_retry_safe=self.session.retry_safe)
 
     def end(self, outcome: AttemptOutcome | None, span: MaybeSpan) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -38,7 +38,7 @@ from gymmesh_agent.model import (
     read_answer,
 )
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
-from gymmesh_agent.sandboxes import AttemptSandboxes, opened_event
+from gymmesh_agent.sandboxes import AttemptSandboxes
 from gymmesh_agent.tally import AttemptTally
 from gymmesh_agent.telemetry import (
     model_span,
@@ -165,6 +165,11 @@ class RolloutContext:
     def name(self) -> str:
         """The attempt's name, `<rollout_id>/<attempt>`."""
         return self._attempt.name
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the rollout this is, from 1."""
+        return self._attempt.attempt
 
     def remaining(self) -> float:
         """Seconds until the attempt is stopped."""
@@ -329,7 +334,7 @@ class RolloutContext:
                 completed.reward = reward
             completed.done = reply.done
             completed.model_usage.extend(reply.model_usage)
-            self._note_sandboxes(reply.sandboxes)
+            self.sandboxes.note_reply(reply)
             await self._events.emit(event)
             return TurnAnswer(tuple(reply.items), reward, reply.done)
 
@@ -453,11 +458,6 @@ class RolloutContext:
                 return error
         return problem
 
-    def _note_sandboxes(self, opened: Sequence[rollout_pb2.SandboxOpened]) -> None:
-        """Send an event for each sandbox that the environment opened for itself."""
-        for one in opened:
-            self._events.note(opened_event(one.sandbox, one.role))
-
     async def _call_tool(
         self, call: ModelCall, position: int, function: responses_pb2.FunctionCall
     ) -> ToolAnswer:
@@ -496,7 +496,7 @@ class RolloutContext:
             completed.timings.total_us = _us_since(began)
             self._conversations.add_tool_output(call.call_id, position, item)
             self.tally.tool_calls += 1
-            self._note_sandboxes(reply.sandboxes)
+            self.sandboxes.note_reply(reply)
             await self._events.emit(event)
             record_tool(span, reply.outcome)
             return ToolAnswer(item, reply.outcome, reply.done)

@@ -36,6 +36,7 @@ class Gateway:
 
     key: str = KEY
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    is_awaited: bool = False
 
 
 @pytest.fixture
@@ -143,8 +144,14 @@ async def test_a_sandbox_that_is_lost_is_an_error(sandbox: SandboxHandle) -> Non
     assert lost.value.reason_name in ("SANDBOX_LOST", "SANDBOX_NOT_FOUND")
 
 
-async def test_a_function_runs_in_the_sandbox(sandbox: SandboxHandle) -> None:
+@pytest.mark.parametrize("place", ["agents", "agents.py", "./agents.py", "own/agents.py"])
+async def test_a_function_runs_in_the_sandbox(sandbox: SandboxHandle, place: str) -> None:
     module = (
+        "from dataclasses import dataclass\n"
+        "from beside import GREETING\n"
+        "@dataclass\n"
+        "class State:\n"
+        "    text: 'str'\n"
         "class Graph:\n"
         "    async def ainvoke(self, state):\n"
         "        print(state['messages'][0]['content'])\n"
@@ -154,14 +161,16 @@ async def test_a_function_runs_in_the_sandbox(sandbox: SandboxHandle) -> None:
         "def plain(model):\n"
         "    return model\n"
     )
-    await sandbox.files.write("agents.py", module)
+    folder = "own/" if "own" in place else ""
+    await sandbox.files.write(f"{folder}agents.py", module)
+    await sandbox.files.write(f"{folder}beside.py", "GREETING = 'hello'\n")
     said = {
         "solve": "Do 'it'. http://127.0.0.1:1 ['key', 'model', 'workdir']\n",
         "plain": "policy\n",
         "graph": "Do 'it'.\n",
     }
     for name, wanted in said.items():
-        options = ProgramOptions(function=f"agents:{name}")
+        options = ProgramOptions(function=f"{place}:{name}")
         end = await run_in_sandbox(sandbox, options, TASK, Gateway(), lambda: 1)
         assert end.output_tail.decode() == wanted
 

@@ -96,6 +96,12 @@ pub struct Row {
     /// How the program that ran as the agent ended, where one did.
     #[prost(message, optional, tag = "28")]
     pub program: ::core::option::Option<super::super::rollout::v1::ProgramEnded>,
+    /// The name of the program that ran as the agent: that of `started`.
+    #[prost(string, tag = "31")]
+    pub program_name: ::prost::alloc::string::String,
+    /// Its version, as it says itself; empty when not known.
+    #[prost(string, tag = "32")]
+    pub program_version: ::prost::alloc::string::String,
     /// Keys of the task's row that are keys of this message, as an object; of its
     /// `metadata`, where that is an object, the keys of RowMetadata.
     #[prost(bytes = "vec", tag = "29")]
@@ -361,6 +367,9 @@ pub struct ModelCall {
     /// The parameters that a captured program asked for and the run replaced.
     #[prost(bytes = "vec", tag = "23")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
+    /// What a captured program's request had that the model service was not sent.
+    #[prost(string, repeated, tag = "24")]
+    pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for ModelCall {
     const NAME: &'static str = "ModelCall";

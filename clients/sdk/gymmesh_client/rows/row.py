@@ -202,6 +202,8 @@ def _line(
         tool_calls=(ToolCall.of(record.answer()) for record in parts.tools),
         turns=(Turn.of(turn) for turn in parts.turns),
         failure=failure,
+        program_name=started.program.name,
+        program_version=started.program.version,
         task_extras=extras.kept,
         overlay=_overlay(extras, evidence),
     )

@@ -35,20 +35,24 @@ PARAMS_KEY: Final = "responses_create_params"
 PROMPT_KEY: Final = "prompt"
 MAX_ROW_BYTES: Final = 64 * 1024 * 1024
 """A longer line would not fit a message of the mesh."""
+# NeMo Gym's key for the agent server of a row, and the name that our exports give to any agent.
+_AGENT_REF: Final = "agent_ref"
+_ANY_AGENT: Final = "gymmesh_agent"
 # What distinguishes identical rows that name no id.
 _COPY: Final = re.compile(r"t-[0-9a-f]{32}-\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """A task, its line (from 1), whether its id depends on the rows before it, and where in the
-    file its row begins.
+    """A task, its line (from 1), whether its id depends on the rows before it, where in the file
+    its row begins, and the agent that its `agent_ref` names where another one runs it.
     """
 
     line: int
     task: rollout_pb2.Task
     renamed: bool = False
     offset: int = 0
+    other_agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,14 @@ class TaskReader:
         agents: likewise.
         number_repeated_ids: a row whose id another one had before gets `-2`, `-3` … behind it,
             rather than being a mistake.
+        refuse_other_agents: a row whose `agent_ref` names another agent than runs it is a mistake.
     """
 
     defaults: TaskDefaults = field(default_factory=TaskDefaults)
     environments: Collection[str] | None = None
     agents: Collection[str] | None = None
     number_repeated_ids: bool = False
+    refuse_other_agents: bool = False
 
     def read(self, path: Path) -> Iterator[TaskRow | TaskProblem]:
         """Yield each row's task, or each of its problems.
@@ -126,10 +132,18 @@ class TaskReader:
             )
             yield TaskProblem(line, "task_id", sentence)
             return
+        other_agent = _other_agent(row, task.agent)
+        if other_agent and self.refuse_other_agents:
+            sentence = (
+                f"names the agent {other_agent!r}, and {task.agent!r} would run it; give the row "
+                'the key "agent"'
+            )
+            yield TaskProblem(line, f"{_AGENT_REF}.name", sentence)
+            return
         renamed = bool(_COPY.fullmatch(name))
         if first != line:
             task.task_id, renamed = _numbered(name, line, seen, copies), True
-        yield TaskRow(line, task, renamed, offset)
+        yield TaskRow(line, task, renamed, offset, other_agent)
 
     def _problems(self, row: JsonValue) -> Iterator[tuple[str, str]]:
         found = list(check_row(row))
@@ -175,6 +189,17 @@ def _params(row: dict[str, JsonValue]) -> dict[str, JsonValue]:
         params: dict[str, JsonValue] = row[PARAMS_KEY]
         return params
     return {"input": row[PROMPT_KEY]}
+
+
+def _other_agent(row: dict[str, JsonValue], agent: str) -> str:
+    """The agent that `agent_ref` names, where it is not the one that runs the row and the row does
+    not choose that one itself.
+    """
+    ref = row.get(_AGENT_REF)
+    name = ref.get("name") if isinstance(ref, dict) else None
+    if not isinstance(name, str) or name in ("", agent, _ANY_AGENT) or named(row, "agent"):
+        return ""
+    return name
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:

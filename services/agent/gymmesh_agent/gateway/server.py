@@ -21,7 +21,7 @@ from gymmesh_agent.gateway.environment_tools import MCP_PATH, EnvironmentTools
 from gymmesh_agent.gateway.keys import keys_in, split_path
 from gymmesh_agent.gateway.replies import Writer
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind, RequestKind
-from gymmesh_agent.gateway.session import GatewaySession, PendingAnswer
+from gymmesh_agent.gateway.session import GatewaySession
 from gymmesh_runtime.addresses import at_port, is_local, is_wildcard, log_exposure
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serving import requests_log
@@ -147,9 +147,9 @@ class GatewayServer:
         outcome = "cut"
         try:
             if session is None:
-                outcome = await writer.refuse(_UNKNOWN_KEY)
+                outcome = await writer.refuse(_UNKNOWN_KEY, close=True)
             elif not self._welcome(session, request):
-                outcome = await writer.refuse(_TOO_MANY)
+                outcome = await writer.refuse(_TOO_MANY, close=True)
             elif path == MCP_PATH and session.tools is not None:
                 outcome = await self._use_tools(session, session.tools, request, writer)
             elif isinstance(asked, Refusal):
@@ -170,15 +170,9 @@ class GatewayServer:
 
     def _welcome(self, session: GatewaySession, request: web.BaseRequest) -> bool:
         """Whether the rollout may use this connection."""
-        connection = request.protocol
-        self._connections.known(connection)
-        open_now = {one for one in session.connections if one.transport is not None}
-        session.connections = open_now
-        if connection not in open_now:
-            if len(open_now) >= self.config.connections_per_rollout:
-                return False
-            open_now.add(connection)
-        return True
+        self._connections.known(request.protocol)
+        most = self.config.connections_per_rollout
+        return session.connections.admit(request.protocol, most)
 
     def _about_models(self, dialect: Dialect, asked: GatewayRoute) -> bytes:
         if asked.kind is RequestKind.LIST_MODELS:
@@ -195,24 +189,43 @@ class GatewayServer:
         began: float,
     ) -> str:
         """Answer a request with a body; how it ended."""
-        if session.waiting >= self.config.calls_per_rollout:
+        read, length = await self._read(request, read_body)
+        if isinstance(read, Refusal):
+            return await writer.refuse(read)
+        if read.kind is RequestKind.COUNT_TOKENS:
+            return await writer.whole(dialect.write_token_count(session.count_tokens(length)))
+        if session.connections.answering >= self.config.calls_per_rollout:
             return await writer.refuse(_CROWDED)
-        session.waiting += 1
+        with session.connections.answer(request.protocol):
+            return await self._answer_call(session, request, read, length, writer, began)
+
+    async def _answer_call(
+        self,
+        session: GatewaySession,
+        request: web.BaseRequest,
+        read: GatewayRequest,
+        length: int,
+        writer: Writer,
+        began: float,
+    ) -> str:
+        """Answer a request for a model call; how it ended."""
+        caller = request.transport
+        if caller is None:
+            return "cut"
+        pending = session.submit(read, length, caller)
+        if isinstance(pending, Refusal):
+            return await writer.refuse(pending)
+        delivered = False
         try:
-            read, length = await self._read(request, read_body)
-            if isinstance(read, Refusal):
-                return await writer.refuse(read)
-            if read.kind is RequestKind.COUNT_TOKENS:
-                return await writer.whole(dialect.write_token_count(session.count_tokens(length)))
-            pending = session.submit(read, length)
-            if isinstance(pending, Refusal):
-                return await writer.refuse(pending)
             outcome = await writer.answer(read, pending)
-            if outcome == "answered":
-                self._delivered(session, pending, request, began)
-            return outcome
+            # It may have hung up before its end.
+            delivered = outcome == "answered" and not caller.is_closing()
         finally:
-            session.waiting -= 1
+            session.ended(caller, delivered=delivered)
+        if delivered:
+            spent = time.monotonic() - began - pending.model_s
+            metrics.GATEWAY_OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
+        return outcome
 
     async def _use_tools(
         self,
@@ -224,33 +237,16 @@ class GatewayServer:
         """Answer a request of MCP; how it ended."""
         if request.method != "POST":
             return await writer.status(HTTPStatus.METHOD_NOT_ALLOWED)
-        if session.waiting >= self.config.calls_per_rollout:
+        read, _ = await self._read(request, bytes)
+        if isinstance(read, Refusal):
+            return await writer.refuse(read)
+        if session.connections.answering >= self.config.calls_per_rollout:
             return await writer.refuse(_CROWDED)
-        session.waiting += 1
-        try:
-            read, _ = await self._read(request, bytes)
-            if isinstance(read, Refusal):
-                return await writer.refuse(read)
+        with session.connections.answer(request.protocol):
             answer = await session.use_tools(tools, read)
             if answer is None:
                 return await writer.status(HTTPStatus.ACCEPTED)
             return await writer.whole(answer)
-        finally:
-            session.waiting -= 1
-
-    def _delivered(
-        self,
-        session: GatewaySession,
-        pending: PendingAnswer,
-        request: web.BaseRequest,
-        began: float,
-    ) -> None:
-        transport = request.transport
-        if transport is None or transport.is_closing():
-            return  # the program hung up before its end
-        session.delivered(pending)
-        spent = time.monotonic() - began - pending.model_s
-        metrics.GATEWAY_OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
 
     async def _read(
         self, request: web.BaseRequest, read_body: Callable[[bytes], T | Refusal]

@@ -1,8 +1,8 @@
 """The calls of one rollout's programs: placed in its tree of calls, answered, recorded.
 
-A request is placed the moment it was read. A repeat of an earlier one gets that one's answer,
-whether it was given or is still awaited. Any other becomes a model call, which goes on when the
-program hangs up, so that its retry finds the answer.
+A request is placed the moment it was read. A repeat of one that the program gave up, or that is
+marked, gets that one's answer, whether it was given or is still awaited. Any other becomes a model
+call, which goes on when the program hangs up, so that its retry finds the answer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
+from gymmesh_agent.gateway.connections import RolloutConnections
 from gymmesh_agent.gateway.environment_tools import EnvironmentTools
 from gymmesh_agent.gateway.request import GatewayAnswer, GatewayRequest, Refusal, RefusalKind
 from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
@@ -69,7 +70,7 @@ class PolicyCalls(Protocol):
 
 
 class PendingAnswer:
-    """The answer to a request, there or awaited. RepeatedRequests of a request share it.
+    """The answer to a request, there or awaited. Repeats of a request share it.
 
     Attributes:
         ticket: the call's number in the tree.
@@ -99,8 +100,7 @@ class GatewaySession:
         most_calls: model calls at a time.
 
     Attributes:
-        waiting: requests that wait for an answer now.
-        connections: those that showed the key and may be open.
+        connections: those that showed the key.
         cause: what ended the rollout: StopRollout at a limit, an error of the model service;
             None: it may go on.
         stopped: set once there is a cause, or the session was closed.
@@ -111,8 +111,7 @@ class GatewaySession:
         self, key: str, policy: PolicyCalls, tree: CallTree, tag: str, most_calls: int
     ) -> None:
         self.key = key
-        self.waiting = 0
-        self.connections = set[Any]()
+        self.connections = RolloutConnections()
         self.cause: Exception | None = None
         self.stopped = asyncio.Event()
         self.tools: EnvironmentTools | None = None
@@ -122,6 +121,7 @@ class GatewaySession:
         self._most_calls = most_calls
         self._run_params = _run_params(policy.params)
         self._pending: dict[int, PendingAnswer] = {}
+        self._callers: dict[asyncio.BaseTransport, int] = {}  # with the tickets of their requests
         self._answered: dict[str, ModelCall] = {}
         self._tasks = set[asyncio.Task[Any]]()
         self._asked: dict[str, bytes] = {}  # by actor: what its last call asked for, as JSON
@@ -133,13 +133,27 @@ class GatewaySession:
         """Whether the last call did not fit the model's context."""
         return self._too_long > 0
 
-    def submit(self, request: GatewayRequest, body_bytes: int) -> PendingAnswer | Refusal:
-        """Place a request and have it answered; `body_bytes`: how long it was."""
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a model call is under way."""
+        return any(not pending.reply.done() for pending in self._pending.values())
+
+    def submit(
+        self, request: GatewayRequest, body_bytes: int, caller: asyncio.BaseTransport
+    ) -> PendingAnswer | Refusal:
+        """Place a request and have it answered. Where there is no refusal, `ended` must follow.
+
+        Args:
+            body_bytes: how long it was.
+            caller: the connection that waits for the answer; it has one request at a time.
+        """
         if self.stopped.is_set():
             return _OVER
         if len(self._tasks) >= self._most_calls:
             return _BUSY
+        self._see_who_hung_up()
         placement = self._tree.place(request)
+        self._callers[caller] = placement.ticket
         if isinstance(placement, RepeatedCall):
             return self._pending[placement.ticket]
         pending = self._pending[placement.ticket] = PendingAnswer(placement.ticket)
@@ -157,9 +171,25 @@ class GatewaySession:
         task.add_done_callback(self._tasks.discard)
         return await task
 
-    def delivered(self, pending: PendingAnswer) -> None:
-        """The last byte of the answer was written: the same request again is another one."""
-        self._tree.delivered(pending.ticket)
+    def ended(self, caller: asyncio.BaseTransport, *, delivered: bool) -> None:
+        """The request of a connection was answered, or the program hung up. Harmless when repeated.
+
+        Args:
+            delivered: whether the last byte of the answer was written: the same request again is
+                another one then, and else a retry.
+        """
+        ticket = self._callers.pop(caller, None)
+        if ticket is None:
+            return
+        if delivered:
+            self._tree.delivered(ticket)
+        else:
+            self._tree.given_up(ticket)
+
+    def _see_who_hung_up(self) -> None:
+        """A retry may be read before the end of the request that it repeats was noticed."""
+        for caller in [one for one in self._callers if one.is_closing()]:
+            self.ended(caller, delivered=False)
 
     def count_tokens(self, body_bytes: int) -> int:
         """About how many tokens a request has, by the requests that were answered before."""
@@ -229,6 +259,7 @@ class GatewaySession:
                 side_call=placed.side_call,
                 fork=placed.fork,
                 replaced_params=replaced,
+                left_out=request.left_out,
             ),
         )
         pending.model_s = time.monotonic() - began

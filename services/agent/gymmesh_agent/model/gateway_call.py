@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,12 +20,14 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         side_call: what it is for, where it is beside the conversation; empty for all others.
         fork: how its conversation departs from the parent's; None: it does not.
         replaced_params: Responses parameters that the program asked for and the run replaced.
+        left_out: the names of what the request had that the model service is not sent.
     """
 
     link: rollout_pb2.CallLink.ValueType
     side_call: str = ""
     fork: tokens_pb2.Fork | None = None
     replaced_params: Mapping[str, Any] = {}
+    left_out: Sequence[str] = ()
 
     def describe(self, completed: rollout_pb2.ModelCallCompleted) -> None:
         """Fill in the fields of the call's event.
@@ -39,3 +41,4 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             completed.fork.CopyFrom(self.fork)
         if self.replaced_params:
             completed.replaced_params_json = dumps(self.replaced_params)
+        completed.left_out.extend(self.left_out)

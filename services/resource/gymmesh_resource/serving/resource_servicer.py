@@ -224,7 +224,7 @@ class ResourceServicer:
             items=items, reward=reward, done=session.done, model_usage=usage.entries()
         )
         if self._served.sandboxes:
-            answer.sandboxes.extend(session.sandboxes.newly_opened())
+            session.sandboxes.report(answer)
         return answer
 
 

@@ -15,7 +15,7 @@ from gymmesh_agent.gateway.tree.calls import CapturedCall, only
 from gymmesh_agent.gateway.tree.compactions import Compactions
 from gymmesh_agent.gateway.tree.normal_form import user_texts
 from gymmesh_agent.gateway.tree.placement import NewCall
-from gymmesh_agent.gateway.tree.reading import Foreign, ReadConversation
+from gymmesh_agent.gateway.tree.read_conversation import Foreign, ReadConversation
 from gymmesh_agent.gateway.tree.side_calls import ProgramHabits, side_call_of
 from gymmesh_agent.gateway.tree.written import WrittenAnswers, repeats_input
 
@@ -285,7 +285,7 @@ class Placing:
             ticket=call.ticket,
             parent=parent.call_id if parent is not None else "",
             detached=detached,
-            items=read.after(0 if detached else read.boundary),
+            items=read.after(0 if detached else read.boundary, parent),
             link=link,
             fork=fork,
             side_call=call.side_call,
