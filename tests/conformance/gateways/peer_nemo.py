@@ -52,12 +52,12 @@ class Rollout:
                 if one.get("generation_token_ids") is not None
             ]
         )
-        delivered = {tuple(one["prompt_token_ids"]) for one in output}
+        delivered = [(one["prompt_token_ids"], one["generation_token_ids"]) for one in output]
         places = {one.model_call_id: place for place, one in enumerate(entries)}
         calls = [
             {
                 "parent": places.get(one.parent_call_id),
-                "is_trained": tuple(one.prompt_token_ids) in delivered,
+                "is_trained": (one.prompt_token_ids, one.generation_token_ids) in delivered,
                 "tokens": {
                     "prompt": one.prompt_token_ids,
                     "output": one.generation_token_ids,
