@@ -14,7 +14,7 @@ FLOORS = (
     ("service",),
     ("attempt", "tool_loop"),
     ("agent", "context"),
-    ("gateway.connections", "gateway.gateway", "gateway.replies", "gateway.server"),
+    ("gateway.gateway", "gateway.replies", "gateway.server"),
     ("gateway.session",),
     (
         "environment.session",
@@ -29,6 +29,7 @@ FLOORS = (
         "events",
         "failures",
         "gateway.config",
+        "gateway.connections",
         "gateway.environment_tools",
         "gateway.keys",
         "gateway.metrics",
