@@ -202,7 +202,7 @@ def has_sub_agent_and_compaction(rollout: Rollout, script: ProgramScript) -> Non
 async def test_codex_compacts_and_has_a_sub_agent(server: ForcedServer, tmp_path: Path) -> None:
     script = ProgramScript(with_sub_agent_and_compaction(wait))
     files = {"log.txt": LINES, "sub.txt": ["sub"]}
-    arguments = ["-c", "features.multi_agent=true", "-c", "model_auto_compact_token_limit=26000"]
+    arguments = ["-c", "features.multi_agent=true", "-c", "model_auto_compact_token_limit=15000"]
     rollout, proxy = await ran(
         server, tmp_path, script, files, program="codex", arguments=arguments
     )
@@ -215,7 +215,7 @@ async def test_claude_code_compacts_and_has_a_sub_agent(
 ) -> None:
     script = ProgramScript(with_sub_agent_and_compaction())
     files = {"log.txt": LINES, "sub.txt": ["sub"]}
-    env = {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "40000"}
+    env = {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "14"}
     rollout, proxy = await ran(server, tmp_path, script, files, program="claude-code", env=env)
     captured(rollout, proxy)
     has_sub_agent_and_compaction(rollout, script)

@@ -25,6 +25,7 @@ from gymmesh_agent.failures import FailureStage, StepFailed
 from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
+from gymmesh_agent.media import AttemptMedia
 from gymmesh_agent.model import (
     Continuations,
     ConversationTree,
@@ -117,6 +118,7 @@ class RolloutContext:
         models: ModelServices,
         gateway: GatewayServer,
         events: EventStream,
+        media: AttemptMedia,
         clock: RolloutClock,
         sandboxes: AttemptSandboxes,
     ) -> None:
@@ -135,6 +137,7 @@ class RolloutContext:
         self._model_names = plan.models
         self._session = session
         self._events = events
+        self._media = media
         self._clock = clock
         self._conversations = ConversationTree(self.items)
         self._continuations = Continuations(attempt.name, self._conversations, plan)
@@ -201,8 +204,8 @@ class RolloutContext:
             params: Responses parameters that this call alone changes. They go over the
                 rollout's for the role `policy`; other roles start from none, since the task's
                 parameters and tools are meant for the policy.
-            captured: what a gateway knows of a program's call, of which `params` are then all
-                parameters; None: the agent makes the call itself. A side call is no actor's last
+            captured: what a gateway knows of a program's call, all parameters included; None: the
+                agent makes the call itself. A side call is no actor's last
                 call, and no step unless there were more side calls than `max_steps`; every other
                 one is a step, of any actor.
 
@@ -222,7 +225,9 @@ class RolloutContext:
         completed.model = self._model_names.get(role) or role
         completed.trainable = role == "policy" if trainable is None else trainable
         completed.detached = detached
-        request = self._continuations.request(completed, role, params, items)
+        request = self._continuations.request(
+            completed, role, params, items, None if captured is None else captured.params
+        )
         with model_span(request.model, role) as span:
             began = time.monotonic_ns()
             try:
@@ -329,7 +334,7 @@ class RolloutContext:
             event = rollout_pb2.RolloutEvent()
             completed = event.turn_completed
             completed.turn, completed.model_call_id = turn, after
-            add_items(completed.items, reply.items)
+            add_items(completed.items, self._media.all_named(reply.items))
             if reward is not None:
                 completed.reward = reward
             completed.done = reply.done
@@ -448,7 +453,7 @@ class RolloutContext:
         tally.input_tokens += call.input_tokens
         tally.output_tokens += call.output_tokens
         if items:
-            add_items(completed.context_items, items)
+            add_items(completed.context_items, self._media.all_named(items))
         completed.response.CopyFrom(call.response)
         timings = completed.timings
         timings.total_us = took_us
@@ -496,13 +501,18 @@ class RolloutContext:
             completed.call_id, completed.name = call_id, name
             completed.model_call_id, completed.actor = call.call_id, call.actor
             completed.outcome = reply.outcome
-            # Shared by the event and the conversation; neither changes it.
-            item = completed.output
-            output = item.function_call_output
-            output.call_id = call_id
             if reply.HasField("parts"):
+                item = responses_pb2.Item()
+                output = item.function_call_output
+                output.call_id = call_id
                 output.parts.CopyFrom(reply.parts)
+                # The event names the images that the conversation holds.
+                completed.output.CopyFrom(self._media.named(item))
             else:
+                # Shared by the event and the conversation; neither changes it.
+                item = completed.output
+                output = item.function_call_output
+                output.call_id = call_id
                 output.text = reply.text
             completed.timings.total_us = _us_since(began)
             self._conversations.add_tool_output(call.call_id, position, item)

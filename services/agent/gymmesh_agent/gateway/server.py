@@ -157,7 +157,7 @@ class GatewayServer:
             elif asked.kind in (RequestKind.LIST_MODELS, RequestKind.GET_MODEL):
                 outcome = await writer.whole(self._about_models(dialect, asked))
             else:
-                read = partial(dialect.read, asked, headers)
+                read = partial(dialect.read, asked, headers, seen=session.seen)
                 outcome = await self._answer(session, request, read, dialect, writer, began)
         except (ConnectionError, TimeoutError):
             writer.abort()
