@@ -16,7 +16,7 @@ DEVICE ?= cpu
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-sandboxes clean fuzz scaling capture-law
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean fuzz scaling capture-law
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -137,6 +137,9 @@ bench-codec: setup ## measure the codec against orjson
 bench-export: setup ## measure exports against loops that do the same by hand (ARGS="--rows N")
 	$(BIN)/python tests/scale/bench_export.py $(ARGS)
 
+bench-gateway: setup ## measure captured calls beside verifiers, programs at once, a long session (ARGS="--quick")
+	$(BIN)/python tests/scale/bench_gateway.py $(ARGS)
+
 bench-instructions: setup ## count the machine instructions of a rollout, with valgrind (ARGS=…)
 	$(BIN)/python tests/scale/bench_instructions.py $(ARGS)
 
@@ -193,6 +196,9 @@ chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=
 
 chaos-damage: setup ## damage 250 files of finished runs, and see what readers make of each (ARGS=…)
 	$(BIN)/python -m tests.chaos.damage $(ARGS)
+
+chaos-programs: setup ## kill programs, gateway, sandboxes, model and environment of 400 rollouts (root)
+	$(BIN)/python -m tests.chaos.programs $(ARGS)
 
 chaos-sandboxes: setup ## kill services, owners and daemons of 2,000 sandboxes (root; ARGS=…)
 	@tools/test-sandboxes.sh --chaos $(ARGS)

@@ -1,11 +1,15 @@
 """GRPO by a loop of one's own: dynamic sampling, evaluation between steps, and checkpoints.
 
     python examples/grpo/loop.py --folder out --steps 40 --seed 0
+    python examples/grpo/loop.py --folder out --steps 40 --agent program
 
 The model is the tiny one. Each step trains on groups whose rewards differ; after every fifth an
 evaluation follows, of the policy as it samples. A checkpoint after each step holds the model, the
 optimizer and the collector's state: run the same command again after the process was killed, and it
 continues from there, on the rollouts that it would have had.
+
+The agent is the built-in `tool_loop`, or, with `--agent program`, the program agent.py in a sandbox
+(which needs bubblewrap). The training is the same.
 
 Appends a line of JSON for each step to `out/steps.jsonl`.
 """
@@ -25,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 
 import gymmesh
+from examples.grpo.program import program_tasks, through_program
 from examples.grpo.sums import Sums, tasks
 from examples.grpo.tiny import make_model, make_tokenizer, warm_start
 from gymmesh_trainers.engine import TransformersEngine
@@ -60,6 +65,9 @@ async def train(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     rows = tasks(options.most)
+    place: gymmesh.Environment[None] | gymmesh.MeshConfig = Sums()
+    if options.agent == "program":
+        rows, place = program_tasks(rows), through_program()
     tokenizer, model = make_tokenizer(), make_model(options.seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.rate)
     checkpoint = folder / "checkpoint.pt"
@@ -71,10 +79,11 @@ async def train(options: argparse.Namespace) -> None:
         optimizer.load_state_dict(saved["optimizer"])
     engine = TransformersEngine(model, tokenizer, most=options.together, max_tokens=4)
     collector = gymmesh.TrainerCollector(
-        Sums(),
+        place,
         tasks=gymmesh.TaskSet(rows, shuffle=options.seed, seed=options.seed),
         model=gymmesh.TokenBackend(tokenizer, engine),
         repeats=REPEATS,
+        concurrency=options.concurrency,
         params={"temperature": 1.0},
         max_staleness=0,
         output=folder / "rollouts.jsonl",
@@ -123,6 +132,8 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True, help="checkpoints, rows, the curve")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--agent", choices=("tool_loop", "program"), default="tool_loop")
+    parser.add_argument("--concurrency", type=int, help="the most rollouts in flight")
     parser.add_argument("--most", type=int, default=3, help="the largest number in a sum")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--together", type=int, default=1, help="the most sampled in one batch")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.capture_law.program import Tally, run_sessions
+from tests.capture_law.sessions import Tally, run_sessions
 
 _PIECE = 250
 
@@ -21,21 +20,21 @@ def main() -> int:
     parser.add_argument("--seed", default="law")
     parser.add_argument("--processes", type=int)
     asked = parser.parse_args()
-    began, links, sessions = time.monotonic(), Counter[str](), 0
+    began, tally = time.monotonic(), Tally()
     with ProcessPoolExecutor(asked.processes) as pool:
         pieces = [
             pool.submit(run_sessions, f"{asked.seed}/{start}", _PIECE, asked.steps)
             for start in range(0, asked.sessions, _PIECE)
         ]
         for piece in pieces:
-            tally: Tally = piece.result()
-            sessions += tally.sessions
-            links += tally.links
-    calls = links.total()
-    shares = ", ".join(f"{links[name] / calls:.1%} {name}" for name in sorted(links))
-    print(f"{sessions} sessions, {calls} calls, none in a wrong place: {shares}")
-    print(f"{time.monotonic() - began:.0f} s")
-    return 0
+            tally.add(piece.result())
+    calls = tally.links.total()
+    shares = ", ".join(f"{count / calls:.1%} {link}" for link, count in sorted(tally.links.items()))
+    for wrong in tally.wrong:
+        print(f"{wrong}\n")
+    print(f"{tally.sessions} sessions, {len(tally.wrong)} of them with a call in a wrong place")
+    print(f"{calls} calls: {shares}; {time.monotonic() - began:.0f} s")
+    return 1 if tally.wrong else 0
 
 
 if __name__ == "__main__":

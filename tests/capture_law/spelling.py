@@ -24,7 +24,7 @@ class Habits:
     program: str
     sessions: bool
     sub_agent_ids: bool
-    own_call_ids: bool
+    call_ids: str  # minted, own, own by place: each answer has the same
     message_ids: bool
     reasoning: str  # kept, anonymous, dropped
     arguments: str  # verbatim, javascript, pretty
@@ -40,7 +40,7 @@ class Habits:
             program=program,
             sessions=program in ("claude-code", "codex", "opencode") or rng.random() < 0.2,
             sub_agent_ids=rng.random() < 0.6,
-            own_call_ids=rng.random() < 0.1,
+            call_ids=rng.choices(["minted", "own", "own by place"], [88, 8, 4])[0],
             message_ids=rng.random() < 0.3,
             reasoning=rng.choice(["kept", "anonymous", "dropped"]),
             arguments=rng.choice(["verbatim", "javascript", "pretty"]),
@@ -52,7 +52,7 @@ class Habits:
     def echoed(self, asked: TrueCall, rng: Random) -> Segment:
         """A recorded answer as the program has it in its history."""
         wire: list[pb.Item] = []
-        is_named = False
+        is_named, calls = False, 0
         for place, item in enumerate(asked.output):
             minted = Minted(TAG, asked.call_id, place).id("call")
             if item.HasField("reasoning"):
@@ -66,8 +66,13 @@ class Habits:
                 wire += self._text(item.message.text, minted)
                 is_named = is_named or self.message_ids
             else:
-                is_named = is_named or not self.own_call_ids
-                wire_id = f"own-{rng.random()}" if self.own_call_ids else minted
+                wire_id, calls = minted, calls + 1
+                if self.call_ids == "own":
+                    wire_id = f"own-{rng.random()}"
+                elif self.call_ids == "own by place":
+                    wire_id = f"call-{calls}"
+                else:
+                    is_named = True
                 name, arguments = item.function_call.name, item.function_call.arguments
                 wire.append(call(name, self._arguments(arguments), wire_id))
         if self.texts_first:

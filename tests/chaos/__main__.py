@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
-import signal
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from tests.chaos import report
 from tests.chaos.plan import schedule_of, world_of
 from tests.chaos.seed import Result, run_seed
 
@@ -26,10 +24,11 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="keep the files of all seeds in this folder")
     parser.add_argument("--json", type=Path, help="write the results there, too")
     asked = parser.parse_args()
-    first, _, last = asked.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
+    run = report.run_seeds(
+        report.seeds_of(asked.seeds), asked.keep, partial(_run, asked.rollouts), _told
+    )
     try:
-        results = asyncio.run(_until_told(_run(seeds, asked.rollouts, asked.keep)))
+        results = asyncio.run(report.until_stopped(run))
     except (asyncio.CancelledError, KeyboardInterrupt):
         print("interrupted; nothing is left running")
         return 130
@@ -39,32 +38,13 @@ def main() -> int:
     return 1 if any(one.violations for one in results) else 0
 
 
-async def _until_told(running: Coroutine[Any, Any, list[Result]]) -> list[Result]:
-    """Ends early on SIGTERM, too, with all that was started and mounted taken away."""
-    task = asyncio.ensure_future(running)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+async def _run(rollouts: int, seed: int, path: Path) -> Result:
+    world = world_of(seed, rollouts)
+    return await run_seed(world, schedule_of(world), path)
 
 
-async def _run(seeds: Sequence[int], rollouts: int, keep: Path | None) -> list[Result]:
-    results = []
-    base = keep or Path(tempfile.mkdtemp(prefix="gymmesh-chaos-"))
-    for seed in seeds:
-        world = world_of(seed, rollouts)
-        path = base / f"seed-{seed:02d}"
-        shutil.rmtree(path, ignore_errors=True)
-        result = await run_seed(world, schedule_of(world), path)
-        results.append(result)
-        print(line(result), flush=True)
-        for note in result.notes:
-            print(f"         note: {note}", flush=True)
-        for violation in result.violations:
-            print(f"         VIOLATION {violation}", flush=True)
-        if result.violations:
-            print(f"         files: {path}", flush=True)
-        elif keep is None:
-            shutil.rmtree(path)
-    return results
+def _told(result: Result) -> Sequence[str]:
+    return [line(result), *(f"note: {note}" for note in result.notes)]
 
 
 def line(result: Result) -> str:
@@ -84,30 +64,27 @@ def line(result: Result) -> str:
 
 def table(results: Sequence[Result]) -> str:
     """All seeds, and what was done to them."""
-    lines = [
-        "",
-        "| seed | layout | API | rollouts | completed | failed | collectors | faults | seconds "
-        "| verdict |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for one in results:
-        verdict, world = one.verdict, one.world
-        cells = (
-            world.seed, world.layout, world.api, world.rollouts, verdict["completed"],
-            verdict.get("failed", 0), len(one.sessions), len(one.faults), f"{one.wall_s:.0f}",
-            f"{len(one.violations)} violations" if one.violations else "ok",
-        )  # fmt: skip
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    columns = (
+        "seed", "layout", "API", "rollouts", "completed", "failed", "collectors", "faults",
+        "seconds", "verdict",
+    )  # fmt: skip
     done = Counter(fault["kind"] for one in results for fault in one.faults)
-    missed = sum(len(one.missed) for one in results)
     asked = sum(one.world.rollouts for one in results)
-    lines += [
-        "",
+    below = (
         f"{asked} rollouts asked for, {sum(len(one.violations) for one in results)} violations",
-        "faults: " + ", ".join(f"{kind} {count}" for kind, count in done.most_common()),
-        f"not done: {missed}",
-    ]
-    return "\n".join(lines)
+        f"faults: {report.counts(done)}",
+        f"not done: {sum(len(one.missed) for one in results)}",
+    )
+    return report.table(columns, map(_cells, results), below)
+
+
+def _cells(one: Result) -> Sequence[object]:
+    verdict, world = one.verdict, one.world
+    return (
+        world.seed, world.layout, world.api, world.rollouts, verdict["completed"],
+        verdict.get("failed", 0), len(one.sessions), len(one.faults), f"{one.wall_s:.0f}",
+        report.verdict_of(one),
+    )  # fmt: skip
 
 
 def _as_json(result: Result) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Our own gateway as the gateway suite sees it."""
+"""Our own gateway as the gateway suite sees it, before a small vLLM that answers by the script."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-from gymmesh.model.v1 import model_pb2, tokens_pb2
+from aiohttp import web
+
+from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.gateway.gateway import Gateway
-from gymmesh_conformance.gateway import CaughtCall, Script, WrittenAnswer
-from gymmesh_responses import response_from_json
+from gymmesh_conformance.gateway import (
+    CaughtCall,
+    CaughtSample,
+    SampledTokens,
+    Script,
+    WrittenAnswer,
+)
+from gymmesh_responses import unpack_ids, unpack_logprobs
+from gymmesh_trainers.rollouts.samples import samples_of
+from gymmesh_trainers.rollouts.token_tree import CallNode, token_tree
+from tests.integration.test_exact_tokens import CAPTURE, mesh_of
+from tests.support.vllm_server import FakeVllm, Reply, is_probe, logprob
 from tests.unit.agent.mesh import ask
 from tests.unit.agent.streams import model_calls
-from tests.unit.gateway.programs import serving
+from tests.unit.gateway.programs import ProgramAgent
 
 _LINKS = {
     rollout_pb2.CALL_LINK_CONTINUATION: "continuation",
@@ -23,6 +35,33 @@ _LINKS = {
     rollout_pb2.CALL_LINK_SIDE: "side",
     rollout_pb2.CALL_LINK_UNKNOWN: "unknown",
 }
+
+
+class _ScriptedVllm(FakeVllm):
+    """Takes its answers from the suite, and says what it read and sampled.
+
+    It writes tokens that the tokenizer would not choose, so that a history which is tokenised
+    again is another one.
+    """
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(splits=True)
+        self._suite = script
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        if is_probe(await request.json()):
+            return await super()._chat(request)
+        self.script.append(_reply(await self._suite.next_answer()))
+        response = await super()._chat(request)
+        prompt, output = self.prompts[-1], self.outputs[-1]
+        logprobs = tuple(map(logprob, output))
+        self._suite.sampled.append(SampledTokens(tuple(prompt), tuple(output), logprobs))
+        return response
+
+
+def _reply(answer: WrittenAnswer) -> Reply:
+    calls = tuple((call.name, call.arguments) for call in answer.calls)
+    return Reply(answer.text, answer.reasoning or None, calls)
 
 
 @dataclass
@@ -50,22 +89,31 @@ class _Rollout:
         # The order in which the model was asked, not in which it answered.
         calls.sort(key=lambda call: int(call.call_id.removeprefix("c")))
         places = {call.call_id: place for place, call in enumerate(calls)}
-        return [_caught(call, places) for call in calls]
+        nodes = {node.call.call_id: node for node in token_tree(calls)}
+        return [_caught(call, places, nodes[call.call_id]) for call in calls]
+
+    async def samples(self) -> list[CaughtSample]:
+        """What the trainers' package makes of the rollout."""
+        return [
+            CaughtSample(tuple(one.tokens), tuple(bool(on) for on in one.mask), tuple(one.logprobs))
+            for one in samples_of(model_calls(list(await self.events)))
+        ]
 
 
 class OurGateway:
-    """The gateway of an agent service in this process."""
+    """The gateway of an agent service in this process; `target` is not used."""
+
+    def __init__(self, target: str = "") -> None:
+        self.target = target
 
     @asynccontextmanager
     async def rollout(self, script: Script, program: str) -> AsyncGenerator[_Rollout]:
         """Open one. The requests' headers name the program."""
-
-        async def answer(request: model_pb2.CreateResponseRequest) -> Any:
-            return response_from_json(_response(await script.next_answer()))
-
         rollout = _Rollout()
-        async with serving(rollout.program, answer, repeat=True) as mesh:
-            running = asyncio.create_task(mesh.run(ask(max_steps=50)))
+        ProgramAgent.main = staticmethod(rollout.program)
+        agent = AgentConfig(use="tests.unit.gateway.programs:ProgramAgent")
+        async with mesh_of(_ScriptedVllm(script), agent=agent) as (mesh, _):
+            running = asyncio.create_task(mesh.run(ask(capture=CAPTURE, max_steps=50)))
             running.add_done_callback(lambda done: _pass_on(done, rollout))
             await rollout.begun.wait()
             try:
@@ -82,7 +130,9 @@ def _pass_on(done: asyncio.Task[list[rollout_pb2.RolloutEvent]], rollout: _Rollo
         rollout.events.set_result(done.result())
 
 
-def _caught(call: rollout_pb2.ModelCallCompleted, places: dict[str, int]) -> CaughtCall:
+def _caught(
+    call: rollout_pb2.ModelCallCompleted, places: dict[str, int], node: CallNode
+) -> CaughtCall:
     reason = ""
     if call.HasField("fork"):
         reason = tokens_pb2.ForkReason.Name(call.fork.reason).removeprefix("FORK_REASON_").lower()
@@ -92,31 +142,11 @@ def _caught(call: rollout_pb2.ModelCallCompleted, places: dict[str, int]) -> Cau
         link=_LINKS.get(call.link, "unspecified"),
         reason=reason,
         side=call.side_call,
-        is_detached=call.detached,
+        # A fork may be one of the model service, too, which then says so: where the tools changed.
+        is_detached=call.detached or (call.HasField("fork") and call.tokens.HasField("fork")),
+        tokens=SampledTokens(
+            tuple(unpack_ids(node.tokens(0, node.begin))),
+            tuple(unpack_ids(call.tokens.output_token_ids)),
+            tuple(unpack_logprobs(call.tokens.logprobs)),
+        ),
     )
-
-
-def _response(answer: WrittenAnswer) -> dict[str, Any]:
-    output: list[dict[str, Any]] = []
-    if answer.reasoning:
-        content = [{"type": "reasoning_text", "text": answer.reasoning}]
-        output.append({"type": "reasoning", "id": "rs_1", "summary": [], "content": content})
-    if answer.text or not answer.calls:
-        part = {"type": "output_text", "text": answer.text, "annotations": []}
-        output.append(
-            {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
-            | {"content": [part]}
-        )
-    output += [
-        {"type": "function_call", "id": f"fc_{place}", "call_id": f"call_{place}"}
-        | {"name": call.name, "arguments": call.arguments, "status": "completed"}
-        for place, call in enumerate(answer.calls)
-    ]
-    return {
-        "id": "resp_1",
-        "object": "response",
-        "model": "scripted",
-        "status": "completed",
-        "output": output,
-        "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2},
-    }

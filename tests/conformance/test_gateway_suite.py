@@ -6,7 +6,8 @@ import pytest
 
 from gymmesh_conformance.command import FAILED, USAGE, Options, run
 from gymmesh_conformance.gateway import run_gateway_suite, select_gateway_cases
-from tests.conformance.one_chain_gateway import OneChainGateway
+from gymmesh_conformance.gateway.playing import SUITE, TOKENS
+from tests.conformance.one_chain_gateway import OneChainGateway, TokenChainGateway
 from tests.conformance.our_gateway import OurGateway
 
 NAMES = [f"{program.program}/{case.name}" for program, case in select_gateway_cases(())]
@@ -14,9 +15,11 @@ NAMES = [f"{program.program}/{case.name}" for program, case in select_gateway_ca
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_our_gateway_conforms(name: str) -> None:
-    (result,) = await run_gateway_suite(OurGateway(), only=[name])
-    assert result.problems == ()
-    assert result.outcome == "passed"
+    results = await run_gateway_suite(OurGateway(), only=[name])
+    assert [result.suite for result in results] == [SUITE, TOKENS]
+    for result in results:
+        assert result.problems == ()
+        assert result.outcome == "passed"
 
 
 def test_ten_programs_are_recorded() -> None:
@@ -24,7 +27,14 @@ def test_ten_programs_are_recorded() -> None:
 
 
 async def test_a_gateway_with_one_chain_is_found_out() -> None:
-    results = {result.name: result for result in await run_gateway_suite(OneChainGateway())}
+    found = await run_gateway_suite(OneChainGateway())
+    tokens = [result for result in found if result.suite == TOKENS]
+    assert {result.outcome for result in tokens} == {"not shown"}
+    assert {result.lacks for result in tokens} == {
+        "the gateway gives no training samples",
+        "the session did not come to its end",
+    }
+    results = {result.name: result for result in found if result.suite == SUITE}
     passed = {name for name, result in results.items() if result.outcome == "passed"}
     # One conversation over Chat Completions, and nothing beside it.
     assert passed == {
@@ -43,12 +53,33 @@ async def test_a_gateway_with_one_chain_is_found_out() -> None:
     )
 
 
+async def test_a_sample_for_each_call_is_right_until_a_program_spells_anew() -> None:
+    cases = ["langgraph/asks_twice", "openhands/continues", "mini-swe-agent/marks_a_retry"]
+    results = await run_gateway_suite(TokenChainGateway(), only=cases)
+    tokens = {result.name: result for result in results if result.suite == TOKENS}
+    # The parent of a call is wrong there, so that its prompt cannot begin with the parent's.
+    assert tokens["langgraph/asks_twice"].problems == (
+        "step two: its prompt does not begin with the tokens of the call before it",
+    )
+    # Arguments with other spaces and an answer without its reasoning are other tokens.
+    assert tokens["openhands/continues"].problems == (
+        "step second: its prompt does not begin with the tokens of the call before it",
+        "step third: its prompt does not begin with the tokens of the call before it",
+    )
+    assert tokens["mini-swe-agent/marks_a_retry"].outcome == "not shown"
+
+
 def test_the_command_loads_an_adapter(capsys: pytest.CaptureFixture[str]) -> None:
     adapter = "tests.conformance.one_chain_gateway:OneChainGateway"
     lines: list[str] = []
     options = Options("gateway", "", adapter=adapter, cases=("openhands/continues",))
     assert run(options, lines.append) == 0
-    assert lines == ["ok    gateway/openhands/continues", "1 passed, 0 failed, 0 skipped"]
+    assert lines == [
+        "ok    gateway/openhands/continues",
+        "----  gateway-tokens/openhands/continues"
+        "  (not shown: the gateway gives no training samples)",
+        "1 passed, 0 failed, 0 skipped, 1 not shown",
+    ]
     options = Options("gateway", "", adapter=adapter, cases=("langgraph/two_roles",))
     assert run(options, lines.append) == FAILED
     assert "      step work: hangs on plan, not nothing" in lines

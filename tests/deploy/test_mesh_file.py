@@ -78,6 +78,17 @@ def test_sandboxes_without_network_can_be_had_where_policies_are_enforced(
         assert options["network_policies"] is enforced, more
 
 
+@pytest.mark.parametrize(("host", "listens"), [("0.0.0.0", "0.0.0.0:9402"), ("::", "[::]:9402")])
+def test_a_gateway_for_sandboxes_listens_on_the_pods_port(
+    chart: Chart, folder: Path, host: str, listens: str
+) -> None:
+    agents = load(chart.render("sandboxes", f"--set=host={host}"), folder).agents
+    gateway = agents["coder"].gateway
+    assert gateway is not None
+    assert (gateway.listen, gateway.plain, gateway.connections) == (listens, True, 512)
+    assert agents["tool_loop"].gateway is None
+
+
 def test_large_numbers_stay_whole(chart: Chart, folder: Path) -> None:
     config = load(chart.render("gpu"), folder)
     assert config.models["policy"].max_conversation_bytes == 1_073_741_824

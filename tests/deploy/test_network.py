@@ -21,6 +21,7 @@ HEALTH: Final = 9401
 METRICS: Final = 9464
 VLLM: Final = 8000
 OTLP: Final = 4317
+GATEWAY: Final = 9402
 Pod = tuple[str, dict[str, str]]  # namespace and labels
 
 # From docs/services.md, "Who calls whom". With Consul nobody needs the discovery service.
@@ -141,6 +142,28 @@ def test_only_a_service_whose_sandboxes_are_pods_reaches_the_api_server(chart: C
     closed = chart.render("sandboxes", "--set-json=networkPolicy.sandboxEgress=[]")
     policies = closed.of("NetworkPolicy")
     assert not any(_may(policies, pod, ("containers", {}), 2375) for pod in services.values())
+
+
+def test_sandbox_services_alone_reach_the_gateways_that_are_for_programs_in_sandboxes(
+    chart: Chart,
+) -> None:
+    rendered = chart.render("sandboxes")
+    policies = rendered.of("NetworkPolicy")
+    services = {one.name.removeprefix("mesh-gymmesh-"): one for one in rendered.services()}
+    agents = {name: one for name, one in services.items() if name.startswith("agent-")}
+    assert agents.keys() == {"agent-tool-loop", "agent-coder"}
+    open_to = {
+        (caller, called)
+        for (caller, one), (called, other) in product(services.items(), agents.items())
+        if _may(policies, (NAMESPACE, one.labels), (NAMESPACE, other.labels), GATEWAY)
+    }
+    assert open_to == {(name, "agent-coder") for name in services if name.startswith("sandbox-")}
+    # The pods of sandboxes have no relay, and reach nothing of the mesh.
+    coder: Pod = (NAMESPACE, agents["agent-coder"].labels)
+    for kind in (*_KINDS, "relay"):
+        pod: Pod = (SANDBOXES, _POD | {"gymmesh.io/sandbox-network": kind})
+        assert not _may(policies, pod, coder, GATEWAY)
+    assert not _may(chart.render("ha").of("NetworkPolicy"), coder, coder, GATEWAY)
 
 
 @every_values

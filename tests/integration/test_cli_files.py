@@ -170,6 +170,25 @@ async def test_wrong_rows_are_left_out_when_asked(bench: Bench) -> None:
     assert "skipped       2 rows of the task file: " in told.out
 
 
+async def test_rows_that_name_other_agents_are_said_once_or_refused(
+    bench: Bench, endpoint: FakeEndpoint
+) -> None:
+    rows = sums(4)
+    for row, name in zip(rows[1:], ("other_agent", "third_agent", "tool_loop"), strict=True):
+        row["agent_ref"] = {"type": "responses_api_agents", "name": name}
+    write_tasks(bench.tasks.parent, rows)
+    done = await refused(bench, *bench.collect("--refuse-other-agents"))
+    named = "agent_ref.name: names the agent 'other_agent', and 'tool_loop' would run it"
+    done.said(f"{bench.tasks}:2: {named}", f"{bench.tasks}:3: ")
+    assert endpoint.requests == []
+    done = await gym(*bench.collect())
+    assert done.code == 0, done.err
+    named = "agent_ref names the agent 'other_agent' (and 1 more row likewise)"
+    assert done.err.count(f"{bench.tasks}:2: {named}") == 1
+    assert done.err.count("agent_ref") == 1
+    assert len(rows_of(bench.output)) == 4
+
+
 @pytest.mark.parametrize("content", ["", "\n\n", "nonsense\n", '{"a": 1}\n{"b": 2}\n{"c": 3}\n'])
 @pytest.mark.parametrize("flags", [[], ["--skip-invalid"]])
 async def test_nothing_of_nothing_is_no_success(

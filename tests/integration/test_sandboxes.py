@@ -41,6 +41,14 @@ class Bench(Environment[None]):
             stdin=await session.sandbox.files.read("notes"))
         return float(checked.ok)
 
+class Early(Bench):
+    """It ends the sandbox of its tests when it has used it."""
+
+    async def verify(self, session, rollout):
+        reward = await super().verify(session, rollout)
+        await session.sandboxes["tests"].end()
+        return reward
+
 class Lost(Bench):
     """Its sandbox is lost while it is judged."""
 
@@ -128,6 +136,7 @@ def test_rows_name_their_sandboxes_and_nothing_has_a_lease(
             assert opened["sandbox"]["service"] == "boxes"
             assert opened["sandbox"]["image"] == "empty"
             assert opened["sandbox"]["sandbox_id"] in lent
+            assert "end" not in opened
     assert len(made) == 4
     assert not list((folder.parent / "boxes" / "sandboxes").iterdir()), "all have ended"
     out, err = capfd.readouterr()
@@ -151,3 +160,15 @@ def test_a_lost_sandbox_fails_the_rollout_and_is_no_reward(
         assert row["failure"]["boundary"] == "SANDBOX"
         assert "SANDBOX_LOST" in json.dumps(row["failure"])
         assert row.get("reward") is None
+    for row in rows:
+        (opened,) = row["sandboxes"]
+        assert opened["end"]["cause"] == "REMOVED"
+
+
+def test_a_sandbox_that_its_environment_ended_says_so_in_the_row(
+    folder: Path, made: list[sandbox_pb2.CreateSandboxResponse]
+) -> None:
+    for row in collect(folder, "Early"):
+        assert row["reward"] == 1.0
+        ends = {one["role"]: one.get("end") for one in row["sandboxes"]}
+        assert ends == {"workspace": None, "tests": {"cause": "OWNER"}}

@@ -25,7 +25,7 @@ from tests.kubernetes.release import Object, Refused, Release, comes
 from tests.unit.runtime.probe import until
 
 LONG_S: Final = 60.0
-GRPC, HEALTH, METRICS = 9400, 9401, 9464
+GRPC, HEALTH, GATEWAY, METRICS = 9400, 9401, 9402, 9464
 SANDBOXES: Final = "sandboxes"
 every_values = pytest.mark.parametrize("name", VALUE_FILES)
 
@@ -250,10 +250,12 @@ async def slices_list_them(
             }
             return slices if found == addresses else None
 
+        labels = service["metadata"]["labels"]
+        agent = rendered.values().get("agents", {}).get(labels["gymmesh.io/name"]) or {}
+        own = {"gateway": GATEWAY} if agent.get("gateway") else {}
         for one in await comes(lists):
-            assert {port["name"]: port["port"] for port in one["ports"]} == wanted
-            labels = service["metadata"]["labels"].items()
-            assert labels <= one["metadata"]["labels"].items()
+            assert {port["name"]: port["port"] for port in one["ports"]} == wanted | own
+            assert labels.items() <= one["metadata"]["labels"].items()
 
 
 async def vllm_is_found_by_its_urls(release: Release, rendered: Rendered, service: Object) -> None:
@@ -365,6 +367,7 @@ def instance_of(config: MeshConfig, labels: Mapping[str, str], pod: Object) -> p
     kind, name = labels["app.kubernetes.io/component"], labels["gymmesh.io/name"]
     (spec,) = (one for one in specs_of(config, suffix=uid) if (one.kind, one.name) == (kind, name))
     role = labels["gymmesh.io/service"]
+    listens = kind == "agent" and config.agents[name].gateway is not None
     return pb.Instance(
         id=spec.instance_id,
         service=f"gymmesh.{role}.v1.{role.capitalize()}Service",
@@ -373,7 +376,8 @@ def instance_of(config: MeshConfig, labels: Mapping[str, str], pod: Object) -> p
         metrics_address=f"{ip}:{METRICS}",
         contract_version=CONTRACT_VERSION,
         weight=1,
-        meta={"keepalive_s": "20", "pod": name_of(pod)},
+        meta={"keepalive_s": "20", "pod": name_of(pod)}
+        | ({"gateway": f"{ip}:{GATEWAY}"} if listens else {}),
         locality=pb.Locality(zone=ZONE, host=NODE),
         health=pb.HEALTH_SERVING,
     )

@@ -47,8 +47,8 @@ class ScriptedPolicy(Backend):
         self._log = Path(config.options["log"])
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
-        items, tools = _items(call.params.get("input")), call.params.get("tools") or []
-        output = [_answer(items, tools)]
+        items, tools = items_of(call.params.get("input")), call.params.get("tools") or []
+        output = [next_item(items, tools)]
         self._note(call.rollout_id, items, tools, output)
         usage = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
         return response_from_json(
@@ -75,12 +75,13 @@ class ScriptedPolicy(Backend):
             file.write(json.dumps(line) + "\n")
 
 
-def _items(given: Any) -> list[Mapping[str, Any]]:
+def items_of(given: Any) -> list[Mapping[str, Any]]:
+    """A call's `input` as items."""
     return [{"role": "user", "content": given}] if isinstance(given, str) else list(given or ())
 
 
-def _answer(items: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Any:
-    """What is said next."""
+def next_item(items: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Any:
+    """What is said next, as a Responses item."""
     texts = [_text(one) for one in items]
     found = [match[1] for text in texts for match in _COMMAND.finditer(text)]
     command = found[0] if found else ""

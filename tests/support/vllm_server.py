@@ -202,7 +202,7 @@ class FakeVllm:
     @property
     def renderings(self) -> int:
         """How many conversations it was asked to render, the probe's aside."""
-        paths = [path for path, body in self.requests if not _is_probe(body)]
+        paths = [path for path, body in self.requests if not is_probe(body)]
         return sum(path in ("tokenize", "render") for path in paths)
 
     async def __aenter__(self) -> FakeVllm:
@@ -263,7 +263,7 @@ class FakeVllm:
             return refusal(
                 400, "`kv_transfer_params['prompt_token_ids']` must be non-negative integers."
             )
-        if _is_probe(body):
+        if is_probe(body):
             return web.json_response(self._probed(body))
         self.requests.append(("chat", body))
         has_media = any(isinstance(one.get("content"), list) for one in body["messages"])
@@ -361,7 +361,8 @@ def logprob(token: int) -> float:
     return -(token % 64) / 16
 
 
-def _is_probe(body: Json) -> bool:
+def is_probe(body: Json) -> bool:
+    """Whether a backend asks only to learn what the server does."""
     return bool(body["messages"] == [{"role": "user", "content": "hello"}])
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 
 from gymmesh_client import UserError
@@ -48,12 +49,45 @@ class Sample:
 
 def samples_of(rollout: StoredRollout) -> list[Sample]:
     """The samples of a rollout: one, and another for each call that did not go on from what there
-    was (a fork: the history was rewritten). Each freely sampled id is trained in one sample only,
-    and each sample has some.
+    was (a fork: the history was rewritten). Conversations that the agent left (it began anew with a
+    summary, say) have samples of their own, in the order in which they ended. Each freely sampled
+    id is trained in one sample only, and each sample has some.
 
     Raises:
         NoTokens: the row has no token ids to train, or the prompt of a call is not known.
+        UserError: the calls do not form a tree.
     """
+    written = [_written(one) for one in _conversations(rollout)]
+    samples = [sample for writer in written for sample in writer.trained()]
+    if samples:
+        return samples
+    if any(writer.samples for writer in written):
+        raise NoTokens(
+            f"{rollout.where}: {rollout.output_key}: has no token that the policy sampled freely: "
+            "all are of side calls, forced or bound by a grammar"
+        )
+    raise NoTokens(
+        f"{rollout.where}: {rollout.output_key}: has no generation_token_ids; collect with a "
+        "backend that captures tokens"
+    )
+
+
+def _conversations(rollout: StoredRollout) -> Iterator[StoredRollout]:
+    """An actor's conversation, or all of the root agent's; what several share belongs to the first
+    of them.
+    """
+    paths = [] if rollout.spoken is not None else rollout.agent_paths
+    if len(paths) < 2:
+        yield rollout
+        return
+    told = set[str]()
+    for path in paths:
+        yield msgspec.structs.replace(rollout, calls=path, told=frozenset(told))
+        told.update(call.call_id for call in path)
+
+
+def _written(rollout: StoredRollout) -> _SampleWriter:
+    """The samples of one conversation. Raises NoTokens."""
     writer = _SampleWriter()
     for one in token_reads(rollout):
         writer.keep(one.shared)
@@ -67,21 +101,7 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
                 "train on"
             )
         writer.add(one, tokens)
-    samples = [one for one, trains in zip(writer.samples, writer.trains, strict=True) if trains]
-    if writer.samples and not samples:
-        raise NoTokens(
-            f"{rollout.where}: {rollout.output_key}: has no token that the policy sampled freely: "
-            "all are of side calls, forced or bound by a grammar"
-        )
-    if not samples:
-        raise NoTokens(
-            f"{rollout.where}: {rollout.output_key}: has no generation_token_ids; collect with a "
-            "backend that captures tokens"
-        )
-    if not writer.captured:
-        for sample in samples:
-            sample.logprobs = []
-    return samples
+    return writer
 
 
 class TokenRead(NamedTuple):
@@ -144,16 +164,25 @@ class _SampleWriter:
     """Puts the tokens of calls together.
 
     Attributes:
-        trains: of each sample, whether any of its ids is to be trained.
-        captured: whether each call had a log probability for each of its ids.
+        samples: those so far.
     """
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
-        self.trains: list[bool] = []
-        self.captured = True
+        # Of each sample, whether any of its ids is to be trained.
+        self._trains: list[bool] = []
+        # Whether each call had a log probability for each of its ids.
+        self._captured = True
         # How many ids of the last sample the calls since then still began with.
         self._kept = 0
+
+    def trained(self) -> list[Sample]:
+        """The samples that train something, without log probabilities where some are not known."""
+        found = [one for one, trains in zip(self.samples, self._trains, strict=True) if trains]
+        if not self._captured:
+            for sample in found:
+                sample.logprobs = []
+        return found
 
     def keep(self, shared: int) -> None:
         """Note how many ids a call shares with what was there before it."""
@@ -164,7 +193,7 @@ class _SampleWriter:
         held = len(self.samples[-1].input_ids) if self.samples else 0
         if not held or self._kept < held:
             self.samples.append(Sample())
-            self.trains.append(False)
+            self._trains.append(False)
             held = 0
         sampled = tokens.output_token_ids
         read = one.known[held : one.prompt_length]
@@ -195,6 +224,6 @@ class _SampleWriter:
         sample.logprobs += [0.0] * len(read)
         sample.logprobs += logprobs
         if free:
-            self.trains[-1] = True
+            self._trains[-1] = True
         if len(logprobs) != len(sampled):
-            self.captured = False
+            self._captured = False

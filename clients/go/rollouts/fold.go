@@ -136,6 +136,8 @@ func (f *Fold) Add(event *rolloutv1.RolloutEvent) error {
 		if medium := kind.MediaAdded.GetMedia(); medium != nil {
 			f.rollout.Media = append(f.rollout.Media, medium)
 		}
+	case *rolloutv1.RolloutEvent_SandboxEnded:
+		f.takeSandboxEnd(kind.SandboxEnded)
 	case *rolloutv1.RolloutEvent_Verified:
 		err = f.takeVerdict(kind.Verified)
 	case *rolloutv1.RolloutEvent_Completed:
@@ -167,6 +169,18 @@ func (f *Fold) keep(event protoreflect.Message) {
 			rollout.Mutable(field).List().Append(event.Get(member))
 		default:
 			rollout.Set(field, event.Get(member))
+		}
+	}
+}
+
+// takeSandboxEnd says of a sandbox how it ended; the event that opened it stays as it was.
+func (f *Fold) takeSandboxEnd(ended *rolloutv1.SandboxEnded) {
+	for i, opened := range f.rollout.Sandboxes {
+		ref := opened.GetSandbox()
+		if ref.GetSandboxId() == ended.GetSandboxId() && ref.GetInstanceId() == ended.GetInstanceId() {
+			f.rollout.Sandboxes[i] = &rolloutv1.SandboxOpened{
+				Sandbox: ref, Role: opened.GetRole(), End: ended.GetEnd(),
+			}
 		}
 	}
 }

@@ -38,6 +38,8 @@ func Of(
 	started := rollout.GetStarted()
 	row.Environment = or(started.GetEnvironment(), row.Environment)
 	row.Agent = or(started.GetAgent(), row.Agent)
+	row.ProgramName = started.GetProgram().GetName()
+	row.ProgramVersion = started.GetProgram().GetVersion()
 	if started != nil && !beginsWithInput(task, started) {
 		row.FirstItems = started.GetItems()
 	}

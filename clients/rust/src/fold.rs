@@ -7,7 +7,7 @@ use crate::proto::responses::v1::item::Kind;
 use crate::proto::rollout::v1::rollout::Outcome;
 use crate::proto::rollout::v1::rollout_event::Event;
 use crate::proto::rollout::v1::{
-    Boundary, Rollout, RolloutEvent, StopReason, ToolCallCompleted, ToolCallRecord,
+    Boundary, Rollout, RolloutEvent, SandboxEnded, StopReason, ToolCallCompleted, ToolCallRecord,
     VerificationStatus, Verified,
 };
 
@@ -169,6 +169,7 @@ impl Fold {
             Some(Event::Annotation(note)) => self.rollout.annotations.push(note),
             Some(Event::MediaAdded(added)) => self.rollout.media.extend(added.media),
             Some(Event::SandboxOpened(opened)) => self.rollout.sandboxes.push(opened),
+            Some(Event::SandboxEnded(ended)) => self.take_sandbox_end(&ended),
             Some(Event::ProgramEnded(ended)) => self.rollout.program = Some(ended),
             Some(Event::Completed(completed)) => {
                 let reason = StopReason::try_from(completed.stop_reason).unwrap_or_default();
@@ -258,6 +259,17 @@ impl Fold {
                 self.rollout.tool_calls[place].completed = Some(answer);
             }
             None => self.add_tool(answer, 0),
+        }
+    }
+
+    fn take_sandbox_end(&mut self, ended: &SandboxEnded) {
+        for opened in &mut self.rollout.sandboxes {
+            let is_meant = opened.sandbox.as_ref().is_some_and(|found| {
+                found.sandbox_id == ended.sandbox_id && found.instance_id == ended.instance_id
+            });
+            if is_meant {
+                opened.end.clone_from(&ended.end);
+            }
         }
     }
 

@@ -135,6 +135,14 @@ export class Fold {
       case "sandboxOpened":
         parts.sandboxes.push(value);
         break;
+      case "sandboxEnded":
+        parts.sandboxes = parts.sandboxes.map((opened) =>
+          opened.sandbox?.sandboxId === value.sandboxId &&
+          opened.sandbox.instanceId === value.instanceId
+            ? { ...opened, end: value.end }
+            : opened,
+        );
+        break;
       case "programEnded":
         parts.program = value;
         break;

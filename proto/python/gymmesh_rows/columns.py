@@ -23,6 +23,7 @@ _CallLinkNames = EnumNames(rollout_pb2.CallLink, "CALL_LINK_")
 _ConstraintNames = EnumNames(tokens_pb2.Constraint, "CONSTRAINT_")
 _ForkReasonNames = EnumNames(tokens_pb2.ForkReason, "FORK_REASON_")
 _LogprobDistributionNames = EnumNames(tokens_pb2.LogprobDistribution, "LOGPROB_DISTRIBUTION_")
+_SandboxEndCauseNames = EnumNames(rollout_pb2.SandboxEndCause, "SANDBOX_END_CAUSE_")
 _StopReasonNames = EnumNames(rollout_pb2.StopReason, "STOP_REASON_")
 _ToolOutcomeNames = EnumNames(rollout_pb2.ToolOutcome, "TOOL_OUTCOME_")
 _VerificationStatusNames = EnumNames(rollout_pb2.VerificationStatus, "VERIFICATION_STATUS_")
@@ -676,6 +677,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         timings: Where its time went.
         retries: How often the endpoint was asked again, by reason.
         replaced_params: The parameters that a captured program asked for and the run replaced.
+        left_out: What a captured program's request had that the model service was not sent.
     """
 
     call_id: str
@@ -701,6 +703,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     timings: CallTimings | UnsetType = UNSET
     retries: list[CallRetries] = []
     replaced_params: Raw | UnsetType = UNSET
+    left_out: list[str] = []
 
     @staticmethod
     def of(
@@ -757,6 +760,8 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             made.retries = [CallRetries.of(one) for one in call.retries[:]]
         if call.replaced_params_json:
             made.replaced_params = values.json_text(call.replaced_params_json, "replaced_params")
+        if call.left_out:
+            made.left_out = call.left_out[:]
         return made
 
 
@@ -902,7 +907,8 @@ class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """An image or another medium. It travels once: items name it by its digest, as `gymmesh-media:`
-    and the digest, where they would have a URL.
+    and the digest, where they would have a URL. The data URL `data:<media_type>;base64,<data>` in
+    its place gives the item back.
 
     Attributes:
         digest: `sha256:` and 64 hexadecimal digits, over `data`.
@@ -962,16 +968,41 @@ class SandboxRef(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return made
 
 
+class SandboxEnd(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """How a sandbox ended.
+
+    Attributes:
+        cause: Why.
+        detail: One line on it, for people; may be empty.
+    """
+
+    cause: str = "UNSPECIFIED"
+    detail: str = ""
+
+    @staticmethod
+    def of(message: rollout_pb2.SandboxEnd) -> SandboxEnd:
+        """The columns of a message."""
+        made = SandboxEnd()
+        if message.cause:
+            made.cause = _SandboxEndCauseNames[message.cause]
+        if message.detail:
+            made.detail = message.detail
+        return made
+
+
 class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A sandbox was opened.
 
     Attributes:
         sandbox: The sandbox.
         role: What it is for, as in SandboxGrant.
+        end: How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
+            ended, and ends with its session. Folding sets it: an event and an answer leave it out.
     """
 
     sandbox: SandboxRef | UnsetType = UNSET
     role: str = ""
+    end: SandboxEnd | UnsetType = UNSET
 
     @staticmethod
     def of(message: rollout_pb2.SandboxOpened) -> SandboxOpened:
@@ -981,6 +1012,8 @@ class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             made.sandbox = SandboxRef.of(message.sandbox)
         if message.role:
             made.role = message.role
+        if message.HasField("end"):
+            made.end = SandboxEnd.of(message.end)
         return made
 
 
@@ -1021,8 +1054,8 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     Attributes:
         responses_create_params: The task's parameters, with tools, instructions and sampling
             parameters as they were in force: the task's own, replaced by those of `started` key by
-            key, but for `input`, which is the task's; the task's alone for a rollout that never
-            started.
+            key, but for `input`, which is the task's, images that `media` has named by their
+            digests; the task's alone for a rollout that never started.
         first_items: What the conversation began with, only where the agent or the environment added
             something to the task's input. What the model saw is this, else the input, and then
             `response.output`.
@@ -1057,6 +1090,8 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
         program: How the program that ran as the agent ended, where one did.
         task_extras: Keys of the task's row that are keys of this message, as an object; of its
             `metadata`, where that is an object, the keys of RowMetadata.
+        program_name: The name of the program that ran as the agent: that of `started`.
+        program_version: Its version, as it says itself; empty when not known.
     """
 
     responses_create_params: Raw
@@ -1088,6 +1123,8 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     sandboxes: list[SandboxOpened] = []
     program: ProgramEnded | UnsetType = UNSET
     task_extras: Raw | UnsetType = UNSET
+    program_name: str = ""
+    program_version: str = ""
 
 
 class RolloutFields(Protocol):
@@ -1145,6 +1182,8 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     sandboxes: Any = []
     program: Any = UNSET
     task_extras: Raw | UnsetType = UNSET
+    program_name: str = ""
+    program_version: str = ""
 
 
 def row_line(
@@ -1167,6 +1206,8 @@ def row_line(
     turns: Iterable[Turn],
     failure: RowFailure | UnsetType = UNSET,
     task_extras: Raw | UnsetType = UNSET,
+    program_name: str = "",
+    program_version: str = "",
     overlay: bytes = b"",
 ) -> bytes:
     """A row as one line of JSON, without the newline.
@@ -1225,4 +1266,8 @@ def row_line(
         made.program = ProgramEnded.of(rollout.program)
     if task_extras is not UNSET:
         made.task_extras = task_extras
+    if program_name:
+        made.program_name = program_name
+    if program_version:
+        made.program_version = program_version
     return values.with_overlay(values.encode(made), overlay)

@@ -14,7 +14,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw
 
-from gymmesh_responses import CodecError, JsonValue, dumps_clean, loads
+from gymmesh_responses import (
+    CodecError,
+    JsonValue,
+    dumps_clean,
+    loads,
+    media_url,
+    with_images_in_json,
+)
 from gymmesh_rows.columns import ModelCall, RowMetadata
 from gymmesh_rows.columns import Row as Columns
 
@@ -60,9 +67,26 @@ class Row(Columns, dict=True):
 
     @cached_property
     def params(self) -> Mapping[str, Any]:
-        """`responses_create_params`, parsed."""
+        """`responses_create_params`, parsed, with the images in its input that it names."""
         params: dict[str, Any] = parsed(self.responses_create_params)
+        if "input" in params:
+            params["input"] = with_images_in_json(params["input"], self.images)
         return params
+
+    @cached_property
+    def images(self) -> Mapping[str, str]:
+        """The data URLs of the row's media, by the URLs with which its items name them."""
+        return {
+            media_url(one.digest): f"data:{one.media_type};base64,{one.data}" for one in self.media
+        }
+
+    def items(self, texts: list[Raw]) -> list[Any]:
+        """Items of the row, parsed, with the images in them that they name. Items share the text of
+        an image that several of them have.
+        """
+        found: Any = parsed(b"[%b]" % b",".join(map(bytes, texts)))
+        items: list[Any] = with_images_in_json(found, self.images)
+        return items
 
     @cached_property
     def members(self) -> Mapping[str, Raw]:
@@ -146,6 +170,21 @@ class Row(Columns, dict=True):
             call = parent
         path.reverse()
         return path
+
+    def agent_paths(self) -> list[list[ModelCall]]:
+        """The root agent's conversations, each from its first call on, in the order in which they
+        end: one for each call of its own that no later one continues. Several where the history
+        was begun anew (a compaction) or branched.
+        """
+        found: list[list[ModelCall]] = []
+        continued = set[str]()
+        for call in reversed(self.calls):
+            if not call.actor and call.call_id not in continued:
+                path = self.path(call)
+                continued.update(one.call_id for one in path)
+                found.append(path)
+        found.reverse()
+        return found
 
     def prompt(self, call: ModelCall) -> array[int] | None:
         """All token ids that a call read; None where they are not known, or cannot be put together

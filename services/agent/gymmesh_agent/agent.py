@@ -118,7 +118,7 @@ def _load_path(path: str, use: str) -> Any:
     module_name, _, attribute = path.rpartition(":")
     try:
         if module_name.endswith(".py"):
-            return getattr(_load_file(Path(module_name)), attribute)
+            return getattr(load_module_file(Path(module_name)), attribute)
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError, SyntaxError, OSError) as error:
         raise ValueError(f"use: {use!r} cannot be imported: {error}") from None
@@ -126,8 +126,11 @@ def _load_path(path: str, use: str) -> Any:
         raise ValueError(f"use: {use!r} cannot be imported: {described(error)}") from error
 
 
-def _load_file(file: Path) -> ModuleType:
-    """The module in a file; loaded once, under a name that no import statement can have."""
+def load_module_file(file: Path) -> ModuleType:
+    """The module in a file; loaded once, under a name that no import statement can have.
+
+    Raises ImportError, OSError, and what the module raises.
+    """
     name = f"gymmesh agent {file.resolve()}"
     if name in sys.modules:
         return sys.modules[name]

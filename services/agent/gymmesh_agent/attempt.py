@@ -17,9 +17,10 @@ from gymmesh_agent.events import EventSink, EventStream
 from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of, step_failed
 from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, StopRollout
+from gymmesh_agent.media import AttemptMedia
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
-from gymmesh_agent.sandboxes import AttemptSandboxes, opened_event
+from gymmesh_agent.sandboxes import AttemptSandboxes
 from gymmesh_agent.telemetry import (
     MaybeSpan,
     RolloutMetrics,
@@ -77,7 +78,7 @@ async def run_attempt(attempt: RunningAttempt) -> None:
             attempt.program = await agent.agent.program_of(context)
             await events.emit(attempt.started())
             for grant in session.opened.sandboxes:
-                await events.emit(opened_event(grant.sandbox, grant.role))
+                attempt.sandboxes.opened(grant.sandbox, grant.role)
             completion = await run_agent(agent.agent, context)
             attempt.end_sandboxes()
             await context.check_staleness()
@@ -161,6 +162,7 @@ class RunningAttempt:
         self.plan = agent.plans.read(request.options, task.params)
         self.clock = RolloutClock(deadline, self.plan.max_wall_s)
         self.events = EventStream(self.id.rollout_id, self.id.attempt, sink, self.plan.bounds)
+        self.media = AttemptMedia(self.events.note)
         self.session = SessionClient(
             agent.environments, task.environment, self.id, task, self.clock
         )
@@ -249,6 +251,7 @@ class RunningAttempt:
             agent.models,
             agent.gateway,
             self.events,
+            self.media,
             self.clock,
             self.sandboxes,
         )
@@ -274,7 +277,8 @@ class RunningAttempt:
         started.preamble_items = agent.preamble_items
         if self.program is not None:
             started.program.CopyFrom(self.program)
-        add_items(started.items, plan.items if self._context is None else self._context.items)
+        items = plan.items if self._context is None else self._context.items
+        add_items(started.items, self.media.all_named(items))
         return event
 
     def end_sandboxes(self) -> None:
@@ -284,6 +288,7 @@ class RunningAttempt:
         then is not judged.
         """
         if self.sandboxes.in_use:
+            self.sandboxes.returned()
             self.agent.background(self.sandboxes.end())
             self.sandboxes.check()
 
@@ -302,11 +307,10 @@ class RunningAttempt:
                 why = "the request asked for no verification"
                 verified = rollout_pb2.Verified(verification=skipped(why))
             else:
-                verified, opened = await self.session.verify(
+                verified, reply = await self.session.verify(
                     context.transcript(), completion.reason, context.turn_rewards
                 )
-                for one in opened:
-                    self.events.note(opened_event(one.sandbox, one.role))
+                self.sandboxes.note_reply(reply)
                 if not self.plan.keep_final_state:
                     verified.ClearField("final_state")
         return verified, self.clock.elapsed() - self._verifying_s
@@ -320,6 +324,7 @@ class RunningAttempt:
     def failure(self, error: Exception) -> rollout_pb2.Failure:
         """The failure of an attempt that this error ended."""
         failed = step_failed(error, self.agent.name)
+        self.sandboxes.gone(failed)
         return failure_of(failed, environment_retry_safe=self.session.retry_safe)
 
     def end(self, outcome: AttemptOutcome | None, span: MaybeSpan) -> bool:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.sandbox.v1 import grant_pb2
+from gymmesh.verify.v1 import verify_pb2
 from gymmesh_agent.plan import AttemptId
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import (
     RolloutAgent,
+    SandboxEnds,
     SandboxHandle,
     SandboxServices,
     SandboxSpec,
     SandboxUse,
 )
+
+EnvironmentReply: TypeAlias = (
+    resource_pb2.CallToolResponse | resource_pb2.NextTurnResponse | verify_pb2.VerifyResponse
+)
+"""An answer of the environment, which names the sandboxes that it opened and ended meanwhile."""
 
 _Within = Callable[[float], float]
 _NoteEvent = Callable[[rollout_pb2.RolloutEvent], None]
@@ -44,7 +52,7 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         declared: what the agent's class declares, by role.
         agent: whose they are, for the network `agent`.
         within: bounds the seconds of a call by the attempt's time.
-        note: takes an event for each of the agent's own that was opened.
+        note: takes the events of sandboxes that were opened or ended.
 
     Attributes:
         failure: why one of them can't be used any more; the agent may have caught it, and there is
@@ -68,6 +76,8 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         self._note = note
         self._handles: dict[str, SandboxHandle] = {}
         self._lent: set[str] = set()
+        self._own: list[grant_pb2.SandboxRef] = []
+        self._ends = SandboxEnds(self._note_end)
         self._ended = False
         self.failure: MeshError | None = None
 
@@ -75,6 +85,22 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
     def in_use(self) -> bool:
         """Whether there is one to end or to stop using."""
         return bool(self._handles)
+
+    def opened(self, ref: grant_pb2.SandboxRef, role: str) -> None:
+        """Sends the event of a sandbox that was opened for the rollout, whoever owns it."""
+        self._ends.opened(ref)
+        self._note(_opened_event(ref, role))
+
+    def note_reply(self, reply: EnvironmentReply) -> None:
+        """Sends the events of sandboxes that the environment opened and ended for itself."""
+        for one in reply.sandboxes:
+            self.opened(one.sandbox, one.role)
+        for ended in reply.ended_sandboxes:
+            self._ends.reported(ended)
+
+    def gone(self, error: MeshError) -> None:
+        """Sends the event of the sandbox that an error says is gone, where none did yet."""
+        self._ends.failed(error)
 
     def borrow(self, grants: Iterable[grant_pb2.SandboxGrant]) -> None:
         """Takes what the session lends."""
@@ -113,7 +139,8 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         if self._ended:
             raise RuntimeError("the rollout's agent has returned; it opens no sandbox any more")
         use = SandboxUse(
-            opened=lambda ref: self._note(opened_event(ref, role)),
+            opened=lambda ref: self._opened_own(ref, role),
+            ended=self._ends.ended,
             failed=self._failed,
             within=self._within,
         )
@@ -131,6 +158,11 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         if self.failure is not None:
             raise self.failure
 
+    def returned(self) -> None:
+        """Sends the events of the agent's own, which `end` ends now that the agent has returned."""
+        for ref in self._own:
+            self._ends.ended(ref)
+
     async def end(self) -> None:
         """Ends the agent's own and stops using the lent ones. Bounded; raises nothing."""
         self._ended = True
@@ -139,12 +171,20 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
             *(one.leave() if role in self._lent else one.end() for role, one in handles)
         )
 
+    def _opened_own(self, ref: grant_pb2.SandboxRef, role: str) -> None:
+        self._own.append(ref)
+        self.opened(ref, role)
+
     def _failed(self, error: MeshError) -> None:
+        self.gone(error)
         if self.failure is None:
             self.failure = error
 
+    def _note_end(self, ended: rollout_pb2.SandboxEnded) -> None:
+        self._note(rollout_pb2.RolloutEvent(ignorable=True, sandbox_ended=ended))
 
-def opened_event(ref: grant_pb2.SandboxRef, role: str) -> rollout_pb2.RolloutEvent:
+
+def _opened_event(ref: grant_pb2.SandboxRef, role: str) -> rollout_pb2.RolloutEvent:
     """The event that names a sandbox, without a lease."""
     event = rollout_pb2.RolloutEvent(ignorable=True)
     event.sandbox_opened.sandbox.CopyFrom(ref)

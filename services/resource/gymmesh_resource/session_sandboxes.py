@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.sandbox.v1 import grant_pb2
+from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource.errors import DefinitionError, SandboxGone
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import (
     WORKSPACE,
     RolloutAgent,
+    SandboxEnds,
     SandboxHandle,
     SandboxServices,
     SandboxSpec,
     SandboxUse,
 )
+
+SessionAnswer: TypeAlias = (
+    resource_pb2.CallToolResponse | resource_pb2.NextTurnResponse | verify_pb2.VerifyResponse
+)
+"""An answer that names the session's sandboxes to the agent."""
 
 _LOOK_S: Final = 10.0
 
@@ -45,6 +53,8 @@ class SessionSandboxes:
         self._agent = agent
         self._handles: dict[str, SandboxHandle] = {}
         self._opened: list[rollout_pb2.SandboxOpened] = []
+        self._ended: list[rollout_pb2.SandboxEnded] = []
+        self._ends = SandboxEnds(self._note_end)
         self._last_use: dict[str, int] = {}  # by role, what the service said when it was last asked
         self.failure: Exception | None = None
         self.gone = ""
@@ -85,7 +95,11 @@ class SessionSandboxes:
                 rollout_id=self._rollout_id,
                 attempt=self._attempt,
                 agent=self._agent,
-                use=SandboxUse(opened=partial(self._note_opened, role), failed=self._note),
+                use=SandboxUse(
+                    opened=partial(self._note_opened, role),
+                    ended=self._ends.ended,
+                    failed=self._note,
+                ),
             )
         except ValueError as error:
             raise DefinitionError(f"The sandbox {role!r} can't be asked for: {error}.") from None
@@ -97,12 +111,13 @@ class SessionSandboxes:
         lent = [role for role, spec in self._specs.items() if spec.lent]
         return await asyncio.gather(*(self[role].grant(role) for role in lent))
 
-    def newly_opened(self) -> list[rollout_pb2.SandboxOpened]:
-        """Those that opened since this was asked last, without those that are lent: their grants
-        name them.
+    def report(self, answer: SessionAnswer) -> None:
+        """Adds what opened and ended since the answer before; those that are lent are named as
+        they end alone, since their grants named them.
         """
-        opened, self._opened = self._opened, []
-        return opened
+        answer.sandboxes.extend(self._opened)
+        answer.ended_sandboxes.extend(self._ended)
+        self._opened, self._ended = [], []
 
     async def worked_in(self) -> bool:
         """Whether somebody used a lent one since this was asked last. Bounded; raises nothing."""
@@ -124,10 +139,15 @@ class SessionSandboxes:
         await asyncio.gather(*(handle.end() for handle in handles))
 
     def _note_opened(self, role: str, ref: grant_pb2.SandboxRef) -> None:
+        self._ends.opened(ref)
         spec = self._specs.get(role)
         if spec is None or not spec.lent:
             self._opened.append(rollout_pb2.SandboxOpened(sandbox=ref, role=role))
 
+    def _note_end(self, ended: rollout_pb2.SandboxEnded) -> None:
+        self._ended.append(ended)
+
     def _note(self, error: MeshError) -> None:
+        self._ends.failed(error)
         if self.failure is None:
             self.failure = error

@@ -6,13 +6,16 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.errors import MeshError
 
 
-def sandbox_not_found(sandbox_id: str, instance_id: str, why: str = "") -> MeshError:
-    """SANDBOX_NOT_FOUND; `why` it ended, where that is known."""
+def sandbox_not_found(
+    sandbox_id: str, instance_id: str, cause: str = "", why: str = ""
+) -> MeshError:
+    """SANDBOX_NOT_FOUND; `cause`, where it is known, in a word, and `why` in more."""
     ended = f"The sandbox has ended: {why}." if why else "There is no such sandbox here."
+    metadata = {"sandbox_id": sandbox_id, "instance_id": instance_id}
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND,
         f"{ended} Create a new one.",
-        metadata={"sandbox_id": sandbox_id, "instance_id": instance_id},
+        metadata=metadata | ({"cause": cause} if cause else {}),
     )
 
 

@@ -37,5 +37,7 @@ def relay_target(directory: PeerDirectory, relay: sandbox_pb2.Relay) -> Callable
 def _instance(directory: PeerDirectory, relay: sandbox_pb2.Relay) -> discovery_pb2.Instance | None:
     if not relay.instance_id:
         return directory.choose(relay.service, relay.name)
-    serving = directory.serving(relay.service, relay.name)
-    return next((one for one in serving if one.id == relay.instance_id), None)
+    wanted = (relay.instance_id, relay.service, relay.name)
+    # One that drains, too: what runs there goes on, and so do its programs' calls.
+    known = directory.instances()
+    return next((one for one in known if (one.id, one.service, one.name) == wanted), None)

@@ -93,7 +93,7 @@ class Sandboxes:
         self._relay_to = relay_to
         self._by_id: dict[str, LiveSandbox] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
-        self._ended: dict[str, str] = {}  # why, of the last ones
+        self._ended: dict[str, tuple[str, str]] = {}  # of the last ones, the cause and why
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._creates = CallRepeats[sandbox_pb2.CreateSandboxResponse](
             "gymmesh.sandbox.v1.SandboxService/CreateSandbox", keeps_errors=False, kept=None
@@ -124,7 +124,8 @@ class Sandboxes:
         """A sandbox that runs. Raises SANDBOX_NOT_FOUND."""
         found = self._by_id.get(sandbox_id)
         if found is None:
-            raise sandbox_not_found(sandbox_id, self.instance_id, self._ended.get(sandbox_id, ""))
+            cause, why = self._ended.get(sandbox_id, ("", ""))
+            raise sandbox_not_found(sandbox_id, self.instance_id, cause, why)
         return found
 
     def find(self, sandbox_id: str) -> LiveSandbox | None:
@@ -180,7 +181,7 @@ class Sandboxes:
         metrics.SANDBOXES_ENDED.labels(self.name, cause).inc()
         self._running.set(len(self._by_id))
         why = _why_ended(live, cause, error)
-        self._ended[live.id] = why
+        self._ended[live.id] = cause, why
         if len(self._ended) > _MOST_REMEMBERED:
             del self._ended[next(iter(self._ended))]
         live.lose(error or sandbox_lost(live.id, cause, why))

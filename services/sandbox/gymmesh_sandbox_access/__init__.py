@@ -5,6 +5,7 @@ can be done in a sandbox. It speaks the contract, and knows nothing of the servi
 from gymmesh_sandbox_access.calls import SANDBOX_SERVICE
 from gymmesh_sandbox_access.client import SandboxClient
 from gymmesh_sandbox_access.connection import SandboxUse
+from gymmesh_sandbox_access.ends import SandboxEnds
 from gymmesh_sandbox_access.files import SandboxFiles
 from gymmesh_sandbox_access.handle import PortResponse, SandboxHandle
 from gymmesh_sandbox_access.processes import ExecResult, ProcessHandle, SandboxCommand
@@ -28,6 +29,7 @@ __all__ = [
     "RolloutAgent",
     "SandboxClient",
     "SandboxCommand",
+    "SandboxEnds",
     "SandboxFiles",
     "SandboxHandle",
     "SandboxServices",

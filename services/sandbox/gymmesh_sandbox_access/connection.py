@@ -92,13 +92,15 @@ def _unbounded(seconds: float) -> float:
 class SandboxUse:
     """What the user of a sandbox has to do with it. The functions raise nothing.
 
-    lent: whether another service owns it. opened: called once it is open. failed: called with each
-    error after which nothing can be done in it any more. within: the seconds that a call may take
-    which is to take no more than those given, for users whose own time ends.
+    lent: whether another service owns it. opened: called once it is open. ended: called when it is
+    ended here. failed: called with each error after which nothing can be done in it any more.
+    within: the seconds that a call may take which is to take no more than those given, for users
+    whose own time ends.
     """
 
     lent: bool = False
     opened: Callable[[grant_pb2.SandboxRef], None] = _ignored
+    ended: Callable[[grant_pb2.SandboxRef], None] = _ignored
     failed: Callable[[MeshError], None] = _ignored
     within: Callable[[float], float] = _unbounded
 
@@ -111,7 +113,7 @@ def lost(error: MeshError, sandbox_id: str) -> MeshError:
     return MeshError(
         _Reason.ERROR_REASON_SANDBOX_LOST,
         f"the sandbox {sandbox_id or 'service'} {_SAID[cause]}: {error.message}",
-        metadata={"sandbox_id": sandbox_id, "cause": cause},
+        metadata={"sandbox_id": sandbox_id, "cause": error.metadata.get("cause", cause)},
     )
 
 
@@ -259,6 +261,7 @@ class SandboxConnection:
                 await asyncio.wait(self._background, timeout=_END_S)
             await cancel_and_wait(self._renewing, *self._background)
             return
+        self._use.ended(opened.ref)
         await cancel_and_wait(self._renewing, *self._background)
         request = sandbox_pb2.EndSandboxRequest(
             sandbox_id=opened.ref.sandbox_id, lease=opened.lease

@@ -6,7 +6,14 @@ stand on it. It knows no contract but the stubs.
 
 from gymmesh_sandbox_local.descriptors import Descriptors
 from gymmesh_sandbox_local.first_process import first_process_for
-from gymmesh_sandbox_local.groups import GroupLimits, Groups, ProcessGroup, SandboxGroup
+from gymmesh_sandbox_local.groups import (
+    GroupLimits,
+    Groups,
+    MemoryEvents,
+    ProcessGroup,
+    SandboxGroup,
+    memory_events_of_machine,
+)
 from gymmesh_sandbox_local.namespaces import (
     FIRST_DESCRIPTOR,
     Namespaces,
@@ -26,6 +33,7 @@ __all__ = [
     "GroupLimits",
     "Groups",
     "InputPipe",
+    "MemoryEvents",
     "Namespaces",
     "NamespacesSpec",
     "OutputPipe",
@@ -41,6 +49,7 @@ __all__ = [
     "descendants_of",
     "filter_for",
     "first_process_for",
+    "memory_events_of_machine",
     "start_process",
     "threads_of",
 ]

@@ -20,6 +20,7 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
+_VMSTAT = Path("/proc/vmstat")
 _PREFIX = "gymmesh-box-"
 _CONTROLLERS = ("memory", "pids", "cpu")
 _REMOVE_S = 5.0
@@ -40,6 +41,18 @@ class GroupLimits:
     pids: int = 0
     cpu_millis: int = 0
     yields: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvents:
+    """What the kernel did for want of memory.
+
+    limit_hits: how often the sandbox's own limit was reached. kills: how many processes were
+    killed, at that limit or at one above it, the machine's memory included.
+    """
+
+    limit_hits: int = 0
+    kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +113,14 @@ class SandboxGroup:
             return ProcessGroup(folder, 2), [str(folder / "cgroup.procs")]
         return ProcessGroup(folder, 1), self._join({**self.folders, "pids": folder})
 
-    def memory_kills(self) -> int:
-        """How many processes the kernel killed at the limit of memory."""
+    def memory_events(self) -> MemoryEvents:
+        """What the kernel did so far for want of memory."""
         folder = self.folders["memory"]
         file = folder / ("memory.events" if self.version == 2 else "memory.oom_control")
-        with contextlib.suppress(OSError):
-            for line in file.read_text().splitlines():
-                name, _, value = line.partition(" ")
-                if name == "oom_kill":
-                    return int(value)
-        return 0
+        found = _counts(file)
+        kills = found.get("oom_kill", 0)
+        # Version 1 does not tell the limits above the sandbox's apart.
+        return MemoryEvents(found.get("oom", 0) if self.version == 2 else kills, kills)
 
     def remove(self) -> bool:
         """Kills what is left and removes the group, within seconds; whether it is gone."""
@@ -120,6 +131,21 @@ class SandboxGroup:
         # In version 1, a thread moves itself without a lock that all processes of the machine take.
         name = "cgroup.procs" if self.version == 2 else "tasks"
         return list(dict.fromkeys(str(folder / name) for folder in folders.values()))
+
+
+def memory_events_of_machine(file: Path = _VMSTAT) -> MemoryEvents:
+    """What the kernel did on the whole machine, for sandboxes without a group."""
+    return MemoryEvents(kills=_counts(file).get("oom_kill", 0))
+
+
+def _counts(file: Path) -> dict[str, int]:
+    """The numbers of a file of the kernel with a name and a number in each line; none where it
+    cannot be read.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        lines = (line.split() for line in file.read_text().splitlines())
+        return {line[0]: int(line[1]) for line in lines if len(line) == 2}
+    return {}
 
 
 class Groups:

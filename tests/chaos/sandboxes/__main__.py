@@ -8,15 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import shutil
-import signal
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from tests.chaos import report
 from tests.chaos.sandboxes.plan import sandbox_world
 from tests.chaos.sandboxes.seed import SandboxResult, run_sandbox_seed
 from tests.chaos.sandboxes.world import PODMAN
@@ -29,10 +27,11 @@ def main() -> int:
     parser.add_argument("--sandboxes", type=int, default=250, help="per seed, at least")
     parser.add_argument("--keep", type=Path, help="keep the files of all seeds in this folder")
     asked = parser.parse_args()
-    first, _, last = asked.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
+    run = report.run_seeds(
+        report.seeds_of(asked.seeds), asked.keep, partial(_run, asked.sandboxes), _told
+    )
     try:
-        results = asyncio.run(_until_stopped(_run(seeds, asked.sandboxes, asked.keep)))
+        results = asyncio.run(report.until_stopped(run))
     except (asyncio.CancelledError, KeyboardInterrupt):
         print("interrupted; nothing is left running")
         return 130
@@ -45,31 +44,12 @@ def backend_of(seed: int) -> str:
     return "podman" if PODMAN in os.environ and seed % 4 == 3 else "bubblewrap"
 
 
-async def _until_stopped(
-    running: Coroutine[Any, Any, list[SandboxResult]],
-) -> list[SandboxResult]:
-    """Ends early on SIGTERM, too, with all that was started taken away."""
-    task = asyncio.ensure_future(running)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+async def _run(sandboxes: int, seed: int, path: Path) -> SandboxResult:
+    return await run_sandbox_seed(sandbox_world(seed, sandboxes, backend_of(seed)), path)
 
 
-async def _run(seeds: Sequence[int], sandboxes: int, keep: Path | None) -> list[SandboxResult]:
-    results = []
-    base = keep or Path(tempfile.mkdtemp(prefix="gymmesh-chaos-"))
-    for seed in seeds:
-        path = base / f"seed-{seed:02d}"
-        shutil.rmtree(path, ignore_errors=True)
-        result = await run_sandbox_seed(sandbox_world(seed, sandboxes, backend_of(seed)), path)
-        results.append(result)
-        print(line(result), flush=True)
-        for violation in result.violations:
-            print(f"         VIOLATION {violation}", flush=True)
-        if result.violations:
-            print(f"         files: {path}", flush=True)
-        elif keep is None:
-            shutil.rmtree(path)
-    return results
+def _told(result: SandboxResult) -> Sequence[str]:
+    return [line(result)]
 
 
 def line(result: SandboxResult) -> str:
@@ -78,39 +58,32 @@ def line(result: SandboxResult) -> str:
     return (
         f"seed {result.world.seed:2}  {result.world.backend}  {verdict}  {result.sandboxes} "
         f"sandboxes seen, {result.whole} of {result.lives} lives whole, {result.wall_s:.0f} s  "
-        f"[{_counts(result.faults)}]  [{_counts(result.failures)}]"
+        f"[{report.counts(result.faults)}]  [{report.counts(result.failures)}]"
     )
 
 
 def table(results: Sequence[SandboxResult]) -> str:
     """All seeds, and what was done to them."""
-    lines = [
-        "",
-        "| seed | backend | sandboxes seen | lives, whole | kills and cuts | last expired after, s "
-        "| seconds | verdict |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for one in results:
-        cells = (
-            one.world.seed, one.world.backend, one.sandboxes, f"{one.lives}, {one.whole}",
-            one.faults.total(), f"{one.expired_s:.0f}", f"{one.wall_s:.0f}",
-            f"{len(one.violations)} violations" if one.violations else "ok",
-        )  # fmt: skip
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    columns = (
+        "seed", "backend", "sandboxes seen", "lives, whole", "kills and cuts",
+        "last expired after, s", "seconds", "verdict",
+    )  # fmt: skip
     faults = sum((one.faults for one in results), Counter[str]())
     missed = sum((one.missed for one in results), Counter[str]())
-    lines += [
-        "",
+    below = (
         f"{sum(one.sandboxes for one in results)} sandboxes seen, "
         f"{sum(len(one.violations) for one in results)} violations",
-        f"faults: {_counts(faults)}",
-        f"not done: {_counts(missed) or 'none'}",
-    ]
-    return "\n".join(lines)
+        f"faults: {report.counts(faults)}",
+        f"not done: {report.counts(missed) or 'none'}",
+    )
+    return report.table(columns, map(_cells, results), below)
 
 
-def _counts(counts: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
+def _cells(one: SandboxResult) -> Sequence[object]:
+    return (
+        one.world.seed, one.world.backend, one.sandboxes, f"{one.lives}, {one.whole}",
+        one.faults.total(), f"{one.expired_s:.0f}", f"{one.wall_s:.0f}", report.verdict_of(one),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""A loop of one's own with torch: dynamic sampling, evaluation between steps, kill and resume."""
+"""A loop of one's own with torch: dynamic sampling, evaluation between steps, kill and resume. The
+same loop trains the built-in agent and a program in a sandbox.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -11,18 +14,21 @@ from typing import Any
 
 import pytest
 
+from tests.support.optional import require
+
 ROOT = Path(__file__).parents[3]
 _LOST_S = 600.0
 
 
-def command(folder: Path, steps: int, seed: int) -> list[str]:
-    given = ["--folder", str(folder), "--steps", str(steps), "--seed", str(seed)]
+def command(folder: Path, steps: int, seed: int, *more: str) -> list[str]:
+    given = ["--folder", str(folder), "--steps", str(steps), "--seed", str(seed), *more]
     return [sys.executable, "examples/grpo/loop.py", *given]
 
 
-def trained(folder: Path, steps: int, seed: int) -> list[dict[str, Any]]:
+def trained(folder: Path, steps: int, seed: int, *more: str) -> list[dict[str, Any]]:
     """Train to the end; the lines of all steps."""
-    subprocess.run(command(folder, steps, seed), cwd=ROOT, check=True, timeout=2 * _LOST_S)
+    words = command(folder, steps, seed, *more)
+    subprocess.run(words, cwd=ROOT, check=True, timeout=2 * _LOST_S)
     return lines_of(folder)
 
 
@@ -32,8 +38,11 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(3 * _LOST_S)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_dynamic_sampling_raises_the_evaluation(tmp_path: Path, seed: int) -> None:
-    found = trained(tmp_path, 40, seed)
+@pytest.mark.parametrize("agent", ["tool_loop", "program"])
+def test_dynamic_sampling_raises_the_evaluation(tmp_path: Path, agent: str, seed: int) -> None:
+    if agent == "program":
+        require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
+    found = trained(tmp_path, 40, seed, "--agent", agent)
     assert [line["step"] for line in found] == list(range(1, 41))
     curve = [line["evaluation"] for line in found if "evaluation" in line]
     assert len(curve) == 8

@@ -109,6 +109,13 @@ class Contender:
         return usage.pss_mb(usage.family(self._process.pid))
 
     @property
+    def family_cpu_s(self) -> float:
+        """CPU seconds of its processes so far, with those that it has started since, as long as
+        they run or their parents have waited for them.
+        """
+        return usage.cpu_s(usage.family(self._process.pid))
+
+    @property
     def processes(self) -> int:
         """How many processes are counted."""
         return len(self._pids)

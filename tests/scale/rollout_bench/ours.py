@@ -104,14 +104,21 @@ async def opened(
             yield mesh
 
 
-async def collect(mesh: Mesh, folder: Path, rollouts: int, in_flight: int) -> None:
-    """Collects so many rollouts; every one must complete."""
+async def collect(
+    mesh: Mesh,
+    folder: Path,
+    rollouts: int,
+    in_flight: int,
+    *,
+    of: rollout_pb2.Task | None = None,
+) -> None:
+    """Collects so many rollouts of a task, the usual one unless given; every one must complete."""
     files = OutputFiles(folder / f"{len(list(folder.iterdir()))}.jsonl")
     output = RunOutput.open(files, RunIdentity("", ""))
     options = CollectOptions(repeats=rollouts, concurrency=in_flight)
     connect = partial(mesh.agents.connect, held=True)
     collector = Collector(connect, output, options, stored=mesh.agents.stored)
-    tally = await collector.run([task()])
+    tally = await collector.run([of or task()])
     if tally.completed != rollouts:
         raise RuntimeError(f"not all completed: {tally}")
 

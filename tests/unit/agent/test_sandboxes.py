@@ -27,7 +27,7 @@ from gymmesh_sandbox_access import SandboxSpec
 from tests.unit.agent.mesh import Mesh, ask, running
 from tests.unit.agent.servicers import ScriptedModel, TinyEnvironment, call, calls, ok, says
 from tests.unit.agent.streams import kinds
-from tests.unit.sandbox_access.stand_in import StandIn, client_of
+from tests.unit.sandbox_access.stand_in import StandIn, client_of, error
 
 Events = list[rollout_pb2.RolloutEvent]
 RULE = rollout_pb2.STOP_REASON_AGENT_RULE
@@ -113,6 +113,15 @@ def opened(events: Events) -> list[rollout_pb2.SandboxOpened]:
     return [event.sandbox_opened for event in found]
 
 
+def ended(events: Events) -> list[tuple[str, rollout_pb2.SandboxEndCause.ValueType]]:
+    """Which sandboxes ended before their rollout, by role, and why."""
+    roles = {one.sandbox.sandbox_id: one.role for one in opened(events)}
+    found = [event for event in events if event.HasField("sandbox_ended")]
+    assert all(event.ignorable for event in found)
+    ends = [event.sandbox_ended for event in found]
+    return sorted((roles[one.sandbox_id], one.end.cause) for one in ends)
+
+
 async def test_an_agent_works_in_a_sandbox_that_it_is_lent(tmp_path: Path) -> None:
     service = StandIn(tmp_path, "boxes-0")
     async with lending(Works, service) as mesh:
@@ -128,6 +137,7 @@ async def test_an_agent_works_in_a_sandbox_that_it_is_lent(tmp_path: Path) -> No
         sandbox_id,
         "py:1",
     )
+    assert not ended(events)  # its owner ends it after the rollout
     assert leases
     assert not any(lease in event.SerializeToString() for event in events for lease in leases)
 
@@ -169,6 +179,9 @@ async def test_an_agents_own_sandboxes_end_when_it_has_returned(tmp_path: Path) 
         ("workspace", "own"),
         ("more", "more"),
     }
+    owner = rollout_pb2.SANDBOX_END_CAUSE_OWNER
+    assert ended(events) == [("more", owner), ("workspace", owner)]
+    assert kinds(events)[-4:] == ["sandbox_ended", "sandbox_ended", "verified", "completed"]
     made = next(iter(service.requests))
     assert (made.rollout_id, made.attempt) == ("r1", 1)
 
@@ -186,11 +199,14 @@ async def test_a_sandbox_that_was_lost_gives_no_verdict(tmp_path: Path) -> None:
     service = StandIn(tmp_path, "boxes-0")
     service.ends_under = "sleep 0"
     async with agent_of(Careless, service) as mesh:
-        failure = (await mesh.run())[-1].failed.failure
+        events = await mesh.run()
+        failure = events[-1].failed.failure
         assert not mesh.environment.verified
     assert failure.boundary == rollout_pb2.BOUNDARY_SANDBOX
     assert from_status(failure.status).reason_name == "SANDBOX_LOST"
     assert failure.retry_safe
+    # Lost, though the agent's own are ended when it returns.
+    assert ended(events) == [("workspace", rollout_pb2.SANDBOX_END_CAUSE_LOST)]
 
 
 async def test_sandboxes_end_with_an_attempt_that_is_stopped(tmp_path: Path) -> None:
@@ -229,6 +245,29 @@ async def test_sandboxes_that_the_environment_opens_for_itself_are_events() -> N
     order = kinds(events)
     assert order.index("sandbox_opened") == order.index("tool_call_completed") - 1
     assert order[-3:] == ["sandbox_opened", "verified", "completed"]
+
+
+async def test_ends_that_the_environment_reports_are_events() -> None:
+    async def shell(arguments: bytes) -> resource_pb2.CallToolResponse:
+        answer = ok("ran")
+        answer.sandboxes.extend([made("workspace"), made("tests")])
+        for role in ("tests", "unknown"):
+            over = answer.ended_sandboxes.add(sandbox_id=f"sb-{role}")
+            over.end.cause = rollout_pb2.SANDBOX_END_CAUSE_OWNER
+        return answer
+
+    async def late(arguments: bytes) -> resource_pb2.CallToolResponse:
+        raise error("SANDBOX_LOST", sandbox_id="sb-workspace", cause="life")
+
+    environment = TinyEnvironment(tools={"shell": shell, "late": late})
+    models = {"policy": ScriptedModel([calls(call("shell")), calls(call("late")), says("done")])}
+    async with running("direct", environment, models) as mesh:
+        events = await mesh.run()
+    assert ended(events) == [
+        ("tests", rollout_pb2.SANDBOX_END_CAUSE_OWNER),
+        ("workspace", rollout_pb2.SANDBOX_END_CAUSE_LIFE),
+    ]
+    assert kinds(events)[-2:] == ["sandbox_ended", "failed"]
 
 
 @pytest.mark.parametrize(("uses", "longest"), [((), 60.0), (("boxes",), 660.0)])

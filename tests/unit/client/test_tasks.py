@@ -45,6 +45,32 @@ def test_a_nemo_row_goes_through_whole(tmp_path: Path) -> None:
     assert not task.HasField("seed")
 
 
+@pytest.mark.parametrize(
+    ("keys", "other"),
+    [
+        ({"agent_ref": {"name": "simple_agent"}}, "simple_agent"),
+        ({"agent_ref": {"name": "tool_loop"}}, ""),
+        ({"agent_ref": {"name": "gymmesh_agent"}}, ""),  # of our own exports: any agent
+        ({"agent_ref": {"name": "simple_agent"}, "agent": "tool_loop"}, ""),  # chosen
+        ({"agent_ref": {"name": 3}}, ""),
+        ({"agent_ref": {}}, ""),
+        ({"agent_ref": "simple_agent"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_row_that_names_another_agent_than_runs_it(
+    tmp_path: Path, keys: dict[str, Any], other: str
+) -> None:
+    row = {"responses_create_params": INPUT, **keys}
+    (entry,) = read(tmp_path / "t.jsonl", row)
+    assert isinstance(entry, TaskRow)
+    assert (entry.other_agent, entry.task.agent) == (other, "tool_loop")
+    (entry,) = read(tmp_path / "t.jsonl", row, reader=replace(READER, refuse_other_agents=True))
+    assert isinstance(entry, TaskProblem) == bool(other)
+    if isinstance(entry, TaskProblem):
+        assert entry.key == "agent_ref.name"
+
+
 def test_own_keys_are_not_payload(tmp_path: Path) -> None:
     row = {
         "task_id": "a",

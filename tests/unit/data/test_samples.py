@@ -174,6 +174,46 @@ def test_a_side_call_on_the_way_is_context() -> None:
     assert sample.mask == [0] * 9 + [1] * 5
 
 
+def agents_calls(*calls: tuple[str, bool, int, list[int], list[int]]) -> Any:
+    """A row of calls c0, c1 … of the root agent, each with its parent, whether it begins anew, how
+    many tokens of its parent its prompt begins with, what it read besides and what it sampled.
+    """
+    events = []
+    for number, (parent, detached, prefix, read, sampled) in enumerate(calls):
+        event = answer("x", f"c{number}")
+        call = event.model_call_completed
+        call.trainable, call.parent_call_id, call.detached = True, parent, detached
+        call.tokens.prompt_prefix_tokens = prefix
+        call.tokens.prompt_token_ids = array("i", read).tobytes()
+        call.tokens.output_token_ids = array("i", sampled).tobytes()
+        events.append(event)
+    task = make_task()
+    rollout = fold(make_events("ro", 1, *events, verdict(1.0), completed(), task=task), "ro")
+    return stored_rollout(loads(dumps(completed_row(task, rollout))), "x")
+
+
+def test_what_came_before_a_compaction_is_trained_and_the_summary_too() -> None:
+    stored = agents_calls(
+        ("", True, 0, [1, 2], [3]), ("c0", False, 3, [4], [5, 6]), ("c1", True, 0, [1, 7], [8])
+    )
+    assert [(one.input_ids, one.mask) for one in samples_of(stored)] == [
+        ([1, 2, 3, 4, 5, 6], [0, 0, 1, 0, 1, 1]),
+        ([1, 7, 8], [0, 0, 1]),
+    ]
+    assert [len(path) for path in stored.agent_paths] == [2, 1]
+    assert stored.agent_paths[-1] == stored.calls
+
+
+def test_a_branch_that_the_agent_left_is_trained_and_what_both_share_once() -> None:
+    stored = agents_calls(
+        ("", True, 0, [1], [2]), ("c0", False, 2, [3], [4]), ("c0", False, 2, [5], [6, 7])
+    )
+    assert [(one.input_ids, one.mask) for one in samples_of(stored)] == [
+        ([1, 2, 3, 4], [0, 1, 0, 1]),
+        ([1, 2, 5, 6, 7], [0, 0, 0, 1, 1]),
+    ]
+
+
 def test_a_rollout_whose_tokens_were_all_forced_makes_no_sample() -> None:
     with pytest.raises(NoTokens, match="no token that the policy sampled freely"):
         samples_of(stored_calls({"constrained": [(0, 5, FORCED)]}))

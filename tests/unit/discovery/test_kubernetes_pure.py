@@ -68,6 +68,17 @@ def test_a_slice_of_a_labelled_service() -> None:
     assert not second.HasField("locality")
 
 
+def test_each_endpoint_has_a_gateway_of_its_own_where_the_service_has_a_port_for_it() -> None:
+    ports = [{"name": "gateway", "port": 9402}, {"name": "grpc", "port": 9400}]
+    found = slice_of(
+        endpoint("10.0.0.7", "u-1"), endpoint("fd00::8", "u-2"), service="agent", ports=ports
+    )
+    gateways = [one.meta["gateway"] for one in instances_of(found)]
+    assert gateways == ["10.0.0.7:9402", "[fd00::8]:9402"]
+    (without,) = instances_of(slice_of(endpoint("10.0.0.7", "u-1"), service="agent"))
+    assert "gateway" not in without.meta
+
+
 @pytest.mark.parametrize(
     ("kind", "service", "prefix"),
     [
@@ -133,7 +144,7 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
         ({"labels": {"gymmesh.io/contract": "9.0"}}, "it speaks contract version '9.0'"),
         ({"labels": {"gymmesh.io/weight": "0"}}, "gymmesh.io/weight is no number from 1"),
         ({"labels": {"gymmesh.io/weight": "many"}}, "gymmesh.io/weight is no number from 1"),
-        ({"labels": {f"gymmesh.io/{n}": "" for n in range(63)}}, "more than 62 labels"),
+        ({"labels": {f"gymmesh.io/{n}": "" for n in range(63)}}, "more than 61 labels"),
         (
             {"ports": [{"name": "http", "port": 8080}]},
             "no port named 'grpc'; those that it has: 'ht",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import openai
 import pytest
 
-from gymmesh.model.v1 import model_pb2
+from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.gateway import metrics, replies
@@ -296,28 +297,75 @@ async def test_a_cut_stream_is_answered_again_and_not_sampled_twice() -> None:
     assert len(model_calls(events)) == 1
 
 
-async def test_equal_requests_at_a_time_share_one_answer() -> None:
-    asked, may_answer = asyncio.Event(), asyncio.Event()
+async def test_equal_requests_at_a_time_are_two_samples() -> None:
+    """Sub-agents that run side by side may begin with equal prompts."""
+    both_asked, asked = asyncio.Event(), 0
 
     async def slow(request: model_pb2.CreateResponseRequest) -> responses_pb2.Response:
-        asked.set()
-        await may_answer.wait()
-        return says("once")
+        nonlocal asked
+        asked += 1
+        mine = asked
+        if asked == 2:
+            both_asked.set()
+        await both_asked.wait()
+        return says(f"answer {mine}")
 
     async def one(gateway: Gateway) -> str:
         async with posting(gateway, chat(("user", "hi"))) as response:
             return str((await response.json())["choices"][0]["message"]["content"])
 
     async def program(gateway: Gateway) -> None:
-        first = asyncio.create_task(one(gateway))
-        await asked.wait()
-        second = asyncio.create_task(one(gateway))
-        while gateway._session.waiting < 2:  # noqa: ASYNC110 (the server has no event for it)
-            await asyncio.sleep(0.005)
-        may_answer.set()
-        assert {await first, await second} == {"once"}
+        async with asyncio.timeout(60):
+            answers = await asyncio.gather(one(gateway), one(gateway))
+        assert sorted(answers) == ["answer 1", "answer 2"]
 
-    assert len(model_calls(await run(program, slow))) == 1
+    made = model_calls(await run(program, slow, repeat=True))
+    first, second = sorted(made, key=lambda call: call.call_id)
+    assert first.link == rollout_pb2.CALL_LINK_CONTINUATION
+    assert second.fork.reason == tokens_pb2.FORK_REASON_BRANCH
+
+
+async def arrived(gateway: Gateway, writer: asyncio.StreamWriter) -> None:
+    """Wait until the request on a connection waits for its answer."""
+    own = writer.get_extra_info("sockname")
+    callers = gateway._session._callers
+    while own not in [one.get_extra_info("peername") for one in callers]:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+async def test_a_retry_on_another_connection_right_after_the_hang_up_is_no_second_sample() -> None:
+    may_answer = asyncio.Event()
+
+    async def slow(request: model_pb2.CreateResponseRequest) -> responses_pb2.Response:
+        await may_answer.wait()
+        return says("once")
+
+    async def program(gateway: Gateway) -> None:
+        body = json.dumps(chat(("user", "hi"))).encode()
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer {gateway.key}\r\n"
+            f"Host: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        host, _, port = gateway.url.removeprefix("http://").rpartition(":")
+        _, now = await asyncio.open_connection(host, int(port))
+        for _ in range(4):
+            _, pooled = await asyncio.open_connection(host, int(port))
+            now.write(head.encode() + body)
+            await arrived(gateway, now)
+            now.transport.abort()
+            now = pooled
+        now.write(head.encode() + body)
+        await arrived(gateway, now)
+        now.transport.abort()
+        may_answer.set()
+        async with posting(gateway, chat(("user", "hi"))) as response:
+            assert response.status == 200
+
+    async with serving(program, slow, repeat=True) as mesh:
+        async with asyncio.timeout(60):
+            events = await mesh.run()
+        assert len(mesh.model.requests) == 1
+    assert len(model_calls(events)) == 1
 
 
 async def test_parallel_conversations_do_not_mix() -> None:
@@ -491,7 +539,7 @@ async def test_an_answer_cut_in_the_middle_was_not_delivered(stream: bool) -> No
         async with posting(gateway, body) as response:
             assert await response.content.read(1000)
             response.close()
-        while gateway._session.waiting:  # noqa: ASYNC110 (the server has no event for it)
+        while gateway._session.connections.answering:  # noqa: ASYNC110 (the server has no event for it)
             await asyncio.sleep(0.005)
         async with posting(gateway, chat(("user", "hi"))) as response:
             document = await response.json()

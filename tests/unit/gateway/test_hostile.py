@@ -7,14 +7,17 @@ import gzip
 import json
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp
 import pytest
 
+from gymmesh.model.v1 import model_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.gateway import server as gateway_server
 from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_agent.gateway.keys import keys_in, new_key, redacted, split_path
+from gymmesh_responses import text_of
 from gymmesh_runtime.text import mask_secrets
 from tests.unit.agent.servicers import says
 from tests.unit.agent.streams import model_calls
@@ -116,19 +119,69 @@ async def test_a_flood_of_connections_keeps_nobody_out() -> None:
 
 
 async def test_a_rollout_has_few_connections() -> None:
+    may_answer = asyncio.Event()
+
+    async def slow(_: object) -> object:
+        await may_answer.wait()
+        return says("x")
+
     async def program(gateway: Gateway) -> None:
-        headers = {"Authorization": f"Bearer {gateway.key}"}
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-            held = []
-            for _ in range(3):
-                held.append(await session.get(f"{gateway.url}/v1/models", headers=headers))
-            assert [one.status for one in held[:2]] == [200, 200]
-            assert held[2].status in (429, 503)
-            for one in held:
-                one.close()
+        async with asyncio.TaskGroup() as group:
+            answered = [group.create_task(works(gateway, str(n))) for n in range(2)]
+            while gateway._session.connections.answering < 2:  # noqa: ASYNC110 (no event for it)
+                await asyncio.sleep(0.005)
+            async with posting(gateway, chat(("user", "3"))) as response:
+                assert response.status in (429, 503)
+            may_answer.set()
+        assert len(answered) == 2
         await works(gateway)
 
-    await run(program, says("x"), connections_per_rollout=2)
+    events = await run(program, slow, repeat=True, connections_per_rollout=2)
+    assert len(model_calls(events)) == 3
+
+
+async def test_connections_on_which_nothing_is_answered_keep_no_call_out() -> None:
+    """Idle ones, and such whose requests do not arrive, with the rollout's own key."""
+    may_answer = asyncio.Event()
+
+    async def slow(request: model_pb2.CreateResponseRequest) -> responses_pb2.Response:
+        if text_of(request.params.input[-1]) == "first":
+            await may_answer.wait()
+        return says("x")
+
+    async def program(gateway: Gateway) -> None:
+        keyed = (f"Authorization: Bearer {gateway.key}", "Host: x")
+        models = ("GET /v1/models HTTP/1.1", *keyed, "")
+        half = (f"POST {_PATH} HTTP/1.1", *keyed, "Content-Length: 1000", "", '{"model"')
+        first = asyncio.create_task(works(gateway, "first"))
+        while not gateway._session.connections.answering:  # noqa: ASYNC110 (no event for it)
+            await asyncio.sleep(0.005)
+        async with AsyncExitStack() as stack:
+            for number in range(100):
+                lines = half if number % 2 else models
+                reader, _ = await stack.enter_async_context(raw(gateway, *lines))
+                if lines is models:
+                    assert b" 200 " in await reader.readline()
+            await works(gateway, "second")
+            may_answer.set()
+            await first  # the oldest, and yet it was kept
+
+    async with asyncio.timeout(60):
+        events = await run(program, slow, repeat=True, connections_per_rollout=8)
+    assert len(model_calls(events)) == 2
+
+
+async def test_a_wrong_key_keeps_no_connection() -> None:
+    async def program(gateway: Gateway) -> None:
+        async with (
+            asyncio.timeout(30),
+            raw(
+                gateway, "GET /v1/models HTTP/1.1", "Host: x", "Authorization: Bearer wrong", ""
+            ) as (reader, _),
+        ):
+            assert b" 401 " in await ended(reader)
+
+    await run(program, says("x"))
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -234,7 +287,7 @@ async def test_a_rollout_asks_only_so_much_at_a_time() -> None:
     async def program(gateway: Gateway) -> None:
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(works(gateway, str(n))) for n in range(2)]
-            while gateway._session.waiting < 2:  # noqa: ASYNC110 (the server has no event for it)
+            while gateway._session.connections.answering < 2:  # noqa: ASYNC110 (the server has no event for it)
                 await asyncio.sleep(0.005)
             async with posting(gateway, chat(("user", "3"))) as response:
                 assert response.status in (429, 503)

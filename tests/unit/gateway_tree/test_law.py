@@ -101,17 +101,51 @@ def test_javascript_numbers_are_a_spelling() -> None:
     assert captured.place(request(history)).link == CONTINUATION
 
 
-def test_the_same_request_gets_the_same_answer_until_it_is_delivered() -> None:
+def test_a_request_that_was_given_up_gets_the_same_answer_until_it_is_delivered() -> None:
     captured = Captured()
     placed = captured.place(request([TASK]))
+    captured.tree.given_up(placed.ticket)  # the program did not wait
     assert captured.repeated(request([TASK])) == placed.ticket  # on its way
     captured.answer(placed, FIRST)
-    assert captured.repeated(request([TASK])) == placed.ticket  # the stream was cut
+    captured.tree.given_up(placed.ticket)  # the stream was cut
+    assert captured.repeated(request([TASK])) == placed.ticket
     captured.tree.delivered(placed.ticket)
     assert captured.repeated(request([TASK], hints=Hints(retries=1))) == placed.ticket
     again = captured.place(request([TASK]))
     assert (again.parent, again.detached, reason(again)) == ("", True, BRANCH)
     assert again.actor == ""
+
+
+def test_equal_requests_at_a_time_are_two_samples() -> None:
+    captured = Captured()
+    first = captured.place(request([TASK]))
+    second = captured.place(request([TASK]))
+    assert (second.parent, second.detached, reason(second)) == ("", True, BRANCH)
+    third = captured.place(request([TASK]))
+    captured.tree.given_up(second.ticket)
+    assert captured.repeated(request([TASK])) == second.ticket
+    captured.answer(first, FIRST)
+    captured.tree.delivered(first.ticket)
+    assert third.ticket not in (first.ticket, second.ticket)
+    # An SDK's retry is marked; the gateway may not have seen yet that its first try was given up.
+    marked = request([TASK], hints=Hints(retries=1))
+    assert captured.repeated(marked) in (second.ticket, third.ticket)
+
+
+def test_equal_requests_of_two_that_go_on_side_by_side_are_a_continuation_and_a_branch() -> None:
+    captured = begun()
+    history = [TASK, *echo("c1", FIRST), SHOWN]
+    first, second = captured.place(request(history)), captured.place(request(history))
+    assert (first.parent, first.link) == ("c1", CONTINUATION)
+    assert (second.parent, second.detached, reason(second)) == ("c1", False, BRANCH)
+
+
+def test_a_request_that_failed_may_end_after_that() -> None:
+    captured = Captured()
+    placed = captured.place(request([TASK]))
+    captured.tree.failed(placed.ticket)
+    captured.tree.given_up(placed.ticket)
+    assert captured.place(request([TASK])).link == CONTINUATION
 
 
 def test_a_retry_key_names_the_call() -> None:
@@ -533,3 +567,35 @@ def test_the_detail_says_whether_the_model_wrote_what_stands_there(
     assert (placed.parent, reason(placed)) == ("c1", REWRITTEN)
     assert placed.fork is not None
     assert placed.fork.detail == detail
+
+
+def test_a_summary_under_another_system_text_that_was_asked_with_before_is_unknown() -> None:
+    """The program may go on with its compaction, or show the answer to another agent."""
+    summary = "The first part is done, and the second part is left to do."
+    begun_anew = message("user", f"Another model wrote: {summary} Go on.")
+    captured = Captured()
+    captured.ask(request([TASK]), SECOND)
+    history = [TASK, *SECOND, message("user", "Summarize.")]
+    captured.ask(request(history), [message("assistant", summary)])
+    placed = captured.ask(request([begun_anew]), [message("assistant", "")])
+    assert (placed.parent, reason(placed)) == ("c2", COMPACTION)
+    placed = captured.place(request([begun_anew], system="Today is Tuesday."))
+    assert (placed.parent, placed.detached, placed.link) == ("", True, UNKNOWN)
+    assert placed.actor == ""
+    # With nothing asked before, it is another agent's.
+    reviewed = message("user", f"Review this: {summary}")
+    placed = captured.place(request([reviewed], system="You review."))
+    assert (placed.link, placed.actor) == (CONTINUATION, "conversation-1")
+
+
+def test_of_equal_conversations_that_under_the_requests_system_text_continues() -> None:
+    captured = Captured()
+    for system in ("One.", "Two."):
+        captured.ask(request([TASK], system=system), SECOND)
+    history = [TASK, *SECOND, message("user", "Go on.")]
+    for system, parent in (("Two.", "c2"), ("One.", "c1")):
+        placed = captured.place(request(history, system=system))
+        assert (placed.parent, placed.detached, placed.link) == (parent, False, CONTINUATION)
+    # Neither has this one.
+    placed = captured.place(request(history, system="Three."))
+    assert (placed.parent, placed.detached, placed.link) == ("", True, UNKNOWN)

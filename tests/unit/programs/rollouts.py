@@ -58,11 +58,11 @@ class ProgramMesh:
     def __init__(self, agent: Any) -> None:
         self._agent = agent
 
-    async def run(self, **row: Any) -> Sequence[rollout_pb2.RolloutEvent]:
-        """The events of one rollout of a row."""
+    async def run(self, attempt: int = 1, **row: Any) -> Sequence[rollout_pb2.RolloutEvent]:
+        """The events of one attempt of a rollout of a row."""
         prompt = {"responses_create_params": {"input": "Do it."}}
         task = Task.of({"task_id": "t", "environment": "workspace", **prompt, **row}).message
-        request = agent_pb2.RunRolloutRequest(task=task, rollout_id="r1", attempt=1)
+        request = agent_pb2.RunRolloutRequest(task=task, rollout_id="r1", attempt=attempt)
         stream = self._agent.RunRollout(request, timeout=TIMEOUT)
         return [response.event async for response in stream]
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import secrets
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +18,11 @@ from openai import AsyncOpenAI
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.programs.agent import ProgramAgent
 from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_runtime.errors import MeshError, from_status
-from tests.unit.programs.rollouts import LOOP, program_mesh, shell
+from tests.unit.programs.rollouts import COMMAND, LOOP, program_mesh, shell
 
 pytestmark = pytest.mark.long
 
@@ -117,12 +123,58 @@ async def test_a_program_that_never_asked_is_not_judged(
     assert "verified" not in kinds(events)
 
 
-async def test_it_kills_itself_by_the_models_command(tmp_path: Path) -> None:
-    script = ScriptedBackend([shell("kill -9 $PPID"), "Done."])
+@pytest.mark.parametrize("kill", ["kill -9 $PPID", "kill $PPID", "kill -9 -1", "kill -INT $PPID"])
+async def test_it_kills_itself_by_the_models_command_and_is_judged(
+    tmp_path: Path, kill: str
+) -> None:
+    script = ScriptedBackend([shell(f"echo wrong >done; {kill}; sleep 30"), "Done."])
     async with program_mesh(tmp_path, script) as mesh:
-        events = await mesh.run(checks=[{"run": "true"}])
-    assert failed(events) == ("PROGRAM", "PROGRAM_KILLED")
-    assert events[-1].failed.failure.retry_safe
+        events = await mesh.run(checks=[CHECK])
+    assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
+    (verified,) = (one.verified for one in events if one.HasField("verified"))
+    assert verified.verification.reward == 0.0
+    assert ended(events).signal or "exit code" in ended(events).detail
+
+
+class Kills(Backend):
+    """A model service during whose second call somebody on this machine kills the program."""
+
+    calls_endpoint = False
+    is_recorded = True
+
+    def __init__(self, script: ScriptedBackend, mark: str) -> None:
+        self._script, self._mark, self._calls = script, mark.encode(), 0
+        self.capabilities = script.capabilities
+
+    async def create(self, call: BackendCall) -> responses_pb2.Response:
+        self._calls += 1
+        if self._calls == 2:
+            for process in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError):
+                    words = (process / "cmdline").read_bytes().split(b"\0")
+                    if words[0].endswith(b"python3") and self._mark in words:
+                        os.kill(int(process.name), signal.SIGKILL)
+            await asyncio.Event().wait()
+        return await self._script.create(call)
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_a_kill_while_the_model_is_awaited_is_tried_again_once(
+    tmp_path: Path, attempt: int
+) -> None:
+    mark = f"mark-{secrets.token_hex(8)}"
+    model = Kills(ScriptedBackend([shell("echo right >done"), "Done."]), mark)
+    async with program_mesh(tmp_path, model, command=[*COMMAND, mark]) as mesh:
+        events = await mesh.run(checks=[CHECK], attempt=attempt)
+    assert ended(events).signal == signal.SIGKILL
+    if attempt == 1:
+        assert failed(events) == ("PROGRAM", "PROGRAM_KILLED")
+        assert events[-1].failed.failure.retry_safe
+        assert "verified" not in kinds(events)
+    else:
+        assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
+        (verified,) = (one.verified for one in events if one.HasField("verified"))
+        assert verified.verification.reward == 1.0
 
 
 async def test_what_it_left_is_gone_before_the_verdict(tmp_path: Path) -> None:
@@ -169,6 +221,34 @@ async def test_a_function_in_the_agents_own_process(tmp_path: Path) -> None:
     assert events[0].started.program.name == target
     assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
     assert asked == ["42"]
+
+
+async def test_a_function_of_a_file_in_the_agents_own_process(tmp_path: Path) -> None:
+    (tmp_path / "their_agent.py").write_text(
+        "from words_beside import ask_once\n\n\nasync def solve(prompt, url, key):\n"
+        "    await ask_once(prompt, url, key)\n"
+    )
+    (tmp_path / "words_beside.py").write_text(f"from {__name__} import ask_once\n")
+    target = f"{tmp_path}/their_agent.py:solve"
+    async with program_mesh(
+        tmp_path, ScriptedBackend(["43"]), function=target, in_process=True
+    ) as mesh:
+        events = await mesh.run(checks=[{"run": "true"}])
+    assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
+    assert asked[-1] == "43"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("x = 1\n", "has no 'solve'"), ("def (\n", "invalid"), ("import no_such_one\n", "no_such")],
+)
+def test_a_file_without_the_function_is_refused_at_the_start(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    (tmp_path / "theirs.py").write_text(text)
+    options = {"function": f"{tmp_path}/theirs.py:solve", "in_process": True}
+    with pytest.raises(ValueError, match=problem):
+        ProgramAgent(options)
 
 
 asked: list[str] = []

@@ -86,9 +86,10 @@ def test_any_other_program_has_the_usual_variables_and_its_own() -> None:
     assert words.files == {f"{HOME}/.agent": URL}
 
 
-def test_a_function_is_run_by_a_file_that_needs_nothing_of_ours() -> None:
-    made = program(function="my.agents:solve")
-    assert list(made.command) == ["python3", f"{HOME}/run_function.py", "my.agents:solve"]
+@pytest.mark.parametrize("target", ["my.agents:solve", "my agents/a-1.py:solve", "/opt/a.py:solve"])
+def test_a_function_is_run_by_a_file_that_needs_nothing_of_ours(target: str) -> None:
+    made = program(function=target)
+    assert list(made.command) == ["python3", f"{HOME}/run_function.py", target]
     assert "gymmesh_" not in made.files[f"{HOME}/run_function.py"]
     assert json.loads(made.stdin) == {
         "prompt": PROMPT, "url": URL, "key": KEY, "model": "policy", "workdir": "/work"
@@ -101,7 +102,11 @@ def test_a_function_is_run_by_a_file_that_needs_nothing_of_ours() -> None:
         ({}, "program: give one of"),
         ({"program": "codex", "command": "x"}, "program: give one of"),
         ({"program": "codexx"}, "no known program 'codexx'; did you mean"),
-        ({"function": "solve"}, "function: must be package.module:name"),
+        ({"function": "solve"}, "function: must be package.module:name or folder/file.py:name"),
+        ({"function": "my/agent:solve"}, "function: must be package.module:name"),
+        ({"function": "my/.py:solve"}, "function: must be package.module:name"),
+        ({"function": "my/agent.py"}, "function: must be package.module:name"),
+        ({"function": "my/agent.py:"}, "function: must be package.module:name"),
         ({"command": "x", "in_process": True}, "in_process: goes with function"),
         ({"command": "x", "arguments": ["y"]}, "arguments: goes with program"),
         ({"command": "x", "model": 'a"b'}, "model: "),

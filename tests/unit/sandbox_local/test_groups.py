@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gymmesh_sandbox_local import GroupLimits, Groups
+from gymmesh_sandbox.backends.base import ProcessEnded
+from gymmesh_sandbox.backends.bubblewrap.process import killed_meanwhile
+from gymmesh_sandbox_local import (
+    GroupLimits,
+    Groups,
+    MemoryEvents,
+    SandboxGroup,
+    memory_events_of_machine,
+)
 
 LIMITS = GroupLimits(memory_bytes=1000, pids=3, cpu_millis=500, yields=True)
 
@@ -67,3 +75,32 @@ def test_two_owners_have_different_groups(tmp_path: Path) -> None:
     assert one.make("b-1", LIMITS).folders != other.make("b-1", LIMITS).folders
     with pytest.raises(OSError, match="exists"):
         one.make("b-1", LIMITS)
+
+
+def test_a_kill_at_the_sandboxs_limit_is_told_from_one_of_the_machine(tmp_path: Path) -> None:
+    group = SandboxGroup({"memory": tmp_path}, 2)
+    assert group.memory_events() == MemoryEvents()  # there is no such file
+    events = tmp_path / "memory.events"
+    events.write_text("low 0\nhigh 0\nmax 7\noom 0\noom_kill 0\noom_group_kill 0\n")
+    before = group.memory_events()
+    assert killed_meanwhile(before, group.memory_events()) == ProcessEnded(signal=9)
+    events.write_text("max 7\noom 0\noom_kill 1\n")
+    machine = group.memory_events()
+    assert killed_meanwhile(before, machine) == ProcessEnded(signal=9, machine_out_of_memory=True)
+    events.write_text("max 9\noom 2\noom_kill 2\n")
+    at_limit = killed_meanwhile(machine, group.memory_events())
+    assert at_limit == ProcessEnded(signal=9, out_of_memory=True)
+
+
+def test_groups_of_version_1_know_their_own_limit_alone(tmp_path: Path) -> None:
+    group = SandboxGroup({"memory": tmp_path}, 1)
+    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    assert group.memory_events() == MemoryEvents(limit_hits=3, kills=3)
+
+
+def test_without_a_group_the_machine_counts(tmp_path: Path) -> None:
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("nr_free_pages 12\noom_kill 4\n")
+    assert memory_events_of_machine(vmstat) == MemoryEvents(kills=4)
+    assert memory_events_of_machine().kills >= 0
+    assert memory_events_of_machine(tmp_path / "none") == MemoryEvents()

@@ -56,17 +56,19 @@ async def test_how_a_sandbox_ended_is_said(tmp_path: Path) -> None:
         served.pass_time(20)
         request = sandbox_pb2.RemoveSandboxRequest(sandbox_id=removed.id)
         await served.peer.RemoveSandbox(request, timeout=TIMEOUT)
-        for box, why in (
-            (old, "its life of 10 s (resources.life_s) is over"),
-            (left, "its own lease, of 30 s (ttl_s), was not renewed in time"),
-            (removed, "an operator ended it"),
+        for box, cause, why in (
+            (old, "life", "its life of 10 s (resources.life_s) is over"),
+            (left, "expired", "its own lease, of 30 s (ttl_s), was not renewed in time"),
+            (removed, "removed", "an operator ended it"),
         ):
             refused = await _refused(box.exec("true"))
             assert refused.reason == errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND
             assert f"The sandbox has ended: {why}." in refused.message
+            assert refused.metadata["cause"] == cause
         never = sandbox_pb2.AttachSandboxRequest(sandbox_id="sb-0", lease=b"x")
         refused = await _refused(served.peer.AttachSandbox(never, timeout=TIMEOUT))
         assert "There is no such sandbox here." in refused.message
+        assert "cause" not in refused.metadata
 
 
 async def test_an_owner_learns_whether_others_use_a_sandbox(tmp_path: Path) -> None:

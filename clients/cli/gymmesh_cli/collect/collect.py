@@ -15,6 +15,7 @@ from gymmesh_cli.options import (
     json_option,
     mesh_options,
     number_ids_option,
+    other_agents_option,
     output_options,
     pace_options,
     place_argument,
@@ -62,6 +63,7 @@ class CollectOptionsCommand(RemembersArguments):
 @shard_options
 @skip_invalid_option
 @number_ids_option
+@other_agents_option
 @click.option(
     "--metrics-port",
     type=click.IntRange(min=0, max=65535),

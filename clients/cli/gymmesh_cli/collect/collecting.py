@@ -87,6 +87,7 @@ class CollectCommand:
     shard: Shard | None
     skip_invalid: bool
     number_ids: bool
+    refuse_other_agents: bool
     metrics_port: int | None
     track: TrackOptions | None
     no_control: bool
@@ -206,18 +207,25 @@ def _tasks(command: CollectCommand) -> Path:
 
 
 def _reader(command: CollectCommand, mesh: Mesh | None = None) -> TaskReader:
-    return replace(command.plan.reader(mesh), number_repeated_ids=command.number_ids)
+    return replace(
+        command.plan.reader(mesh),
+        number_repeated_ids=command.number_ids,
+        refuse_other_agents=command.refuse_other_agents,
+    )
 
 
 def _choose(command: CollectCommand, reader: TaskReader) -> TaskChoice:
-    """The tasks to run; raises as `choose_tasks`."""
-    return choose_tasks(
+    """The tasks to run; raises as `choose_tasks`. Says where they name other agents."""
+    chosen = choose_tasks(
         reader,
         _tasks(command),
         command.limit,
         checks=command.plan.checks(),
         skip_invalid=command.skip_invalid,
     )
+    if chosen.other_agents is not None:
+        echo(f"gym-cli: {one_line(chosen.other_agents.said(_tasks(command)))}", err=True)
+    return chosen
 
 
 def _inputs(command: CollectCommand) -> dict[str, Iterable[Path]]:

@@ -340,6 +340,11 @@ number_ids_option = click.option(
     is_flag=True,
     help="Rows whose task_id another row had before get -2, -3 and so on behind it.",
 )
+other_agents_option = click.option(
+    "--refuse-other-agents",
+    is_flag=True,
+    help="A row whose agent_ref names another agent than would run it is wrong.",
+)
 tasks_option = click.option(
     "--tasks",
     "tasks_file",

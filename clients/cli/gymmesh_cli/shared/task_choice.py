@@ -17,6 +17,24 @@ if TYPE_CHECKING:
 _SHOWN: Final = 5
 
 
+@dataclass(slots=True)
+class OtherAgents:
+    """Rows whose `agent_ref` names another agent than runs them: how many, and the first."""
+
+    first: TaskRow
+    count: int = 1
+
+    def said(self, path: Path) -> str:
+        """One sentence about them."""
+        row, others = self.first, self.count - 1
+        more = "" if not others else f" (and {others} more row{'s' * (others > 1)} likewise)"
+        return (
+            f"{path}:{row.line}: agent_ref names the agent {row.other_agent!r}{more}, which is not "
+            f'followed: {row.task.agent!r} runs it; choose with the key "agent" of the row, or '
+            "refuse such rows with --refuse-other-agents"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TaskChoice:
     """The tasks to run.
@@ -26,12 +44,14 @@ class TaskChoice:
         skipped: why rows are left out; several mistakes of one row are several problems.
         seeded: how many of the tasks name a seed.
         environments: the names of the environments that the tasks are of.
+        other_agents: those of the tasks whose `agent_ref` names another agent than runs them.
     """
 
     ids: list[str]
     skipped: list[TaskProblem]
     seeded: int = 0
     environments: frozenset[str] = frozenset()
+    other_agents: OtherAgents | None = None
 
     @property
     def lines_skipped(self) -> frozenset[int]:
@@ -90,6 +110,7 @@ def choose_tasks(
     ids: list[str] = []
     environments: set[str] = set()
     problems: list[TaskProblem] = []
+    other_agents: OtherAgents | None = None
     seeded = 0
     for entry in checked_rows(reader, path, checks):
         if isinstance(entry, TaskProblem):
@@ -100,6 +121,10 @@ def choose_tasks(
             ids.append(entry.task.task_id)
             environments.add(entry.task.environment)
             seeded += entry.task.HasField("seed")
+            if entry.other_agent and other_agents is None:
+                other_agents = OtherAgents(entry)
+            elif entry.other_agent and other_agents is not None:
+                other_agents.count += 1
             if limit is not None and len(ids) >= limit:
                 break
     if problems and not (skip_invalid and ids):
@@ -111,7 +136,7 @@ def choose_tasks(
         raise UserError("\n".join(shown))
     if not ids:
         raise UserError(f"{path}: holds no tasks")
-    return TaskChoice(ids, problems, seeded, frozenset(environments))
+    return TaskChoice(ids, problems, seeded, frozenset(environments), other_agents)
 
 
 def refuse_pipe(tasks: Path) -> None:

@@ -13,10 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from gymmesh_data import Actor, Conversation, StoredRollout, actors_of, conversation_of
 from gymmesh_data.rollout import object_of, objects_of
 from gymmesh_data.samples import token_reads
 from gymmesh_responses import dumps
+from gymmesh_rows import SandboxOpened
 from gymmesh_runtime.text import one_line, shortened
 
 _MOST_WIDE: Final = 110
@@ -100,7 +103,8 @@ class ConversationView:
     def document(self, rollout: StoredRollout, conversation: Conversation) -> dict[str, Any]:
         """The same as JSON values."""
         keys = (
-            "run_id", "repeat_index", "attempt", "environment", "agent", "stop_reason", "program",
+            "run_id", "repeat_index", "attempt", "environment", "agent", "program_name",
+            "program_version", "stop_reason", "program", "sandboxes",
         )  # fmt: skip
         told = {key: rollout.value(key) for key in (*keys, "failure", "verification")}
         return {
@@ -121,7 +125,8 @@ class ConversationView:
     def _head(self, rollout: StoredRollout) -> Iterator[Line]:
         names = [("task", rollout.task_id), ("repeat", str(rollout.repeat_index))]
         names += [("environment", rollout.environment), ("agent", rollout.agent)]
-        names.append(("model", rollout.model))
+        ran = (rollout.columns.program_name, rollout.columns.program_version)
+        names += [("program", " ".join(filter(None, ran))), ("model", rollout.model)]
         text = "  ".join(f"{name} {one_line(value)}" for name, value in names if value)
         for piece in self._wrapped(text, ""):
             yield _line(piece, "head")
@@ -189,6 +194,8 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         stopped = rollout.stop_reason + (f": {detail}" if detail else "")
         yield "stopped", shortened(stopped, _LONGEST)
     yield from _program(rollout.value("program"))
+    for opened in rollout.columns.sandboxes:
+        yield from _sandbox(opened)
     verdict = rollout.verification
     if not rollout.failed:
         reward = _number(rollout.reward)
@@ -229,6 +236,13 @@ def _program(program: Any) -> Iterator[tuple[str, str]]:
     yield "program", shortened(detail if how in detail else f"{detail} ({how})", _LONGEST).lstrip()
     if wrote := str(program.get("output_tail") or "").strip():
         yield "wrote", wrote if len(wrote) <= _WROTE else f"… {wrote[-_WROTE:]}"
+
+
+def _sandbox(opened: SandboxOpened) -> Iterator[tuple[str, str]]:
+    """How a sandbox ended, where it did before its rollout."""
+    if opened.end is not UNSET:
+        detail = f": {opened.end.detail}" if opened.end.detail else ""
+        yield "sandbox", shortened(f"{opened.role} {opened.end.cause}{detail}", _LONGEST)
 
 
 def _actors(rollout: StoredRollout) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from gymmesh_responses import JsonValue, loads
 
 _NOT_CARRIED = "token ids of rollouts"
 _OF_ACTORS = "conversations of actors"
+_LEFT = "conversations that the agent left, as for a summary"
 # What is not judged is worse than any reward, and told from 0 by being no number.
 _NOT_JUDGED: Final = float("-inf")
 
@@ -85,8 +86,8 @@ class _Records:
             yield rollout
 
     def chosen(self, selected: Iterable[StoredRollout]) -> Iterator[Taken]:
-        """The rollouts that have something to tell, and not what another one told; token ids and
-        actors that the format has no place for are counted.
+        """The rollouts that have something to tell, and not what another one told; token ids,
+        actors and earlier conversations that the format has no place for are counted.
         """
         form, summary, distinct = self._form, self._summary, self._options.selection.distinct
         known = set[bytes]()
@@ -105,6 +106,8 @@ class _Records:
                 known.add(digest)
             if form.tokens is TokenPlace.NONE and said.token_calls:
                 said.losses[_NOT_CARRIED] += 1
+            if form.tokens is not TokenPlace.ONLY and len(rollout.agent_paths) > 1:
+                said.losses[_LEFT] += len(rollout.agent_paths) - 1
             if not form.actors:
                 for actor in actors_of(rollout):
                     said.losses[_OF_ACTORS] += len(actor.conversations)

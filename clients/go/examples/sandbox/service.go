@@ -2,25 +2,18 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"maps"
-	"path"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
-	errorsv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/errors/v1"
 	sandboxv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1"
 
 	"github.com/gymmesh/gymmesh/clients/go/examples/internal/serving"
 	"github.com/gymmesh/gymmesh/clients/go/mesh"
-	"github.com/gymmesh/gymmesh/clients/go/mesherr"
 )
 
 const (
@@ -51,33 +44,6 @@ type service struct {
 	draining bool
 }
 
-// sandbox is one that runs.
-type sandbox struct {
-	id      string
-	request *sandboxv1.CreateSandboxRequest
-	answer  *sandboxv1.CreateSandboxResponse
-	box     *box
-	workdir string
-	env     []string
-	begun   time.Time
-	ends    time.Time // zero: never
-	own     *lease
-	leases  leases
-	running serving.Once[*process] // Exec's
-	staying serving.Once[*process] // StartProcess's
-	letGo   func()
-	done    chan struct{} // closed once nothing of it is left
-
-	mu        sync.Mutex
-	processes map[string]*process
-	started   int // processes so far
-	archives  map[string]*archive
-	timer     *time.Timer
-	ended     bool
-	uses      int       // streams that run with another lease than the own one
-	used      time.Time // when one was used last; zero: never
-}
-
 func newService(name, id string, places int, host *host) *service {
 	return &service{
 		name: name, id: id, host: host, places: make(chan struct{}, places), open: make(map[string]*sandbox),
@@ -104,239 +70,8 @@ func (s *service) GetService(
 	}, nil
 }
 
-func (s *service) CreateSandbox(
-	ctx context.Context, request *sandboxv1.CreateSandboxRequest,
-) (*sandboxv1.CreateSandboxResponse, error) {
-	if request.GetRequestId() == "" {
-		return nil, missing("request_id")
-	}
-	if err := checkCreate(request); err != nil {
-		return nil, err
-	}
-	due, hasDue := ctx.Deadline()
-	made, err := s.creating.Do(ctx, request.GetRequestId(), request, func() (*sandbox, *mesherr.Error) {
-		wait := context.Background()
-		if hasDue {
-			var cancel context.CancelFunc
-			wait, cancel = context.WithDeadline(wait, due)
-			defer cancel()
-		}
-		return s.create(wait, request)
-	}, func(*mesherr.Error) bool { return true })
-	if err != nil {
-		return nil, err
-	}
-	return made.answer, nil
-}
-
-// checkCreate refuses what a sandbox of this service cannot have.
-func checkCreate(request *sandboxv1.CreateSandboxRequest) *mesherr.Error {
-	resources := request.GetResources()
-	for option, asked := range map[string]bool{
-		"build":                  request.GetBuild() != nil,
-		"resources.cpu_millis":   resources.GetCpuMillis() != 0,
-		"resources.memory_bytes": resources.GetMemoryBytes() != 0,
-		"resources.pids":         resources.GetPids() != 0,
-		"resources.disk_bytes":   resources.GetDiskBytes() != 0,
-		"network.relay":          request.GetNetwork().GetRelay() != nil,
-		"network.hosts":          request.GetNetwork().GetHosts() != nil,
-		"network.open":           request.GetNetwork().GetOpen() != nil,
-		"user":                   !isBoxUser(request.GetUser()),
-	} {
-		if asked {
-			return unsupported(option)
-		}
-	}
-	if seconds(request.GetTtlS()) > longestTTL {
-		return invalid("ttl_s", "is more than "+longestTTL.String())
-	}
-	if name := request.GetImage(); name != "" && name != image {
-		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND,
-			"the service has no such image", "image", name)
-	}
-	if request.GetImageDigest() != "" {
-		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_IMAGE_FAILED,
-			"the image has no digest", "image", image, "cause", "no digest")
-	}
-	if request.GetProcess() != nil {
-		return checkProcess(request.GetProcess(), "process.")
-	}
-	return nil
-}
-
-func (s *service) create(
-	ctx context.Context, request *sandboxv1.CreateSandboxRequest,
-) (*sandbox, *mesherr.Error) {
-	if err := s.takePlace(ctx); err != nil {
-		return nil, err
-	}
-	made := &sandbox{
-		id: "box-" + strings.ToLower(rand.Text()[:16]), request: request, begun: time.Now(),
-		processes: make(map[string]*process), archives: make(map[string]*archive), done: make(chan struct{}),
-	}
-	made.letGo = sync.OnceFunc(func() {
-		s.mu.Lock()
-		delete(s.open, made.id)
-		s.mu.Unlock()
-		s.creating.Forget(request.GetRequestId())
-		<-s.places
-	})
-	if err := s.fill(made); err != nil {
-		made.end()
-		return nil, mesherr.FromError(err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.draining {
-		go made.end()
-		return nil, draining()
-	}
-	s.open[made.id] = made
-	go func() { // it ends with its bubblewrap, too
-		<-made.box.lost
-		made.end()
-	}()
-	return made, nil
-}
-
-// takePlace waits for a place, while not too many others do.
-func (s *service) takePlace(ctx context.Context) *mesherr.Error {
-	s.mu.Lock()
-	if s.draining {
-		s.mu.Unlock()
-		return draining()
-	}
-	if s.waiting >= mostWaiting {
-		s.mu.Unlock()
-		return s.full()
-	}
-	s.waiting++
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.waiting--
-		s.mu.Unlock()
-	}()
-	select {
-	case s.places <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case s.places <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return s.full()
-	}
-}
-
-func (s *service) full() *mesherr.Error {
-	err := mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_LIMIT,
-		"all places are taken", "limit", strconv.Itoa(cap(s.places)))
-	err.RetryAfter = time.Second
-	return err
-}
-
-// fill starts what a sandbox consists of.
-func (s *service) fill(made *sandbox) error {
-	request := made.request
-	var err error
-	if made.box, err = s.host.start(made.id); err != nil {
-		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_IMAGE_FAILED, err.Error(),
-			"image", image, "cause", "bubblewrap")
-	}
-	made.workdir = path.Clean("/" + request.GetWorkdir())
-	if request.GetWorkdir() == "" {
-		made.workdir = boxHome
-	}
-	given := map[string]string{
-		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": boxHome, "USER": boxUser, "LANG": "C.UTF-8",
-	}
-	maps.Copy(given, request.GetEnv())
-	made.env = assignments(given)
-	lasts := defaultTTL
-	if asked := seconds(request.GetTtlS()); asked > 0 {
-		lasts = asked
-	}
-	if life := seconds(request.GetResources().GetLifeS()); life > 0 {
-		made.ends = made.begun.Add(life)
-	}
-	expires := time.Now().Add(lasts)
-	if !made.ends.IsZero() && expires.After(made.ends) {
-		expires = made.ends
-	}
-	made.own = made.leases.add(&lease{own: true, given: lasts, expires: expires})
-	operate := made.leases.add(&lease{given: lasts, expires: expires, parent: made.own})
-	made.answer = &sandboxv1.CreateSandboxResponse{
-		OwnLease: []byte(made.own.secret), User: boxUser,
-		Resources: &sandboxv1.Resources{LifeS: request.GetResources().GetLifeS()},
-		Grant:     s.grant(made, operate, ""),
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), longestStart)
-	defer cancel()
-	write := &sandboxv1.WriteFilesRequest{Files: request.GetFiles()}
-	if err := made.box.call(ctx, &order{Call: "MakeWorkdir", Workdir: made.workdir}, write, nil); err != nil {
-		return err
-	}
-	if request.GetProcess() != nil {
-		started, err := made.start(request.GetProcess(), nil, false)
-		if err != nil {
-			return err
-		}
-		made.answer.ProcessId = started.id
-	}
-	made.mu.Lock()
-	defer made.mu.Unlock()
-	made.timer = time.AfterFunc(time.Until(expires), made.expire)
-	return nil
-}
-
-func (s *service) grant(of *sandbox, one *lease, role string) *sandboxv1.SandboxGrant {
-	return &sandboxv1.SandboxGrant{
-		Sandbox: s.reference(of), Lease: []byte(one.secret), Role: role,
-		ExpiresUnixNano: uint64(one.until().UnixNano()),
-	}
-}
-
 func (s *service) reference(of *sandbox) *sandboxv1.SandboxRef {
 	return &sandboxv1.SandboxRef{SandboxId: of.id, Service: s.name, InstanceId: s.id, Image: image}
-}
-
-// expire ends the sandbox where its own lease was not renewed.
-func (b *sandbox) expire() {
-	if left := time.Until(b.ownUntil()); left > 0 {
-		b.mu.Lock()
-		b.timer.Reset(left)
-		b.mu.Unlock()
-		return
-	}
-	b.end()
-}
-
-func (b *sandbox) ownUntil() time.Time {
-	b.leases.mu.Lock()
-	defer b.leases.mu.Unlock()
-	return b.own.expires
-}
-
-// end ends the sandbox and returns once nothing of it is left.
-func (b *sandbox) end() {
-	b.mu.Lock()
-	first := !b.ended
-	b.ended = true
-	if b.timer != nil {
-		b.timer.Stop()
-	}
-	b.mu.Unlock()
-	if !first {
-		<-b.done
-		return
-	}
-	if b.box != nil {
-		b.box.end()
-	}
-	b.letGo()
-	close(b.done)
 }
 
 // find gives a sandbox and the lease that was shown for it.
@@ -346,22 +81,6 @@ func (s *service) find(id string, secret []byte, what need) (*sandbox, *lease, e
 		found.use(shown)()
 	}
 	return found, shown, err
-}
-
-// use notes that a call with a lease begins; what it returns, that it ended.
-func (b *sandbox) use(shown *lease) func() {
-	if shown.own {
-		return func() {}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.uses++
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.uses--
-		b.used = time.Now()
-	}
 }
 
 // check is find of a call that is no use of the sandbox.
@@ -439,61 +158,6 @@ func (s *service) info(of *sandbox) *sandboxv1.SandboxInfo {
 	return made
 }
 
-func (s *service) LendSandbox(
-	_ context.Context, request *sandboxv1.LendSandboxRequest,
-) (*sandboxv1.LendSandboxResponse, error) {
-	found, shown, err := s.find(request.GetSandboxId(), request.GetLease(), needAny)
-	if err != nil {
-		return nil, err
-	}
-	if request.GetRequestId() == "" {
-		return nil, missing("request_id")
-	}
-	if !isBoxUser(request.GetScope().GetUser()) {
-		return nil, unsupported("scope.user")
-	}
-	made, fault := found.leases.lend(shown, request)
-	if fault != nil {
-		return nil, fault
-	}
-	return &sandboxv1.LendSandboxResponse{Grant: s.grant(found, made, request.GetRole())}, nil
-}
-
-func (s *service) RenewLease(
-	_ context.Context, request *sandboxv1.RenewLeaseRequest,
-) (*sandboxv1.RenewLeaseResponse, error) {
-	found, shown, err := s.check(request.GetSandboxId(), request.GetLease(), needAny)
-	if err != nil {
-		return nil, err
-	}
-	asked := seconds(request.GetTtlS())
-	if asked > longestTTL {
-		return nil, invalid("ttl_s", "is more than "+longestTTL.String())
-	}
-	until := found.leases.renew(shown, asked, found.ends)
-	found.mu.Lock()
-	defer found.mu.Unlock()
-	if !found.ended {
-		found.timer.Reset(time.Until(found.ownUntil()))
-	}
-	return &sandboxv1.RenewLeaseResponse{ExpiresUnixNano: uint64(until.UnixNano())}, nil
-}
-
-func (s *service) RevokeLease(
-	_ context.Context, request *sandboxv1.RevokeLeaseRequest,
-) (*sandboxv1.RevokeLeaseResponse, error) {
-	if request.GetSandboxId() == "" {
-		return nil, missing("sandbox_id")
-	}
-	if len(request.GetLease()) == 0 {
-		return nil, missing("lease")
-	}
-	if found := s.get(request.GetSandboxId()); found != nil && found.leases.revoke(request.GetLease()) {
-		found.end()
-	}
-	return &sandboxv1.RevokeLeaseResponse{}, nil
-}
-
 func (s *service) EndSandbox(
 	_ context.Context, request *sandboxv1.EndSandboxRequest,
 ) (*sandboxv1.EndSandboxResponse, error) {
@@ -561,44 +225,6 @@ func (s *service) endAll() {
 		ending.Go(one.end)
 	}
 	ending.Wait()
-}
-
-func isBoxUser(name string) bool { return name == "" || name == boxUser || name == "1000" }
-
-func assignments(values map[string]string) []string {
-	made := make([]string, 0, len(values))
-	for name, value := range values {
-		made = append(made, name+"="+value)
-	}
-	return made
-}
-
-func missing(field string) *mesherr.Error {
-	return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_REQUIRED_FIELD_MISSING,
-		field+" is required", "field", field)
-}
-
-func invalid(field, sentence string) *mesherr.Error {
-	return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_FIELD_INVALID, field+" "+sentence, "field", field)
-}
-
-func unsupported(option string) *mesherr.Error {
-	return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
-		fmt.Sprintf("the service does not offer %s", option), "option", option, "backend", backend)
-}
-
-func notFound(id, instance string) *mesherr.Error {
-	return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_NOT_FOUND,
-		"the sandbox is not here, or not any more", "sandbox_id", id, "instance_id", instance)
-}
-
-func lost(id string) *mesherr.Error {
-	return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_LOST,
-		"the sandbox ended under the call", "sandbox_id", id, "cause", "ended")
-}
-
-func draining() *mesherr.Error {
-	return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_DRAINING, "the server is shutting down")
 }
 
 // withoutLease is a request as it is compared with a repeat.

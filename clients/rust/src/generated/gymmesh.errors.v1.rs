@@ -286,9 +286,11 @@ pub enum ErrorReason {
     /// UNAVAILABLE. The mux connection broke with this call in flight.
     /// Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
     MuxBroken = 110,
-    /// NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+    /// NOT_FOUND. The sandbox was never here, has ended, or was ended at its time. Where the
+    /// service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
+    /// `out_of_memory`, `removed`, `shutdown` or `lost`.
     /// Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
-    /// "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+    /// "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
     SandboxNotFound = 120,
     /// PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
     /// Example: {"reason": "SANDBOX_LEASE_INVALID", "domain": "gymmesh",
@@ -366,7 +368,7 @@ pub enum ErrorReason {
     /// Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
     /// "metadata": {"program": "codex", "exit_code": "127"}}
     ProgramFailed = 141,
-    /// ABORTED. The program was ended from outside of its sandbox.
+    /// ABORTED. The program was killed, and not by what the policy had it do.
     /// Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
     /// "metadata": {"program": "codex", "signal": "9"}}
     ProgramKilled = 142,

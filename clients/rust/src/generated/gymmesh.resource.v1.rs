@@ -321,6 +321,10 @@ pub struct CallToolResponse {
     /// agent has an event for each.
     #[prost(message, repeated, tag = "7")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
+    /// Sandboxes of the session that the environment has ended since the answer before: the
+    /// agent has an event for each.
+    #[prost(message, repeated, tag = "8")]
+    pub ended_sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxEnded>,
     /// The answer for the model: text, UTF-8, or content parts.
     #[prost(oneof = "call_tool_response::Output", tags = "1, 2")]
     pub output: ::core::option::Option<call_tool_response::Output>,
@@ -390,6 +394,9 @@ pub struct NextTurnResponse {
     /// As in CallToolResponse.
     #[prost(message, repeated, tag = "5")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
+    /// As in CallToolResponse.
+    #[prost(message, repeated, tag = "6")]
+    pub ended_sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxEnded>,
 }
 impl ::prost::Name for NextTurnResponse {
     const NAME: &'static str = "NextTurnResponse";

@@ -353,7 +353,7 @@ pub struct RolloutEvent {
     /// What happened; exactly one is set.
     #[prost(
         oneof = "rollout_event::Event",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23"
     )]
     pub event: ::core::option::Option<rollout_event::Event>,
 }
@@ -402,6 +402,9 @@ pub mod rollout_event {
         /// The program that runs as the agent ended. Ignorable.
         #[prost(message, tag = "22")]
         ProgramEnded(super::ProgramEnded),
+        /// A sandbox ended before the rollout did. Ignorable.
+        #[prost(message, tag = "23")]
+        SandboxEnded(super::SandboxEnded),
     }
 }
 impl ::prost::Name for RolloutEvent {
@@ -493,7 +496,8 @@ impl ::prost::Name for Program {
     }
 }
 /// An image or another medium. It travels once: items name it by its digest, as
-/// `gymmesh-media:` and the digest, where they would have a URL.
+/// `gymmesh-media:` and the digest, where they would have a URL. The data URL
+/// `data:<media_type>;base64,<data>` in its place gives the item back.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Media {
     /// `sha256:` and 64 hexadecimal digits, over `data`.
@@ -516,7 +520,8 @@ impl ::prost::Name for Media {
         "/gymmesh.rollout.v1.Media".into()
     }
 }
-/// A medium came in; sent before the first event whose items name it.
+/// A medium came in; sent before the first event whose items name it, and right
+/// after `started` where that one does.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MediaAdded {
     /// The medium.
@@ -542,6 +547,10 @@ pub struct SandboxOpened {
     /// What it is for, as in SandboxGrant.
     #[prost(string, tag = "2")]
     pub role: ::prost::alloc::string::String,
+    /// How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
+    /// ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+    #[prost(message, optional, tag = "3")]
+    pub end: ::core::option::Option<SandboxEnd>,
 }
 impl ::prost::Name for SandboxOpened {
     const NAME: &'static str = "SandboxOpened";
@@ -551,6 +560,50 @@ impl ::prost::Name for SandboxOpened {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/gymmesh.rollout.v1.SandboxOpened".into()
+    }
+}
+/// A sandbox ended before the terminal event. Sent once for each at most, and only for one
+/// that an event SandboxOpened named.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxEnded {
+    /// The sandbox's id.
+    #[prost(string, tag = "1")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    /// The instance that ran it.
+    #[prost(string, tag = "2")]
+    pub instance_id: ::prost::alloc::string::String,
+    /// How.
+    #[prost(message, optional, tag = "3")]
+    pub end: ::core::option::Option<SandboxEnd>,
+}
+impl ::prost::Name for SandboxEnded {
+    const NAME: &'static str = "SandboxEnded";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.SandboxEnded".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.SandboxEnded".into()
+    }
+}
+/// How a sandbox ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SandboxEnd {
+    /// Why.
+    #[prost(enumeration = "SandboxEndCause", tag = "1")]
+    pub cause: i32,
+    /// One line on it, for people; may be empty.
+    #[prost(string, tag = "2")]
+    pub detail: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SandboxEnd {
+    const NAME: &'static str = "SandboxEnd";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.SandboxEnd".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.SandboxEnd".into()
     }
 }
 /// The program ended.
@@ -672,6 +725,10 @@ pub struct ModelCallCompleted {
     /// JSON object; empty when none were.
     #[prost(bytes = "vec", tag = "15")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
+    /// What a captured program's request had that the model service was not sent, such
+    /// as a parameter or a kind of tool that it does not know: names, each once.
+    #[prost(string, repeated, tag = "16")]
+    pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for ModelCallCompleted {
     const NAME: &'static str = "ModelCallCompleted";
@@ -1151,6 +1208,59 @@ impl VerificationStatus {
             "VERIFICATION_STATUS_VERIFIED" => Some(Self::Verified),
             "VERIFICATION_STATUS_PENDING" => Some(Self::Pending),
             "VERIFICATION_STATUS_SKIPPED" => Some(Self::Skipped),
+            _ => None,
+        }
+    }
+}
+/// Why a sandbox ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum SandboxEndCause {
+    /// Not used on the wire.
+    Unspecified = 0,
+    /// Its owner ended it: the environment, or the agent that made it.
+    Owner = 1,
+    /// Its own lease was not renewed in time.
+    Expired = 2,
+    /// Its `Resources.life_s` was over.
+    Life = 3,
+    /// It was ended at its limit of memory.
+    OutOfMemory = 4,
+    /// An operator removed it.
+    Removed = 5,
+    /// Its service was shut down.
+    Shutdown = 6,
+    /// It, its host or its service is gone or cannot be reached.
+    Lost = 7,
+}
+impl SandboxEndCause {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "SANDBOX_END_CAUSE_UNSPECIFIED",
+            Self::Owner => "SANDBOX_END_CAUSE_OWNER",
+            Self::Expired => "SANDBOX_END_CAUSE_EXPIRED",
+            Self::Life => "SANDBOX_END_CAUSE_LIFE",
+            Self::OutOfMemory => "SANDBOX_END_CAUSE_OUT_OF_MEMORY",
+            Self::Removed => "SANDBOX_END_CAUSE_REMOVED",
+            Self::Shutdown => "SANDBOX_END_CAUSE_SHUTDOWN",
+            Self::Lost => "SANDBOX_END_CAUSE_LOST",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SANDBOX_END_CAUSE_UNSPECIFIED" => Some(Self::Unspecified),
+            "SANDBOX_END_CAUSE_OWNER" => Some(Self::Owner),
+            "SANDBOX_END_CAUSE_EXPIRED" => Some(Self::Expired),
+            "SANDBOX_END_CAUSE_LIFE" => Some(Self::Life),
+            "SANDBOX_END_CAUSE_OUT_OF_MEMORY" => Some(Self::OutOfMemory),
+            "SANDBOX_END_CAUSE_REMOVED" => Some(Self::Removed),
+            "SANDBOX_END_CAUSE_SHUTDOWN" => Some(Self::Shutdown),
+            "SANDBOX_END_CAUSE_LOST" => Some(Self::Lost),
             _ => None,
         }
     }

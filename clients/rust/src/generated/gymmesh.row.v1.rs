@@ -6,7 +6,8 @@
 pub struct Row {
     /// The task's parameters, with tools, instructions and sampling parameters as they
     /// were in force: the task's own, replaced by those of `started` key by key, but for
-    /// `input`, which is the task's; the task's alone for a rollout that never started.
+    /// `input`, which is the task's, images that `media` has named by their digests; the
+    /// task's alone for a rollout that never started.
     #[prost(bytes = "vec", tag = "1")]
     pub responses_create_params_json: ::prost::alloc::vec::Vec<u8>,
     /// What the conversation began with, only where the agent or the environment added
@@ -96,6 +97,12 @@ pub struct Row {
     /// How the program that ran as the agent ended, where one did.
     #[prost(message, optional, tag = "28")]
     pub program: ::core::option::Option<super::super::rollout::v1::ProgramEnded>,
+    /// The name of the program that ran as the agent: that of `started`.
+    #[prost(string, tag = "31")]
+    pub program_name: ::prost::alloc::string::String,
+    /// Its version, as it says itself; empty when not known.
+    #[prost(string, tag = "32")]
+    pub program_version: ::prost::alloc::string::String,
     /// Keys of the task's row that are keys of this message, as an object; of its
     /// `metadata`, where that is an object, the keys of RowMetadata.
     #[prost(bytes = "vec", tag = "29")]
@@ -361,6 +368,9 @@ pub struct ModelCall {
     /// The parameters that a captured program asked for and the run replaced.
     #[prost(bytes = "vec", tag = "23")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
+    /// What a captured program's request had that the model service was not sent.
+    #[prost(string, repeated, tag = "24")]
+    pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for ModelCall {
     const NAME: &'static str = "ModelCall";

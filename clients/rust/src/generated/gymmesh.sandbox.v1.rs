@@ -723,6 +723,9 @@ pub enum ExitCause {
     OutputLimit = 5,
     /// It ended with its sandbox.
     SandboxEnded = 6,
+    /// The kernel killed it because the machine, or what the service runs in, ran out of
+    /// memory, and not the sandbox. Services that cannot tell say EXIT_CAUSE_SIGNALED.
+    MachineOutOfMemory = 7,
 }
 impl ExitCause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -738,6 +741,7 @@ impl ExitCause {
             Self::OutOfMemory => "EXIT_CAUSE_OUT_OF_MEMORY",
             Self::OutputLimit => "EXIT_CAUSE_OUTPUT_LIMIT",
             Self::SandboxEnded => "EXIT_CAUSE_SANDBOX_ENDED",
+            Self::MachineOutOfMemory => "EXIT_CAUSE_MACHINE_OUT_OF_MEMORY",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -750,6 +754,7 @@ impl ExitCause {
             "EXIT_CAUSE_OUT_OF_MEMORY" => Some(Self::OutOfMemory),
             "EXIT_CAUSE_OUTPUT_LIMIT" => Some(Self::OutputLimit),
             "EXIT_CAUSE_SANDBOX_ENDED" => Some(Self::SandboxEnded),
+            "EXIT_CAUSE_MACHINE_OUT_OF_MEMORY" => Some(Self::MachineOutOfMemory),
             _ => None,
         }
     }

@@ -126,6 +126,9 @@ pub struct VerifyResponse {
     /// of the verifier included. The agent has an event for each, before `verified`.
     #[prost(message, repeated, tag = "3")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
+    /// As in CallToolResponse: those that the environment has ended, and no event named.
+    #[prost(message, repeated, tag = "4")]
+    pub ended_sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxEnded>,
 }
 impl ::prost::Name for VerifyResponse {
     const NAME: &'static str = "VerifyResponse";

@@ -142,6 +142,10 @@ fn with_rest(
             |said: &String, asked: &String| [said, asked][usize::from(said.is_empty())].clone();
         row.environment = or(&started.environment, &task.environment);
         row.agent = or(&started.agent, &task.agent);
+        if let Some(program) = &started.program {
+            row.program_name.clone_from(&program.name);
+            row.program_version.clone_from(&program.version);
+        }
         if !begins_with_input(task, &started.items) {
             row.first_items.clone_from(&started.items);
         }

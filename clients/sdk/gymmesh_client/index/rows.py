@@ -10,7 +10,10 @@ _Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite kee
 
 
 # What a row says in the index.
-COLUMNS: Final = ("rollout_id", "task_id", "repeat", "environment", "reason", "reward", "tokens")
+COLUMNS: Final = (
+    "rollout_id", "task_id", "repeat", "environment", "reason", "reward", "tokens", "program",
+    "program_version",
+)  # fmt: skip
 
 
 class _TokenSums(msgspec.Struct):
@@ -38,6 +41,8 @@ class _RowFacts(msgspec.Struct):
     stop_reason: str | None = None
     response: _Response | None = None
     failure: _Failure | None = None
+    program_name: str | None = None
+    program_version: str | None = None
 
 
 _DECODER: Final = msgspec.json.Decoder(_RowFacts)
@@ -63,6 +68,8 @@ def columns_of(row: bytes) -> tuple[str | int | float | None, ...]:
         reason,
         found.reward,
         usage.total_tokens if usage else None,
+        found.program_name,
+        found.program_version,
     )
 
 

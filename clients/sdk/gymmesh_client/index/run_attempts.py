@@ -42,11 +42,9 @@ _MOST: Final = 1 << 63  # SQLite's integers are below
 PLACE: Final = "row_kind, row_shard, row_offset, row_inner, row_length, row_bytes, row_crc"
 """The columns of a row's place."""
 _OF_ROW: Final = f"{', '.join(COLUMNS)}, row_file, damaged"
-_INSERT: Final = f"""
-    INSERT INTO attempts
-        (source, attempt, outcome, current, ended_at, rollout_key, boundary, {PLACE}, {_OF_ROW})
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+_OF_LOG: Final = "source, attempt, outcome, current, ended_at, rollout_key, boundary"
+_ALL: Final = f"{_OF_LOG}, {PLACE}, {_OF_ROW}"
+_INSERT: Final = f"INSERT INTO attempts ({_ALL}) VALUES ({_ALL.count(',') * '?, '}?)"
 _NO_ROW: Final = (*(None,) * (len(records.Place._fields) + len(COLUMNS) + 1), 0)
 _IN_FILE: Final = f"""
     SELECT id, {PLACE} FROM attempts
@@ -62,7 +60,9 @@ _CURRENT: Final = """
     SELECT min(id) FROM attempts WHERE rollout_key = ? AND source = ? AND current = 1
 """
 _SUPERSEDE: Final = "UPDATE attempts SET current = 0, superseded = ? WHERE id = ?"
-_SET_COLUMNS: Final = f"UPDATE attempts SET ({_OF_ROW}) = (?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE id = ?"
+_SET_COLUMNS: Final = (
+    f"UPDATE attempts SET ({_OF_ROW}) = ({_OF_ROW.count(',') * '?, '}?) WHERE id = ?"
+)
 # An attempt that was tried again has no row; a later one of its rollout has the names.
 _NAME_FAILED: Final = """
     UPDATE attempts SET (rollout_id, task_id, repeat, environment) = (

@@ -155,6 +155,15 @@ class Fold(RolloutParts):
     def _take_sandbox(self, event: pb.RolloutEvent) -> None:
         self.sandboxes.append(event.sandbox_opened)
 
+    def _take_sandbox_end(self, event: pb.RolloutEvent) -> None:
+        ended = event.sandbox_ended
+        for place, opened in enumerate(self.sandboxes):
+            ref = opened.sandbox
+            if (ref.sandbox_id, ref.instance_id) == (ended.sandbox_id, ended.instance_id):
+                self.sandboxes[place] = found = pb.SandboxOpened()
+                found.CopyFrom(opened)
+                found.end.CopyFrom(ended.end)
+
     def _take_program_end(self, event: pb.RolloutEvent) -> None:
         self.program = event.program_ended
 
@@ -232,6 +241,7 @@ _TAKEN: Final[dict[str | None, Callable[[Fold, pb.RolloutEvent], None]]] = {
     "annotation": Fold._take_annotation,
     "media_added": Fold._take_medium,
     "sandbox_opened": Fold._take_sandbox,
+    "sandbox_ended": Fold._take_sandbox_end,
     "program_ended": Fold._take_program_end,
 }
 

@@ -89,6 +89,8 @@ export function rowOf(task: Task, rollout: Rollout, failure?: Failure): Row {
   );
   row.environment = started?.environment || task.environment;
   row.agent = started?.agent || task.agent;
+  row.programName = started?.program?.name ?? "";
+  row.programVersion = started?.program?.version ?? "";
   const inForce = paramsOf(started?.params);
   row.responsesCreateParamsJson = storeJson(paramsWritten(task, inForce));
   if (started && !beginsWithInput(task, started)) row.firstItems = started.items;

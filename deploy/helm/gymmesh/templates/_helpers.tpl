@@ -11,6 +11,7 @@ gymmesh.services gives the services as JSON, each with
   account   the name of its service account; `token` is whether its pod has the account's token
   pods      of a sandbox service whose sandboxes are pods: their namespace, and whether they are
             claimed
+  gateway   whether programs in sandboxes call the model at this agent's gateway
 Every template that is about services ranges over them.
 */}}
 
@@ -86,7 +87,7 @@ gymmesh.io/name: {{ .service.name | quote }}
 {{- range $of := $kinds -}}
 {{- range $name, $values := index $root.Values $of.key -}}
 {{- $id := include "gymmesh.id" $name -}}
-{{- $own := omit (default dict $values) "config" "apiKeySecret" "vllm" "sandbox" -}}
+{{- $own := omit (default dict $values) "config" "apiKeySecret" "vllm" "sandbox" "gateway" -}}
 {{- $isolates := default false (default dict $values).sandbox -}}
 {{- $pods := dict -}}
 {{- if eq $of.kind "sandbox" -}}
@@ -103,6 +104,7 @@ gymmesh.io/name: {{ .service.name | quote }}
     "run" (mergeOverwrite (deepCopy $root.Values.workload) $own)
     "isolates" $isolates
     "pods" $pods
+    "gateway" (default false (default dict $values).gateway)
     "account" (ternary (printf "%s-sandbox-%s" $account $id) $account (eq $of.kind "sandbox"))
     "token" (and (not (empty $pods)) $pods.token)
     "apiKeySecret" (default dict (default dict $values).apiKeySecret)

@@ -33,7 +33,13 @@ one and serves its own part of it.
 {{- $_ := set $mesh.environments $name (default dict (default dict $values).config) -}}
 {{- end -}}
 {{- range $name, $values := .Values.agents -}}
-{{- $_ := set $mesh.agents $name (default dict (default dict $values).config) -}}
+{{- $config := deepCopy (default dict (default dict $values).config) -}}
+{{- if (default dict $values).gateway -}}
+{{- $at := ternary (printf "[%s]" $root.Values.host) $root.Values.host (contains ":" $root.Values.host) -}}
+{{- $listens := dict "listen" (printf "%s:%v" $at $root.Values.ports.gateway) "plain" true -}}
+{{- $_ := set $config "gateway" (merge $listens (default dict $config.gateway)) -}}
+{{- end -}}
+{{- $_ := set $mesh.agents $name $config -}}
 {{- end -}}
 {{- $_ := set $mesh "defaults" .Values.defaults -}}
 {{- $_ := set $mesh "mesh" (dict

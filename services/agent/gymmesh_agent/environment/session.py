@@ -263,10 +263,9 @@ class SessionClient:
         transcript: Sequence[responses_pb2.Item],
         stop_reason: rollout_pb2.StopReason.ValueType,
         turn_rewards: Sequence[float],
-    ) -> tuple[rollout_pb2.Verified, Sequence[rollout_pb2.SandboxOpened]]:
+    ) -> tuple[rollout_pb2.Verified, verify_pb2.VerifyResponse]:
         """The rollout's verdict, given where the session is, with the turns' rewards in it, and the
-        session's final state where the environment keeps it; and the sandboxes that were opened
-        for it.
+        session's final state where the environment keeps it; and the answer that it is from.
         """
         attempt, component = self._attempt, self.name
         request = verify_pb2.VerifyRequest(
@@ -287,7 +286,7 @@ class SessionClient:
             verified.verification.CopyFrom(rollout_verdict(verdict, self.environment, turn_rewards))
             if reply.HasField("final_state"):
                 verified.final_state.CopyFrom(reply.final_state)
-            return verified, reply.sandboxes
+            return verified, reply
         except MeshError as error:
             raise StepFailed(error, FailureStage.VERIFY, component) from error
 

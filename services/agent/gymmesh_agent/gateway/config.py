@@ -22,8 +22,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         max_body_bytes: the longest body of a request.
         keep_alive_s: seconds between two signs of life in a stream while the model works.
         connections: the most connections at a time.
-        connections_per_rollout: the most of one rollout.
-        calls_per_rollout: the most requests of one rollout that wait for an answer at a time.
+        connections_per_rollout: the most of one rollout; one more closes the oldest on which
+            nothing is answered.
+        calls_per_rollout: the most requests of one rollout that are answered at a time.
         stop_s: seconds that an agent may take to end once its rollout is over; it is cancelled
             then.
 

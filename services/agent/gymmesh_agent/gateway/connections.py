@@ -1,8 +1,10 @@
-"""The connections to a gateway: bounded in number, and those that show no key go first."""
+"""The connections to a gateway: bounded in number, and those that are of no use go first."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from aiohttp import web
@@ -49,6 +51,46 @@ class GatewayConnections:
     def known(self, connection: Any) -> None:
         """A connection has shown the key of a rollout."""
         self._strangers.pop(connection, None)
+
+
+class RolloutConnections:
+    """The connections that showed the key of one rollout.
+
+    At their limit a further one closes the oldest on which nothing is answered: it is idle, or its
+    request does not arrive. So a program that opens many can still make its next call.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Any, None] = {}
+        self._answering: set[Any] = set()
+
+    @property
+    def answering(self) -> int:
+        """How many requests are being answered."""
+        return len(self._answering)
+
+    def admit(self, connection: Any, most: int) -> bool:
+        """Whether the rollout may use a connection, where it has `most` at a time."""
+        self._open = {one: None for one in self._open if one.transport is not None}
+        if connection in self._open:
+            return True
+        if len(self._open) >= most:
+            useless = next((one for one in self._open if one not in self._answering), None)
+            if useless is None:
+                return False
+            del self._open[useless]
+            useless.force_close()
+        self._open[connection] = None
+        return True
+
+    @contextmanager
+    def answer(self, connection: Any) -> Iterator[None]:
+        """A request on a connection has arrived, and is answered meanwhile."""
+        self._answering.add(connection)
+        try:
+            yield
+        finally:
+            self._answering.discard(connection)
 
 
 class _TurnedAway(asyncio.Protocol):

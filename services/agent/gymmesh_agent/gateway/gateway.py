@@ -85,6 +85,11 @@ class Gateway:
         return self._session.stopped
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether a model call is under way."""
+        return self._session.is_awaited
+
+    @property
     def cause(self) -> Exception | None:
         """What the block's end will raise; None while the rollout may go on."""
         return self._session.cause

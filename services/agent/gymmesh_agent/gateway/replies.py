@@ -57,8 +57,8 @@ class Writer:
         await self._send(web.Response(status=status))
         return "beside"
 
-    async def refuse(self, refusal: Refusal) -> str:
-        """Answer with an error; its kind."""
+    async def refuse(self, refusal: Refusal, *, close: bool = False) -> str:
+        """Answer with an error; its kind. `close`: and end the connection."""
         reply = self._dialect.write_refusal(refusal)
         response = web.Response(
             status=reply.status,
@@ -66,6 +66,8 @@ class Writer:
             headers=reply.headers,
             content_type="application/json",
         )
+        if close:
+            response.force_close()
         await self._send(response)
         return refusal.kind.value
 

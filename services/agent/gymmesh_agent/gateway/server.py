@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -14,6 +13,7 @@ from typing import Final, TypeVar
 from aiohttp import web
 
 from gymmesh_agent.gateway import metrics
+from gymmesh_agent.gateway.bodies import HeldBodies
 from gymmesh_agent.gateway.config import GatewayConfig
 from gymmesh_agent.gateway.connections import GatewayConnections
 from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
@@ -21,7 +21,7 @@ from gymmesh_agent.gateway.environment_tools import MCP_PATH, EnvironmentTools
 from gymmesh_agent.gateway.keys import keys_in, split_path
 from gymmesh_agent.gateway.replies import Writer
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind, RequestKind
-from gymmesh_agent.gateway.session import GatewaySession, PendingAnswer
+from gymmesh_agent.gateway.session import GatewaySession
 from gymmesh_runtime.addresses import at_port, is_local, is_wildcard, log_exposure
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serving import requests_log
@@ -74,7 +74,7 @@ class GatewayServer:
         self._connections: GatewayConnections
         # Of its own: programs that send much hold up nothing else of this process.
         self._readers = ThreadPoolExecutor(_READERS, "gateway-bodies")
-        self._held_bytes = 0
+        self._bodies = HeldBodies(_MOST_BODIES * config.max_body_bytes)
         self._started = int(time.time())
 
     async def open(self) -> None:
@@ -147,9 +147,9 @@ class GatewayServer:
         outcome = "cut"
         try:
             if session is None:
-                outcome = await writer.refuse(_UNKNOWN_KEY)
+                outcome = await writer.refuse(_UNKNOWN_KEY, close=True)
             elif not self._welcome(session, request):
-                outcome = await writer.refuse(_TOO_MANY)
+                outcome = await writer.refuse(_TOO_MANY, close=True)
             elif path == MCP_PATH and session.tools is not None:
                 outcome = await self._use_tools(session, session.tools, request, writer)
             elif isinstance(asked, Refusal):
@@ -157,7 +157,7 @@ class GatewayServer:
             elif asked.kind in (RequestKind.LIST_MODELS, RequestKind.GET_MODEL):
                 outcome = await writer.whole(self._about_models(dialect, asked))
             else:
-                read = partial(dialect.read, asked, headers)
+                read = partial(dialect.read, asked, headers, seen=session.seen)
                 outcome = await self._answer(session, request, read, dialect, writer, began)
         except (ConnectionError, TimeoutError):
             writer.abort()
@@ -170,15 +170,9 @@ class GatewayServer:
 
     def _welcome(self, session: GatewaySession, request: web.BaseRequest) -> bool:
         """Whether the rollout may use this connection."""
-        connection = request.protocol
-        self._connections.known(connection)
-        open_now = {one for one in session.connections if one.transport is not None}
-        session.connections = open_now
-        if connection not in open_now:
-            if len(open_now) >= self.config.connections_per_rollout:
-                return False
-            open_now.add(connection)
-        return True
+        self._connections.known(request.protocol)
+        most = self.config.connections_per_rollout
+        return session.connections.admit(request.protocol, most)
 
     def _about_models(self, dialect: Dialect, asked: GatewayRoute) -> bytes:
         if asked.kind is RequestKind.LIST_MODELS:
@@ -195,24 +189,43 @@ class GatewayServer:
         began: float,
     ) -> str:
         """Answer a request with a body; how it ended."""
-        if session.waiting >= self.config.calls_per_rollout:
+        read, length = await self._read(session, request, read_body)
+        if isinstance(read, Refusal):
+            return await writer.refuse(read)
+        if read.kind is RequestKind.COUNT_TOKENS:
+            return await writer.whole(dialect.write_token_count(session.count_tokens(length)))
+        if session.connections.answering >= self.config.calls_per_rollout:
             return await writer.refuse(_CROWDED)
-        session.waiting += 1
+        with session.connections.answer(request.protocol):
+            return await self._answer_call(session, request, read, length, writer, began)
+
+    async def _answer_call(
+        self,
+        session: GatewaySession,
+        request: web.BaseRequest,
+        read: GatewayRequest,
+        length: int,
+        writer: Writer,
+        began: float,
+    ) -> str:
+        """Answer a request for a model call; how it ended."""
+        caller = request.transport
+        if caller is None:
+            return "cut"
+        pending = session.submit(read, length, caller)
+        if isinstance(pending, Refusal):
+            return await writer.refuse(pending)
+        delivered = False
         try:
-            read, length = await self._read(request, read_body)
-            if isinstance(read, Refusal):
-                return await writer.refuse(read)
-            if read.kind is RequestKind.COUNT_TOKENS:
-                return await writer.whole(dialect.write_token_count(session.count_tokens(length)))
-            pending = session.submit(read, length)
-            if isinstance(pending, Refusal):
-                return await writer.refuse(pending)
             outcome = await writer.answer(read, pending)
-            if outcome == "answered":
-                self._delivered(session, pending, request, began)
-            return outcome
+            # It may have hung up before its end.
+            delivered = outcome == "answered" and not caller.is_closing()
         finally:
-            session.waiting -= 1
+            session.ended(caller, delivered=delivered)
+        if delivered:
+            spent = time.monotonic() - began - pending.model_s
+            metrics.GATEWAY_OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
+        return outcome
 
     async def _use_tools(
         self,
@@ -224,36 +237,22 @@ class GatewayServer:
         """Answer a request of MCP; how it ended."""
         if request.method != "POST":
             return await writer.status(HTTPStatus.METHOD_NOT_ALLOWED)
-        if session.waiting >= self.config.calls_per_rollout:
+        read, _ = await self._read(session, request, bytes)
+        if isinstance(read, Refusal):
+            return await writer.refuse(read)
+        if session.connections.answering >= self.config.calls_per_rollout:
             return await writer.refuse(_CROWDED)
-        session.waiting += 1
-        try:
-            read, _ = await self._read(request, bytes)
-            if isinstance(read, Refusal):
-                return await writer.refuse(read)
+        with session.connections.answer(request.protocol):
             answer = await session.use_tools(tools, read)
             if answer is None:
                 return await writer.status(HTTPStatus.ACCEPTED)
             return await writer.whole(answer)
-        finally:
-            session.waiting -= 1
-
-    def _delivered(
-        self,
-        session: GatewaySession,
-        pending: PendingAnswer,
-        request: web.BaseRequest,
-        began: float,
-    ) -> None:
-        transport = request.transport
-        if transport is None or transport.is_closing():
-            return  # the program hung up before its end
-        session.delivered(pending)
-        spent = time.monotonic() - began - pending.model_s
-        metrics.GATEWAY_OVERHEAD_SECONDS.labels(self._agent).observe(max(0.0, spent))
 
     async def _read(
-        self, request: web.BaseRequest, read_body: Callable[[bytes], T | Refusal]
+        self,
+        session: GatewaySession,
+        request: web.BaseRequest,
+        read_body: Callable[[bytes], T | Refusal],
     ) -> tuple[T | Refusal, int]:
         """The request, or why it cannot be read, and the length of its body."""
         most = self.config.max_body_bytes
@@ -263,7 +262,7 @@ class GatewayServer:
             # Asked for before a long body; the server of aiohttp leaves it to its applications.
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
-        with self._holding() as hold:
+        with self._bodies.holding(session) as hold:
             try:
                 async with asyncio.timeout(_BODY_S):
                     while piece := await request.content.readany():
@@ -280,23 +279,8 @@ class GatewayServer:
             if len(whole) < _LARGE_BODY:
                 return read_body(whole), len(whole)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._readers, read_body, whole), len(whole)
-
-    @contextmanager
-    def _holding(self) -> Iterator[Callable[[int], bool]]:
-        """Counts the bytes of a body while it is held; tells whether there is room for more."""
-        held = 0
-
-        def hold(count: int) -> bool:
-            nonlocal held
-            held += count
-            self._held_bytes += count
-            return self._held_bytes <= _MOST_BODIES * self.config.max_body_bytes
-
-        try:
-            yield hold
-        finally:
-            self._held_bytes -= held
+            async with session.reading:  # one at a time: the other readers are for other rollouts
+                return await loop.run_in_executor(self._readers, read_body, whole), len(whole)
 
 
 def _too_large(most: int) -> Refusal:

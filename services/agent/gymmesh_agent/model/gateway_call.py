@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from gymmesh.model.v1 import tokens_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import dumps
 
@@ -16,16 +17,20 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How a program's call hangs on the calls before it.
 
     Attributes:
+        params: all Responses parameters of the call but its input; shared, and never changed.
         link: as in ModelCallCompleted.
         side_call: what it is for, where it is beside the conversation; empty for all others.
         fork: how its conversation departs from the parent's; None: it does not.
         replaced_params: Responses parameters that the program asked for and the run replaced.
+        left_out: the names of what the request had that the model service is not sent.
     """
 
+    params: responses_pb2.ResponseParams
     link: rollout_pb2.CallLink.ValueType
     side_call: str = ""
     fork: tokens_pb2.Fork | None = None
     replaced_params: Mapping[str, Any] = {}
+    left_out: Sequence[str] = ()
 
     def describe(self, completed: rollout_pb2.ModelCallCompleted) -> None:
         """Fill in the fields of the call's event.
@@ -39,3 +44,4 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             completed.fork.CopyFrom(self.fork)
         if self.replaced_params:
             completed.replaced_params_json = dumps(self.replaced_params)
+        completed.left_out.extend(self.left_out)

@@ -4,16 +4,23 @@
     the model service failed, whatever the exit code  fails at MODEL (the gateway raises it)
     a limit of the policy (steps, tokens, context)    completed: that limit (likewise)
     the program is not there, or cannot be run        fails at PROGRAM: PROGRAM_NOT_FOUND
-    killed by a signal that is no crash               fails at PROGRAM: PROGRAM_KILLED
+    the machine ran out of memory                     fails at PROGRAM: PROGRAM_KILLED
+    a signal before any answer of the model           fails at PROGRAM: PROGRAM_KILLED
+    a signal while it awaited the model, once         fails at PROGRAM: PROGRAM_KILLED
     it ended before any answer of the model           fails at PROGRAM: PROGRAM_FAILED
     exit code 0                                       completed: PROGRAM_EXITED
     another exit code, a crash (SIGSEGV …)            completed: PROGRAM_EXITED
+    a signal while it carried out an answer           completed: PROGRAM_EXITED
+    a signal while it awaited the model, again        completed: PROGRAM_EXITED
     over the sandbox's memory                         completed: PROGRAM_EXITED
     its time was up                                   completed: PROGRAM_TIMEOUT
     the sandbox is lost                               fails at SANDBOX (the call raises it)
 
-A policy's own command can kill its program, and so can an operator or the machine, and nothing
-tells the two apart. So this is never a verdict: a failure is tried again, a reward of 0 is not.
+Nothing says who sent a signal. A policy's own command can kill its program, and would dodge a bad
+verdict where that is a failure; an operator can, and no verdict may come of it. While the program
+carries out an answer, the policy's commands run: then it is the program's own end, as is anything
+else that they do to it. While it awaits the model, mostly nothing of the policy's runs: then it is
+tried again, once, since a command that was left behind can kill it there in every attempt.
 """
 
 from __future__ import annotations
@@ -54,7 +61,7 @@ class ProgramEnd:
     cause: a value of the contract's ExitCause. exit_code: where it ended by itself, else None.
     signal: what ended it; 0: none. output_tail: the end of what it wrote.
     left: the names of processes that it left, which were killed. answers: model calls that were
-    answered.
+    answered. awaited: whether a model call was under way then.
     """
 
     cause: process_pb2.ExitCause.ValueType
@@ -63,6 +70,12 @@ class ProgramEnd:
     output_tail: bytes = b""
     left: tuple[str, ...] = ()
     answers: int = 0
+    awaited: bool = False
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether a signal ended it that is no crash, sent by nobody knows whom."""
+        return self.cause == process_pb2.EXIT_CAUSE_SIGNALED and self.signal not in _CRASHES
 
     @property
     def detail(self) -> str:
@@ -91,15 +104,17 @@ _HOW: Final = {
     process_pb2.EXIT_CAUSE_TIMED_OUT: "its time was up",
     process_pb2.EXIT_CAUSE_OUT_OF_MEMORY: "killed at the sandbox's limit of memory",
     process_pb2.EXIT_CAUSE_OUTPUT_LIMIT: "killed at the limit of its output",
+    process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY: "killed since the machine ran out of memory",
 }
 
 
-def completion_of(end: ProgramEnd, program: str) -> Completion:
-    """How the rollout completes. Raises the error with which it fails."""
-    if end.cause == process_pb2.EXIT_CAUSE_SIGNALED and end.signal not in _CRASHES:
+def completion_of(end: ProgramEnd, program: str, attempt: int) -> Completion:
+    """How the rollout completes in this attempt, from 1. Raises the error with which it fails."""
+    not_its_own = end.is_killed and (not end.answers or (end.awaited and attempt == 1))
+    if not_its_own or end.cause == process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY:
         raise MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_KILLED,
-            f"the program {program!r} was killed by the signal {_signal(end.signal)}",
+            f"the program {program!r} was killed ({end.detail})",
             metadata={"program": program, "signal": str(end.signal)},
         )
     if not end.answers:

@@ -12,7 +12,7 @@ import msgspec
 from gymmesh_agent.programs.known_programs import find_program
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=30 * 86_400)]
-_TARGET: Final = re.compile(r"^[\w.]+:\w+$")
+_TARGET: Final = re.compile(r"^(?:[\w.]+|[^:\0]*[^:\0/]\.py):[^\W\d]\w*$")
 # What every program may be given in its place: names of models that no configuration file breaks.
 _MODEL: Final = re.compile(r"^[\w./:@-]{1,200}$")
 _NAME: Final = re.compile(r"^[^\W\d]\w*$")
@@ -25,7 +25,8 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         program: a known program.
         command: any other: the program and its arguments, or a line for the shell, in which what
             stands for a name is quoted.
-        function: a Python function or a LangGraph graph, `package.module:name`.
+        function: a Python function or a LangGraph graph, `package.module:name` or
+            `folder/file.py:name`.
         in_process: run the function in the agent's own process and not in a sandbox.
         env: variables of the program; they go over those of a known one.
         files: written before it starts, by absolute path or below `{home}`; likewise.
@@ -66,7 +67,10 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.program:
             find_program(self.program)
         if self.function and not _TARGET.match(self.function):
-            raise ValueError(f"function: must be package.module:name, not {self.function!r}")
+            raise ValueError(
+                "function: must be package.module:name or folder/file.py:name, "
+                f"not {self.function!r}"
+            )
         if self.in_process and not self.function:
             raise ValueError("in_process: goes with function")
         if self.arguments and not self.program:

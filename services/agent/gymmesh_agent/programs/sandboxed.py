@@ -35,14 +35,18 @@ _HOME: Final = 'umask 077; mkdir -p "$1/tmp" && printf "%s\\n%s" "$PATH" "$PWD"'
 
 
 class ProgramGateway(Protocol):
-    """The gateway of one rollout, as far as a program needs it: the rollout's key, and an event
-    that is set once the rollout is over.
+    """The gateway of one rollout, as far as a program needs it: the rollout's key, an event that is
+    set once the rollout is over, and whether a model call is under way.
     """
 
     key: str
 
     @property
     def stopped(self) -> asyncio.Event:
+        """See Gateway."""
+
+    @property
+    def is_awaited(self) -> bool:
         """See Gateway."""
 
 
@@ -73,7 +77,7 @@ async def run_in_sandbox(
     program = prepared(options, place, tools=options.mcp)
     await _put_files(sandbox, options, program)
     mark = secrets.token_hex(8)
-    before = frozenset(one.number for one in await running(sandbox, user=options.user))
+    before = await running(sandbox, user=options.user)
     log = OutputLog(
         Path(options.logs) if options.logs else None, task.name, gateway.key, _LOG_BYTES
     )
@@ -91,6 +95,7 @@ async def run_in_sandbox(
             await process.write(program.stdin)
         await process.close_stdin()
         result = await _followed(process, gateway.stopped, tail, log)
+        awaited = gateway.is_awaited
     left = await end_others(sandbox, before, mark=mark, user=options.user)
     return ProgramEnd(
         cause=result.cause,
@@ -99,6 +104,7 @@ async def run_in_sandbox(
         output_tail=tail.kept,
         left=tuple(one.name for one in left),
         answers=answers(),
+        awaited=awaited,
     )
 
 

@@ -4,7 +4,8 @@ A backend `x` is the class with `kind = "x"` in the module `x` of this folder, o
 face. It is listed nowhere else.
 
 base.py    what a backend is; facts.py what its class says of it, and how it is found
-making.py  makes the backend that a configuration names
+factory.py makes the backend that a configuration names
+hosted.py  what backends of hosted APIs have in common
 calls/     what a backend is given of a call
 endpoint/  endpoints over HTTP: attempts, retries, failures
 answers/   their answers, streamed or whole (pure)

@@ -6,38 +6,24 @@ For policies that are evaluated, judges and simulated users: it returns no token
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Backend, BackendCall, Features
-from gymmesh_model.backends.calls import CallProgress
-from gymmesh_model.backends.endpoint import HttpEndpoint, failure_inside, sendable
+from gymmesh_model.backends.answers import read_object
+from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.backends.calls import CallProgress, StreamReader
+from gymmesh_model.backends.endpoint import failure_inside
+from gymmesh_model.backends.hosted import HostedBackend, Json, whole_params
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import write_whole
-from gymmesh_model.errors import (
-    AnswerInvalid,
-    answer_failed,
-    answer_invalid,
-    options_of,
-    unreadable,
-)
+from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid, options_of
 from gymmesh_model.ids import new_id
 from gymmesh_model.messages_api import MessageFold, MessagesOptions, from_message, to_messages
-from gymmesh_responses import (
-    CodecError,
-    Finish,
-    finish_of,
-    items_to_list,
-    loads,
-    response_from_json,
-)
+from gymmesh_responses import CodecError, Finish, finish_of, response_from_json
 from gymmesh_runtime.errors import MeshError
 
-_PATH: Final = "/v1/messages"
 _VERSION: Final = "2023-06-01"
 # The API's own words for a failure, as HTTP statuses.
 _STATUSES: Final = {
@@ -52,76 +38,42 @@ _STATUSES: Final = {
 }
 
 
-class AnthropicBackend(Backend):
+class AnthropicBackend(HostedBackend):
     """`POST {url}/v1/messages`, at Anthropic's own address unless another is configured."""
 
     kind = "anthropic"
-    needs_url = False
     needs_model = "the model's name, such as claude-sonnet-4-5"
     default_url = "https://api.anthropic.com"
     capabilities = model_pb2.ModelCapabilities(streaming=True, abort=True, images=True, tools=True)
+    headers: Mapping[str, str] = {"anthropic-version": _VERSION}
 
     def __init__(self, name: str, config: ModelConfig) -> None:
+        super().__init__(name, config)
         self._options = options_of(name, config.options, MessagesOptions)
-        self._name = name
-        self._http = HttpEndpoint(name, config, self)
-        self.features = Features(takes_items=True, pool=self._http.pool)
-        self.endpoint_model = config.model or ""
 
     @classmethod
     def auth_headers(cls, api_key: str) -> Mapping[str, str]:
         """The headers that carry the key."""
         return {"x-api-key": api_key}
 
-    async def open(self) -> None:
-        await self._http.open()
+    def path(self, *, streamed: bool) -> str:
+        return "/v1/messages"
 
-    async def close(self) -> None:
-        await self._http.close()
+    def body(self, call: BackendCall, *, streamed: bool) -> Json:
+        body = to_messages(whole_params(call), self._options)
+        return body | {"stream": True} if streamed else body
 
-    def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
-        body = sendable(lambda: write_whole(self._body(call)))
-        read = partial(self._read, call.params)
-        return self._http.post(
-            *(_PATH, body, call.timeout, read, _HEADERS), key=call.rollout_id, log=call.retries
-        )
-
-    def stream(
-        self, call: BackendCall, progress: CallProgress
-    ) -> Coroutine[Any, Any, responses_pb2.Response]:
-        body = write_whole(self._body(call) | {"stream": True})
-        reader = partial(_MessageReader, self._name, call.params, progress, self._http.secrets)
-        return self._http.stream(
-            *(_PATH, body, call.timeout, reader, progress, _HEADERS),
-            key=call.rollout_id,
-            log=call.retries,
-        )
-
-    def _body(self, call: BackendCall) -> dict[str, Any]:
-        params = call.params
-        if call.items is not None:
-            try:
-                params = {**params, "input": items_to_list(call.items)}
-            except CodecError as error:
-                raise unreadable(error.within("input")) from None
-        return to_messages(params, self._options)
-
-    def _read(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
+    def read(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
         message = read_message(self._name, raw, self._http.secrets)
         return respond(self._name, message, params)
 
+    def reader(self, params: Mapping[str, Any], progress: CallProgress) -> StreamReader:
+        return _MessageReader(self._name, params, progress, self._http.secrets)
 
-_HEADERS: Final = {"anthropic-version": _VERSION}
 
-
-def read_message(name: str, raw: bytes, secrets: tuple[str, ...]) -> dict[str, Any]:
+def read_message(name: str, raw: bytes, secrets: tuple[str, ...]) -> Json:
     """A body or an event, parsed. Raises MeshError: not an object, or an error in disguise."""
-    try:
-        message = loads(raw)
-    except CodecError:
-        raise answer_invalid(name, "body is not JSON") from None
-    if not isinstance(message, dict):
-        raise answer_invalid(name, "body is not a JSON object")
+    message = read_object(name, raw)
     if message.get("type") == "error":
         error = message.get("error")
         kind = error.get("type") if isinstance(error, Mapping) else None

@@ -14,7 +14,7 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.answers import ChatFold
+from gymmesh_model.backends.answers import ChatFold, read_object
 from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.endpoint import HttpEndpoint, failure_inside, sendable
@@ -31,7 +31,7 @@ from gymmesh_model.convert import (
 )
 from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid, options_of
 from gymmesh_model.ids import new_id
-from gymmesh_responses import CodecError, Finish, finish_of, loads, response_from_json
+from gymmesh_responses import CodecError, Finish, finish_of, response_from_json
 from gymmesh_runtime.errors import MeshError
 
 Answering = Coroutine[Any, Any, responses_pb2.Response]
@@ -285,12 +285,7 @@ def read_answer(
     is_aborted: whether the caller had the answer aborted, which makes it one all the same. Raises
     MeshError: not an object, or an error in disguise.
     """
-    try:
-        answer = loads(raw)
-    except CodecError:
-        raise answer_invalid(name, "body is not JSON") from None
-    if not isinstance(answer, dict):
-        raise answer_invalid(name, "body is not a JSON object")
+    answer = read_object(name, raw)
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     choice = choice if isinstance(choice, Mapping) else {}

@@ -6,25 +6,19 @@ For policies that are evaluated, judges and simulated users: it returns no token
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.base import Backend, BackendCall, Features
-from gymmesh_model.backends.calls import CallProgress
-from gymmesh_model.backends.endpoint import HttpEndpoint, failure_inside, sendable
+from gymmesh_model.backends.answers import read_object
+from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.backends.calls import CallProgress, StreamReader
+from gymmesh_model.backends.endpoint import failure_inside
+from gymmesh_model.backends.hosted import HostedBackend, Json, whole_params
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.convert import write_whole
-from gymmesh_model.errors import (
-    AnswerInvalid,
-    answer_failed,
-    answer_invalid,
-    options_of,
-    unreadable,
-)
+from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid, options_of
 from gymmesh_model.gemini_api import (
     CandidateFold,
     CandidateParts,
@@ -33,24 +27,16 @@ from gymmesh_model.gemini_api import (
     to_generate,
 )
 from gymmesh_model.ids import new_id
-from gymmesh_responses import (
-    CodecError,
-    Finish,
-    finish_of,
-    items_to_list,
-    loads,
-    response_from_json,
-)
+from gymmesh_responses import CodecError, Finish, finish_of, response_from_json
 from gymmesh_runtime.errors import MeshError
 
 
-class GeminiBackend(Backend):
+class GeminiBackend(HostedBackend):
     """`POST {url}/v1beta/models/{model}:generateContent`, at Google's own address unless another is
     configured.
     """
 
     kind = "gemini"
-    needs_url = False
     default_url = "https://generativelanguage.googleapis.com"
     needs_model = "the model's name, such as gemini-2.5-pro"
     capabilities = model_pb2.ModelCapabilities(
@@ -58,11 +44,8 @@ class GeminiBackend(Backend):
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
+        super().__init__(name, config)
         options = options_of(name, config.options, GeminiOptions)
-        self._name = name
-        self._http = HttpEndpoint(name, config, self)
-        self.features = Features(takes_items=True, pool=self._http.pool)
-        self.endpoint_model = config.model or ""
         model = quote(self.endpoint_model.removeprefix("models/"), safe="")
         self._path = f"/{options.api_version}/models/{model}"
 
@@ -71,29 +54,14 @@ class GeminiBackend(Backend):
         """The headers that carry the key."""
         return {"x-goog-api-key": api_key}
 
-    async def open(self) -> None:
-        await self._http.open()
+    def path(self, *, streamed: bool) -> str:
+        how = "streamGenerateContent?alt=sse" if streamed else "generateContent"
+        return f"{self._path}:{how}"
 
-    async def close(self) -> None:
-        await self._http.close()
+    def body(self, call: BackendCall, *, streamed: bool) -> Json:
+        return to_generate(whole_params(call), call.seed)
 
-    def create(self, call: BackendCall) -> Coroutine[Any, Any, responses_pb2.Response]:
-        body = sendable(lambda: write_whole(_body(call)))
-        read = partial(self._read, call.params)
-        url = f"{self._path}:generateContent"
-        return self._http.post(url, body, call.timeout, read, key=call.rollout_id, log=call.retries)
-
-    def stream(
-        self, call: BackendCall, progress: CallProgress
-    ) -> Coroutine[Any, Any, responses_pb2.Response]:
-        body = write_whole(_body(call))
-        reader = partial(_ChunkReader, self._name, call.params, progress, self._http.secrets)
-        url = f"{self._path}:streamGenerateContent?alt=sse"
-        return self._http.stream(
-            url, body, call.timeout, reader, progress, key=call.rollout_id, log=call.retries
-        )
-
-    def _read(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
+    def read(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
         found = CandidateParts(parts=[], head={})
         try:
             found.add(read_answer(self._name, raw, self._http.secrets))
@@ -101,25 +69,13 @@ class GeminiBackend(Backend):
             raise answer_invalid(self._name, str(error)) from None
         return respond(self._name, found, params)
 
-
-def _body(call: BackendCall) -> dict[str, Any]:
-    params = call.params
-    if call.items is not None:
-        try:
-            params = {**params, "input": items_to_list(call.items)}
-        except CodecError as error:
-            raise unreadable(error.within("input")) from None
-    return to_generate(params, call.seed)
+    def reader(self, params: Mapping[str, Any], progress: CallProgress) -> StreamReader:
+        return _ChunkReader(self._name, params, progress, self._http.secrets)
 
 
-def read_answer(name: str, raw: bytes, secrets: tuple[str, ...]) -> dict[str, Any]:
+def read_answer(name: str, raw: bytes, secrets: tuple[str, ...]) -> Json:
     """A body or a chunk, parsed. Raises MeshError: not an object, or an error in disguise."""
-    try:
-        answer = loads(raw)
-    except CodecError:
-        raise answer_invalid(name, "body is not JSON") from None
-    if not isinstance(answer, dict):
-        raise answer_invalid(name, "body is not a JSON object")
+    answer = read_object(name, raw)
     if answer.get("error"):
         raise failure_inside(name, answer["error"], secrets)
     return answer

@@ -7,6 +7,7 @@ for is refused by name; `to_chat` says what has no effect there, and why.
 
 from gymmesh_model.convert.arrange import has_several_calls, one_call_each
 from gymmesh_model.convert.content import content_pieces
+from gymmesh_model.convert.document import count_of, cut_short, document, status_for
 from gymmesh_model.convert.endpoint_text import (
     is_object,
     sent_arguments,
@@ -15,22 +16,28 @@ from gymmesh_model.convert.endpoint_text import (
     with_sent_calls,
     write_whole,
 )
-from gymmesh_model.convert.from_chat import CARRIED, ECHO, as_written, from_chat, items_from_message
+from gymmesh_model.convert.from_chat import as_written, from_chat, items_from_message
 from gymmesh_model.convert.messages import ChatOptions, messages_from_input, messages_from_items
+from gymmesh_model.convert.parameters import LACKING, OFF, asked, function_tools
 from gymmesh_model.convert.parts import data_of_url, text_of_part
 from gymmesh_model.convert.thinking import CLOSE, ThinkSplitter, lift_thinking, lower_thinking
 from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 
 __all__ = [
-    "CARRIED",
     "CLOSE",
-    "ECHO",
+    "LACKING",
+    "OFF",
     "ChatOptions",
     "ThinkSplitter",
     "as_written",
+    "asked",
     "content_pieces",
+    "count_of",
+    "cut_short",
     "data_of_url",
+    "document",
     "from_chat",
+    "function_tools",
     "has_several_calls",
     "is_object",
     "items_from_message",
@@ -42,6 +49,7 @@ __all__ = [
     "sent_arguments",
     "sent_name",
     "settings_to_chat",
+    "status_for",
     "text_of_part",
     "to_chat",
     "whole",

@@ -10,43 +10,16 @@ llama.cpp write them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 from gymmesh_model.convert.content import content_pieces
+from gymmesh_model.convert.document import NewId, count_of, cut_short, document, status_for
 from gymmesh_model.convert.endpoint_text import is_object
 from gymmesh_model.errors import AnswerInvalid, spelled_out
 from gymmesh_responses import Finish, finish_of, promises_calls
 
 Json = dict[str, Any]
-NewId = Callable[[str], str]
-"""Makes an id that begins with the given prefix, such as `msg_`."""
-
-_CUT_SHORT: Final[Mapping[Finish, str]] = {
-    Finish.LENGTH: "max_output_tokens",
-    Finish.FILTERED: "content_filter",
-    Finish.ABORTED: "aborted",
-}
-CARRIED: Final = ("service_tier", "system_fingerprint")
-# Parameters that a Responses document repeats, and what they are when the request left them out.
-ECHO: Final[Mapping[str, Any]] = {
-    "background": False,
-    "instructions": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "prompt": None,
-    "reasoning": None,
-    "temperature": None,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_p": None,
-    "truncation": "disabled",
-    "user": None,
-}
 
 
 def from_chat(
@@ -65,30 +38,21 @@ def from_chat(
     if not isinstance(choice, Mapping) or not isinstance(choice.get("message"), Mapping):
         raise AnswerInvalid("its first choice has no message")
     reason = _cut_short(choice)
-    status = "completed" if reason is None else "incomplete"
-    output = items_from_message(choice["message"], status=status, new_id=new_id)
+    output = items_from_message(choice["message"], status=status_for(reason), new_id=new_id)
     _check_whole(output, choice.get("finish_reason"))
     _attach_logprobs(output, choice.get("logprobs"))
-    created = answer.get("created")
-    response: Json = {
-        "id": _id(answer.get("id"), "resp_", new_id),
-        "object": "response",
-        "created_at": created if isinstance(created, int | float) else now,
-        "status": status,
-        "error": None,
-        "incomplete_details": None if reason is None else {"reason": reason},
-        "model": answer["model"] if isinstance(answer.get("model"), str) else params.get("model"),
-        "output": output,
-        "usage": _usage(answer.get("usage")),
-        "store": False,
-    }
-    for key, default in ECHO.items():
-        given = params.get(key)
-        response[key] = default if given is None else given
-    for key in CARRIED:
-        if answer.get(key) is not None:
-            response[key] = answer[key]
-    return response
+    created, model = answer.get("created"), answer.get("model")
+    return document(
+        answer,
+        params,
+        given_id=answer.get("id"),
+        created=created if isinstance(created, int | float) else now,
+        reason=reason,
+        model=model if isinstance(model, str) else None,
+        output=output,
+        usage=_usage(answer.get("usage")),
+        new_id=new_id,
+    )
 
 
 def _cut_short(choice: Mapping[str, Any]) -> str | None:
@@ -97,12 +61,9 @@ def _cut_short(choice: Mapping[str, Any]) -> str | None:
     A failure, and an abort that nobody asked for, are no answers: `failure_in` finds them first.
     """
     given = choice.get("finish_reason")
-    finish = finish_of(given)
-    if finish is Finish.FAILED:
+    if finish_of(given) is Finish.FAILED:
         raise AnswerInvalid(f"it ended with finish_reason {spelled_out(given)!r}")
-    if finish is Finish.CUT:
-        return spelled_out(given)
-    return _CUT_SHORT.get(finish)
+    return cut_short(given)
 
 
 def _check_whole(output: list[Json], given: object) -> None:
@@ -252,20 +213,15 @@ def _attach_logprobs(output: list[Json], logprobs: object) -> None:
 def _usage(usage: object) -> Json | None:
     if not isinstance(usage, Mapping):
         return None
-    read, written = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    read, written = count_of(usage, "prompt_tokens"), count_of(usage, "completion_tokens")
     prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return {
         "input_tokens": read,
-        "input_tokens_details": {"cached_tokens": _count(prompt, "cached_tokens")},
+        "input_tokens_details": {"cached_tokens": count_of(prompt, "cached_tokens")},
         "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": _count(completion, "reasoning_tokens")},
-        "total_tokens": _count(usage, "total_tokens") or read + written,
+        "output_tokens_details": {"reasoning_tokens": count_of(completion, "reasoning_tokens")},
+        "total_tokens": count_of(usage, "total_tokens") or read + written,
     }
-
-
-def _count(counts: object, key: str) -> int:
-    value = counts.get(key) if isinstance(counts, Mapping) else None
-    return value if isinstance(value, int) and value >= 0 else 0
 
 
 def _id(given: object, prefix: str, new_id: NewId) -> str:

@@ -26,21 +26,13 @@ from gymmesh_model.convert.messages import (
     messages_from_input,
     messages_from_items,
 )
+from gymmesh_model.convert.parameters import LACKING, OFF, asked, function_tools
 from gymmesh_model.errors import unsupported
 from gymmesh_runtime.errors import field_invalid
 
 Json = dict[str, Any]
 
-_ECHOED: Final = frozenset(("metadata", "store", "max_tool_calls", "stream_options"))
-_ABSENT: Final = frozenset(
-    ("previous_response_id", "conversation", "prompt", "context_management", "moderation")
-)
-_OFF: Final[Mapping[str, object]] = {
-    "background": False,
-    "stream": False,
-    "truncation": "disabled",
-    "n": 1,
-}
+_OFF: Final[Mapping[str, object]] = {**OFF, "n": 1}
 _LOGPROBS: Final = "message.output_text.logprobs"
 _FORMAT_KEYS: Final = ("name", "description", "schema", "strict")
 
@@ -80,15 +72,8 @@ def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) 
     """
     body: Json = {}
     rest: Json = {}
-    for key, value in params.items():
-        if value is None or key in ("input", "instructions") or key in _ECHOED:
-            continue
-        if key in _ABSENT:
-            raise unsupported(key, "Chat Completions has no such thing")
-        if key in _OFF:
-            if value != _OFF[key] or type(value) is not type(_OFF[key]):
-                raise unsupported(key, f"only {_OFF[key]!r} can be had")
-        elif key in _WRITERS:
+    for key, value in asked(params, "Chat Completions", LACKING, _OFF):
+        if key in _WRITERS:
             body.update(_WRITERS[key](value, options))
         else:
             rest[key] = value
@@ -100,20 +85,12 @@ def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) 
 
 
 def _tools(value: object, options: ChatOptions) -> Json:
-    if not isinstance(value, list):
-        raise field_invalid("params.tools", "must be a list")
-    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(value)]
+    tools = [_tool(tool) for tool, _ in function_tools(value)]
     # Endpoints refuse an empty list, and without one no tool is offered either.
     return {"tools": tools} if tools else {}
 
 
-def _tool(tool: object, place: str) -> Json:
-    if not isinstance(tool, Mapping):
-        raise field_invalid(f"params.{place}", "must be an object")
-    if tool.get("type") != "function":
-        raise unsupported(f"{place}.type", f"only function tools, not '{tool.get('type')}'")
-    if not isinstance(tool.get("name"), str):
-        raise field_invalid(f"params.{place}.name", "must be text")
+def _tool(tool: Mapping[str, Any]) -> Json:
     function = {key: value for key, value in tool.items() if key != "type" and value is not None}
     return {"type": "function", "function": function}
 

@@ -12,18 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from gymmesh_model.convert import ECHO
+from gymmesh_model.convert import count_of, cut_short, document, status_for
 from gymmesh_model.errors import AnswerInvalid, spelled_out
 from gymmesh_model.gemini_api.request import SIGNATURE
 from gymmesh_responses import Finish, dumps, finish_of
 
 Json = dict[str, Any]
-
-_CUT_SHORT: Final[Mapping[Finish, str]] = {
-    Finish.LENGTH: "max_output_tokens",
-    Finish.FILTERED: "content_filter",
-    Finish.ABORTED: "aborted",
-}
 
 
 class CandidateParts(msgspec.Struct):
@@ -118,25 +112,18 @@ def from_parts(
         raise AnswerInvalid(f"it is empty, and ended with {spelled_out(found.finish)!r}")
     if found.finish is None:
         raise AnswerInvalid("it has no finish reason")
-    reason = spelled_out(found.finish) if finish is Finish.CUT else _CUT_SHORT.get(finish)
-    status = "completed" if reason is None else "incomplete"
-    head = found.head
-    response: Json = {
-        "id": head["responseId"] if isinstance(head.get("responseId"), str) else new_id("resp_"),
-        "object": "response",
-        "created_at": now,
-        "status": status,
-        "error": None,
-        "incomplete_details": None if reason is None else {"reason": reason},
-        "model": head.get("modelVersion") or params.get("model"),
-        "output": _output(found.parts, status, new_id),
-        "usage": _usage(head.get("usageMetadata")),
-        "store": False,
-    }
-    for key, default in ECHO.items():
-        given = params.get(key)
-        response[key] = default if given is None else given
-    return response
+    reason = cut_short(found.finish)
+    return document(
+        {},
+        params,
+        given_id=found.head.get("responseId"),
+        created=now,
+        reason=reason,
+        model=found.head.get("modelVersion"),
+        output=_output(found.parts, status_for(reason), new_id),
+        usage=_usage(found.head.get("usageMetadata")),
+        new_id=new_id,
+    )
 
 
 def _output(parts: list[Json], status: str, new_id: Callable[[str], str]) -> list[Json]:
@@ -191,18 +178,13 @@ def _arguments(call: Mapping[str, Any]) -> str:
 def _usage(usage: object) -> Json | None:
     if not isinstance(usage, Mapping):
         return None
-    read = _count(usage, "promptTokenCount") + _count(usage, "toolUsePromptTokenCount")
-    thought = _count(usage, "thoughtsTokenCount")
-    written = _count(usage, "candidatesTokenCount") + thought
+    read = count_of(usage, "promptTokenCount") + count_of(usage, "toolUsePromptTokenCount")
+    thought = count_of(usage, "thoughtsTokenCount")
+    written = count_of(usage, "candidatesTokenCount") + thought
     return {
         "input_tokens": read,
-        "input_tokens_details": {"cached_tokens": _count(usage, "cachedContentTokenCount")},
+        "input_tokens_details": {"cached_tokens": count_of(usage, "cachedContentTokenCount")},
         "output_tokens": written,
         "output_tokens_details": {"reasoning_tokens": thought},
-        "total_tokens": _count(usage, "totalTokenCount") or read + written,
+        "total_tokens": count_of(usage, "totalTokenCount") or read + written,
     }
-
-
-def _count(counts: Mapping[str, Any], key: str) -> int:
-    value = counts.get(key)
-    return value if isinstance(value, int) and value >= 0 else 0

@@ -25,7 +25,16 @@ from typing import Any, Final
 
 import msgspec
 
-from gymmesh_model.convert import data_of_url, sent_arguments, sent_name, text_of_part
+from gymmesh_model.convert import (
+    LACKING,
+    OFF,
+    asked,
+    data_of_url,
+    function_tools,
+    sent_arguments,
+    sent_name,
+    text_of_part,
+)
 from gymmesh_model.errors import unsupported
 from gymmesh_responses import loads
 from gymmesh_runtime.errors import field_invalid
@@ -33,16 +42,9 @@ from gymmesh_runtime.errors import field_invalid
 Json = dict[str, Any]
 
 SIGNATURE: Final = "thought_signature"
-_ECHOED: Final = frozenset(("metadata", "store", "max_tool_calls", "stream_options"))
-_OFF: Final[Mapping[str, object]] = {
-    "background": False,
-    "stream": False,
-    "truncation": "disabled",
-    "parallel_tool_calls": True,
-}
-_LACKING: Final = frozenset(
+_OFF: Final[Mapping[str, object]] = {**OFF, "parallel_tool_calls": True}
+_LACKING: Final = LACKING.union(
     (
-        *("previous_response_id", "conversation", "prompt", "context_management", "moderation"),
         *("include", "top_logprobs", "user", "safety_identifier", "prompt_cache_key"),
         *("prompt_cache_retention", "service_tier"),
     )
@@ -77,15 +79,10 @@ def to_generate(params: Mapping[str, Any], seed: int | None = None) -> Json:
     """
     body = _conversation(params)
     config: Json = {} if seed is None else {"seed": seed}
-    for key, value in params.items():
-        if value is None or key in ("input", "instructions", "model") or key in _ECHOED:
-            continue
-        if key in _LACKING:
-            raise unsupported(key, "Gemini has no such thing")
-        if key in _OFF:
-            if value != _OFF[key] or type(value) is not type(_OFF[key]):
-                raise unsupported(key, f"only {_OFF[key]!r} is offered")
-        elif key in _CONFIG:
+    for key, value in asked(params, "Gemini", _LACKING, _OFF):
+        if key == "model":
+            continue  # the path names it
+        if key in _CONFIG:
             config[_CONFIG[key]] = value
         elif key in ("stop", "stop_sequences"):
             config["stopSequences"] = [value] if isinstance(value, str) else value
@@ -104,20 +101,12 @@ def to_generate(params: Mapping[str, Any], seed: int | None = None) -> Json:
 
 
 def _tools(value: object, body: Json, config: Json) -> None:
-    if not isinstance(value, list):
-        raise field_invalid("params.tools", "must be a list")
-    declared = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(value)]
+    declared = [_tool(tool, place) for tool, place in function_tools(value)]
     if declared:
         body["tools"] = [{"functionDeclarations": declared}]
 
 
-def _tool(tool: object, place: str) -> Json:
-    if not isinstance(tool, Mapping):
-        raise field_invalid(f"params.{place}", "must be an object")
-    if tool.get("type") != "function":
-        raise unsupported(f"{place}.type", f"only function tools, not '{tool.get('type')}'")
-    if not isinstance(tool.get("name"), str):
-        raise field_invalid(f"params.{place}.name", "must be text")
+def _tool(tool: Mapping[str, Any], place: str) -> Json:
     made: Json = {"name": tool["name"]}
     for key, member in tool.items():
         if key in ("type", "name") or member is None or (key == "strict" and member is False):

@@ -9,19 +9,13 @@ content; a tool use is a `function_call`. The stop reason becomes `status` and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
-from gymmesh_model.convert import CARRIED, ECHO
+from gymmesh_model.convert import count_of, cut_short, document, status_for
 from gymmesh_model.errors import AnswerInvalid, spelled_out
 from gymmesh_responses import Finish, dumps, finish_of
 
 Json = dict[str, Any]
-
-_CUT_SHORT: Final[Mapping[Finish, str]] = {
-    Finish.LENGTH: "max_output_tokens",
-    Finish.FILTERED: "content_filter",
-    Finish.ABORTED: "aborted",
-}
 
 
 def from_message(
@@ -45,29 +39,20 @@ def from_message(
     if not isinstance(content, list):
         raise AnswerInvalid("it has no content")
     stop = message.get("stop_reason")
-    reason = _CUT_SHORT.get(finish_of(stop)) if stop is not None else None
     if stop is not None and finish_of(stop) is Finish.UNKNOWN and not content:
         raise AnswerInvalid(f"it is empty, and ended with stop_reason {spelled_out(stop)!r}")
-    status = "completed" if reason is None else "incomplete"
-    response: Json = {
-        "id": message["id"] if isinstance(message.get("id"), str) else new_id("resp_"),
-        "object": "response",
-        "created_at": now,
-        "status": status,
-        "error": None,
-        "incomplete_details": None if reason is None else {"reason": reason},
-        "model": message.get("model") or params.get("model"),
-        "output": output_of(content, status, new_id),
-        "usage": _usage(message.get("usage")),
-        "store": False,
-    }
-    for key, default in ECHO.items():
-        given = params.get(key)
-        response[key] = default if given is None else given
-    for key in CARRIED:
-        if message.get(key) is not None:
-            response[key] = message[key]
-    return response
+    reason = None if stop is None else cut_short(stop)
+    return document(
+        message,
+        params,
+        given_id=message.get("id"),
+        created=now,
+        reason=reason,
+        model=message.get("model"),
+        output=output_of(content, status_for(reason), new_id),
+        usage=_usage(message.get("usage")),
+        new_id=new_id,
+    )
 
 
 def output_of(content: list[Any], status: str, new_id: Callable[[str], str]) -> list[Json]:
@@ -157,9 +142,9 @@ def _usage(usage: object) -> Json | None:
     """Tokens read from a cache and written to one are input tokens as well."""
     if not isinstance(usage, Mapping):
         return None
-    cached = _count(usage, "cache_read_input_tokens")
-    read = _count(usage, "input_tokens") + cached + _count(usage, "cache_creation_input_tokens")
-    written = _count(usage, "output_tokens")
+    cached = count_of(usage, "cache_read_input_tokens")
+    read = count_of(usage, "input_tokens") + cached + count_of(usage, "cache_creation_input_tokens")
+    written = count_of(usage, "output_tokens")
     return {
         "input_tokens": read,
         "input_tokens_details": {"cached_tokens": cached},
@@ -167,8 +152,3 @@ def _usage(usage: object) -> Json | None:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": read + written,
     }
-
-
-def _count(counts: Mapping[str, Any], key: str) -> int:
-    value = counts.get(key)
-    return value if isinstance(value, int) and value >= 0 else 0

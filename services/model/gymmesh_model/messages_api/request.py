@@ -27,18 +27,24 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gymmesh_model.convert import data_of_url, sent_arguments, sent_name, text_of_part
+from gymmesh_model.convert import (
+    LACKING,
+    asked,
+    data_of_url,
+    function_tools,
+    sent_arguments,
+    sent_name,
+    text_of_part,
+)
 from gymmesh_model.errors import unsupported
 from gymmesh_responses import loads
 from gymmesh_runtime.errors import field_invalid
 
 Json = dict[str, Any]
 
-_ECHOED: Final = frozenset(("metadata", "store", "max_tool_calls", "stream_options"))
-_OFF: Final[Mapping[str, object]] = {"background": False, "stream": False, "truncation": "disabled"}
-_LACKING: Final = frozenset(
+_API: Final = "Anthropic's Messages API"
+_LACKING: Final = LACKING.union(
     (
-        *("previous_response_id", "conversation", "prompt", "context_management", "moderation"),
         *("include", "top_logprobs", "user", "safety_identifier", "prompt_cache_key"),
         *("prompt_cache_retention", "frequency_penalty", "presence_penalty", "seed"),
     )
@@ -66,15 +72,8 @@ def to_messages(params: Mapping[str, Any], options: MessagesOptions) -> Json:
     """
     body: Json = {"max_tokens": options.max_tokens}
     body.update(_conversation(params, options))
-    for key, value in params.items():
-        if value is None or key in ("input", "instructions") or key in _ECHOED:
-            continue
-        if key in _LACKING:
-            raise unsupported(key, "Anthropic's Messages API has no such thing")
-        if key in _OFF:
-            if value != _OFF[key] or type(value) is not type(_OFF[key]):
-                raise unsupported(key, f"only {_OFF[key]!r} is offered")
-        elif key in _WRITERS:
+    for key, value in asked(params, _API, _LACKING):
+        if key in _WRITERS:
             _merge(body, _WRITERS[key](value))
         else:
             body[key] = value
@@ -104,19 +103,11 @@ def _with_parallel(body: Json) -> Json:
 
 
 def _tools(value: object) -> Json:
-    if not isinstance(value, list):
-        raise field_invalid("params.tools", "must be a list")
-    tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(value)]
+    tools = [_tool(tool) for tool, _ in function_tools(value)]
     return {"tools": tools} if tools else {}
 
 
-def _tool(tool: object, place: str) -> Json:
-    if not isinstance(tool, Mapping):
-        raise field_invalid(f"params.{place}", "must be an object")
-    if tool.get("type") != "function":
-        raise unsupported(f"{place}.type", f"only function tools, not '{tool.get('type')}'")
-    if not isinstance(tool.get("name"), str):
-        raise field_invalid(f"params.{place}.name", "must be text")
+def _tool(tool: Mapping[str, Any]) -> Json:
     made: Json = {
         "name": tool["name"],
         "input_schema": tool.get("parameters") or {"type": "object", "properties": {}},
@@ -161,7 +152,7 @@ def _text(value: object) -> Json:
         if member is None:
             continue
         if key != "format":
-            raise unsupported(f"text.{key}", "Anthropic's Messages API has no such thing")
+            raise unsupported(f"text.{key}", f"{_API} has no such thing")
         kind = member.get("type") if isinstance(member, Mapping) else None
         if kind == "json_schema":
             schema = {"type": "json_schema", "schema": member.get("schema")}

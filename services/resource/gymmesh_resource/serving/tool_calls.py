@@ -131,7 +131,7 @@ class ToolCalls:
         if session.done:
             answer.done = True
         if self._served.sandboxes:
-            answer.sandboxes.extend(session.sandboxes.newly_opened())
+            session.sandboxes.report(answer)
         return answer
 
     def _fault(self, name: str, error: Exception) -> MeshError:

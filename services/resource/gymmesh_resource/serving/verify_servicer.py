@@ -193,7 +193,7 @@ class VerifyServicer:
         usage = merged(usages) if usages else ()
         self._write(response.verification, outcome, rollout, "verify", seconds, usage)
         if self._served.sandboxes:
-            response.sandboxes.extend(session.sandboxes.newly_opened())
+            session.sandboxes.report(response)
         return response
 
     def _fault(

@@ -61,12 +61,14 @@ class Stream(enum.Enum):
 class ProcessEnded:
     """How a process ended: by itself with an exit code, or by a signal.
 
-    out_of_memory: the kernel killed it at the sandbox's limit of memory.
+    out_of_memory: the kernel killed it at the sandbox's limit of memory. machine_out_of_memory: the
+    kernel killed it for want of memory, and not at that limit.
     """
 
     exit_code: int | None = None
     signal: int = 0
     out_of_memory: bool = False
+    machine_out_of_memory: bool = False
 
 
 class RunningProcess(ABC):

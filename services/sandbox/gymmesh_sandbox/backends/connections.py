@@ -66,34 +66,46 @@ async def carry(
     near: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     far: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     idle_s: float | None = None,
+    *,
+    sent: Callable[[bytes], None] | None = None,
+    far_ended: Callable[[], None] | None = None,
 ) -> None:
     """Carries bytes both ways until both sides have ended, one is gone, or nothing comes.
 
     Args:
         near, far: the two connections; neither is closed.
         idle_s: the longest time in which neither side sends; then TimeoutError. None: no limit.
+        sent: called with each piece that the near side sends.
+        far_ended: called once the far side sends nothing more.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle_s) as idle:
 
-        def moved() -> None:
+        def moved(_: bytes) -> None:
             if idle_s is not None:
                 idle.reschedule(loop.time() + idle_s)
 
+        def moved_on(piece: bytes) -> None:
+            moved(piece)
+            if sent is not None:
+                sent(piece)
+
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(_copy(near[0], far[1], moved))
-                both.create_task(_copy(far[0], near[1], moved))
+                both.create_task(_copy(near[0], far[1], moved_on))
+                back = both.create_task(_copy(far[0], near[1], moved))
+                if far_ended is not None:
+                    back.add_done_callback(lambda _: far_ended())
         except* OSError:
             pass  # one side is gone
 
 
 async def _copy(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, moved: Callable[[], None]
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, moved: Callable[[bytes], None]
 ) -> None:
     """Carries one direction to its end, and ends it on the other side."""
     while piece := await reader.read(_PIECE_BYTES):
-        moved()
+        moved(piece)
         write_to(writer, piece)
         await writer.drain()
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: of uvloop, when it is closed

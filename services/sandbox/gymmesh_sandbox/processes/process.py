@@ -236,6 +236,8 @@ class SandboxProcess:
             return self._killed_for
         if ended.out_of_memory:
             return process_pb2.EXIT_CAUSE_OUT_OF_MEMORY
+        if ended.machine_out_of_memory:
+            return process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY
         if ended.exit_code is not None:
             return process_pb2.EXIT_CAUSE_EXITED
         return process_pb2.EXIT_CAUSE_SIGNALED

@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 
 from gymmesh_conformance.runner import CaseResult
 
-_MARKS: Final = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip"}
-_OUTCOMES: Final = ("passed", "failed", "skipped")
+_MARKS: Final = {"passed": "ok  ", "failed": "FAIL", "skipped": "skip", "not shown": "----"}
+_ALWAYS: Final = ("passed", "failed", "skipped")
 
 
 def lines_of(result: CaseResult) -> list[str]:
     """A case in a few lines: its verdict, and for a failure the rule and what was seen."""
-    note = f"  (needs {result.lacks})" if result.lacks else ""
+    note = f"  ({_why(result)})" if result.lacks else ""
     lines = [f"{_MARKS[result.outcome]}  {result.suite}/{result.name}{note}"]
     if result.outcome == "failed":
         lines.append(f"      the contract: {result.rule}")
@@ -28,7 +28,12 @@ def lines_of(result: CaseResult) -> list[str]:
 def summary(results: Sequence[CaseResult]) -> str:
     """How many cases came to what."""
     counts = Counter(result.outcome for result in results)
-    return ", ".join(f"{counts[one]} {one}" for one in _OUTCOMES)
+    told = [*_ALWAYS, "not shown"] if counts["not shown"] else _ALWAYS
+    return ", ".join(f"{counts[one]} {one}" for one in told)
+
+
+def _why(result: CaseResult) -> str:
+    return f"{'needs' if result.outcome == 'skipped' else 'not shown:'} {result.lacks}"
 
 
 def as_json(results: Sequence[CaseResult]) -> str:
@@ -44,7 +49,7 @@ def as_junit(results: Sequence[CaseResult]) -> bytes:
         name=f"gymmesh.{results[0].suite}" if results else "gymmesh",
         tests=str(len(results)),
         failures=str(counts["failed"]),
-        skipped=str(counts["skipped"]),
+        skipped=str(counts["skipped"] + counts["not shown"]),
         errors="0",
         time=f"{sum(result.seconds for result in results):.3f}",
     )
@@ -56,8 +61,8 @@ def as_junit(results: Sequence[CaseResult]) -> bytes:
             name=result.name,
             time=f"{result.seconds:.3f}",
         )
-        if result.outcome == "skipped":
-            ElementTree.SubElement(case, "skipped", message=f"needs {result.lacks}")
+        if result.outcome in ("skipped", "not shown"):
+            ElementTree.SubElement(case, "skipped", message=_why(result))
         elif result.outcome == "failed":
             failure = ElementTree.SubElement(case, "failure", message=_plain(result.rule))
             failure.text = _plain("\n".join(result.problems))

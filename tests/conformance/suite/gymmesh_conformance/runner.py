@@ -111,7 +111,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What came of a case: `passed`, `failed` with its problems, or `skipped` for a need."""
+    """What came of a case: `passed`, `failed` with its problems, or, for what it `lacks`, `skipped`
+    or `not shown` (the server does not say what is asked for).
+    """
 
     suite: str
     name: str

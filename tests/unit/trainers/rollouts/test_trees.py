@@ -90,19 +90,9 @@ class Tree:
         said.tokens.logprobs = array("f", call.logprobs).tobytes()
         return call
 
-    def judged(self) -> set[str]:
-        """The root agent's calls in the conversation that a row has."""
-        own = [one for one in self.calls.values() if not one.said.actor]
-        found, name = set[str](), own[-1].said.call_id if own else ""
-        while name:
-            found.add(name)
-            said = self.calls[name].said
-            name = "" if said.detached else said.parent_call_id
-        return found
-
-    def check(self, samples: Sequence[Sample], *, root: set[str] | None = None) -> None:
+    def check(self, samples: Sequence[Sample]) -> None:
         """Each call to be learned from is trained once, after all that it read, as its actor's;
-        nothing else is. root: those of the root agent that are there; None: all.
+        nothing else is.
         """
         trained: Counter[str] = Counter()
         for tokens, mask, logprobs, actor in samples:
@@ -116,11 +106,7 @@ class Tree:
                     assert actor == call.said.actor
                     left[begin:end] = [0] * len(call.output)
             assert 1 not in left
-        assert trained == {
-            name: 1
-            for name, call in self.calls.items()
-            if call.said.trainable and (call.said.actor or root is None or name in root)
-        }
+        assert trained == {name: 1 for name, call in self.calls.items() if call.said.trainable}
 
 
 def live(rollout: pb.Rollout) -> list[Sample]:
@@ -149,5 +135,5 @@ def test_each_call_is_trained_once_and_as_its_actors(actors: list[str], frozen: 
         tree = Tree(seed, actors, frozen)
         tree.check(live(tree.rollout))
         row = loads(dumps(completed_row(tree.task, tree.rollout)))
-        tree.check(stored(stored_rollout(row, "x:1")), root=tree.judged())
+        tree.check(stored(stored_rollout(row, "x:1")))
         tree.check(live(completed_of_row(read_row(dumps(row)))))

@@ -317,9 +317,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
     """
     ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 120
-    """NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+    """NOT_FOUND. The sandbox was never here, has ended, or was ended at its time. Where the
+    service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
+    `out_of_memory`, `removed`, `shutdown` or `lost`.
     Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
-    "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+    "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
     """
     ERROR_REASON_SANDBOX_LEASE_INVALID: _ErrorReason.ValueType  # 121
     """PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
@@ -415,7 +417,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"program": "codex", "exit_code": "127"}}
     """
     ERROR_REASON_PROGRAM_KILLED: _ErrorReason.ValueType  # 142
-    """ABORTED. The program was ended from outside of its sandbox.
+    """ABORTED. The program was killed, and not by what the policy had it do.
     Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
     "metadata": {"program": "codex", "signal": "9"}}
     """
@@ -703,9 +705,11 @@ ERROR_REASON_MUX_BROKEN: ErrorReason.ValueType  # 110
 Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 """
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 120
-"""NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+"""NOT_FOUND. The sandbox was never here, has ended, or was ended at its time. Where the
+service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
+`out_of_memory`, `removed`, `shutdown` or `lost`.
 Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
-"metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+"metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
 """
 ERROR_REASON_SANDBOX_LEASE_INVALID: ErrorReason.ValueType  # 121
 """PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
@@ -801,7 +805,7 @@ Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
 "metadata": {"program": "codex", "exit_code": "127"}}
 """
 ERROR_REASON_PROGRAM_KILLED: ErrorReason.ValueType  # 142
-"""ABORTED. The program was ended from outside of its sandbox.
+"""ABORTED. The program was killed, and not by what the policy had it do.
 Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
 "metadata": {"program": "codex", "signal": "9"}}
 """

@@ -537,6 +537,7 @@ class CallToolResponse(_message.Message):
     DONE_FIELD_NUMBER: _builtins.int
     REWARD_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
+    ENDED_SANDBOXES_FIELD_NUMBER: _builtins.int
     text: _builtins.bytes
     """Text."""
     outcome: _rollout_pb2.ToolOutcome.ValueType
@@ -559,6 +560,12 @@ class CallToolResponse(_message.Message):
         agent has an event for each.
         """
 
+    @_builtins.property
+    def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
+        """Sandboxes of the session that the environment has ended since the answer before: the
+        agent has an event for each.
+        """
+
     def __init__(
         self,
         *,
@@ -569,10 +576,11 @@ class CallToolResponse(_message.Message):
         done: _builtins.bool = ...,
         reward: _builtins.float | None = ...,
         sandboxes: _abc.Iterable[_rollout_pb2.SandboxOpened] | None = ...,
+        ended_sandboxes: _abc.Iterable[_rollout_pb2.SandboxEnded] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "output", b"output", "parts", b"parts", "reward", b"reward", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "duration_us", b"duration_us", "outcome", b"outcome", "output", b"output", "parts", b"parts", "reward", b"reward", "sandboxes", b"sandboxes", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "duration_us", b"duration_us", "ended_sandboxes", b"ended_sandboxes", "outcome", b"outcome", "output", b"output", "parts", b"parts", "reward", b"reward", "sandboxes", b"sandboxes", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
@@ -630,6 +638,7 @@ class NextTurnResponse(_message.Message):
     DONE_FIELD_NUMBER: _builtins.int
     MODEL_USAGE_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
+    ENDED_SANDBOXES_FIELD_NUMBER: _builtins.int
     reward: _builtins.float
     """The reward of the turn, where there is one."""
     done: _builtins.bool
@@ -646,6 +655,10 @@ class NextTurnResponse(_message.Message):
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
         """As in CallToolResponse."""
 
+    @_builtins.property
+    def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
+        """As in CallToolResponse."""
+
     def __init__(
         self,
         *,
@@ -654,10 +667,11 @@ class NextTurnResponse(_message.Message):
         done: _builtins.bool = ...,
         model_usage: _abc.Iterable[_rollout_pb2.ModelCallUsage] | None = ...,
         sandboxes: _abc.Iterable[_rollout_pb2.SandboxOpened] | None = ...,
+        ended_sandboxes: _abc.Iterable[_rollout_pb2.SandboxEnded] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "reward", b"reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "items", b"items", "model_usage", b"model_usage", "reward", b"reward", "sandboxes", b"sandboxes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "done", b"done", "ended_sandboxes", b"ended_sandboxes", "items", b"items", "model_usage", b"model_usage", "reward", b"reward", "sandboxes", b"sandboxes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
     _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015

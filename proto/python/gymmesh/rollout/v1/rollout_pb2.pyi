@@ -216,6 +216,50 @@ VERIFICATION_STATUS_SKIPPED: VerificationStatus.ValueType  # 3
 """Deliberately not judged; `reward` is not set and must not be read as 0."""
 Global___VerificationStatus: _TypeAlias = VerificationStatus  # noqa: Y015
 
+class _SandboxEndCause:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SandboxEndCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SandboxEndCause.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SANDBOX_END_CAUSE_UNSPECIFIED: _SandboxEndCause.ValueType  # 0
+    """Not used on the wire."""
+    SANDBOX_END_CAUSE_OWNER: _SandboxEndCause.ValueType  # 1
+    """Its owner ended it: the environment, or the agent that made it."""
+    SANDBOX_END_CAUSE_EXPIRED: _SandboxEndCause.ValueType  # 2
+    """Its own lease was not renewed in time."""
+    SANDBOX_END_CAUSE_LIFE: _SandboxEndCause.ValueType  # 3
+    """Its `Resources.life_s` was over."""
+    SANDBOX_END_CAUSE_OUT_OF_MEMORY: _SandboxEndCause.ValueType  # 4
+    """It was ended at its limit of memory."""
+    SANDBOX_END_CAUSE_REMOVED: _SandboxEndCause.ValueType  # 5
+    """An operator removed it."""
+    SANDBOX_END_CAUSE_SHUTDOWN: _SandboxEndCause.ValueType  # 6
+    """Its service was shut down."""
+    SANDBOX_END_CAUSE_LOST: _SandboxEndCause.ValueType  # 7
+    """It, its host or its service is gone or cannot be reached."""
+
+class SandboxEndCause(_SandboxEndCause, metaclass=_SandboxEndCauseEnumTypeWrapper):
+    """Why a sandbox ended."""
+
+SANDBOX_END_CAUSE_UNSPECIFIED: SandboxEndCause.ValueType  # 0
+"""Not used on the wire."""
+SANDBOX_END_CAUSE_OWNER: SandboxEndCause.ValueType  # 1
+"""Its owner ended it: the environment, or the agent that made it."""
+SANDBOX_END_CAUSE_EXPIRED: SandboxEndCause.ValueType  # 2
+"""Its own lease was not renewed in time."""
+SANDBOX_END_CAUSE_LIFE: SandboxEndCause.ValueType  # 3
+"""Its `Resources.life_s` was over."""
+SANDBOX_END_CAUSE_OUT_OF_MEMORY: SandboxEndCause.ValueType  # 4
+"""It was ended at its limit of memory."""
+SANDBOX_END_CAUSE_REMOVED: SandboxEndCause.ValueType  # 5
+"""An operator removed it."""
+SANDBOX_END_CAUSE_SHUTDOWN: SandboxEndCause.ValueType  # 6
+"""Its service was shut down."""
+SANDBOX_END_CAUSE_LOST: SandboxEndCause.ValueType  # 7
+"""It, its host or its service is gone or cannot be reached."""
+Global___SandboxEndCause: _TypeAlias = SandboxEndCause  # noqa: Y015
+
 class _CallLink:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -795,6 +839,7 @@ class RolloutEvent(_message.Message):
     MEDIA_ADDED_FIELD_NUMBER: _builtins.int
     SANDBOX_OPENED_FIELD_NUMBER: _builtins.int
     PROGRAM_ENDED_FIELD_NUMBER: _builtins.int
+    SANDBOX_ENDED_FIELD_NUMBER: _builtins.int
     rollout_id: _builtins.str
     """The rollout."""
     attempt: _builtins.int
@@ -859,6 +904,10 @@ class RolloutEvent(_message.Message):
     def program_ended(self) -> Global___ProgramEnded:
         """The program that runs as the agent ended. Ignorable."""
 
+    @_builtins.property
+    def sandbox_ended(self) -> Global___SandboxEnded:
+        """A sandbox ended before the rollout did. Ignorable."""
+
     def __init__(
         self,
         *,
@@ -880,12 +929,13 @@ class RolloutEvent(_message.Message):
         media_added: Global___MediaAdded | None = ...,
         sandbox_opened: Global___SandboxOpened | None = ...,
         program_ended: Global___ProgramEnded | None = ...,
+        sandbox_ended: Global___SandboxEnded | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "completed", b"completed", "event", b"event", "failed", b"failed", "media_added", b"media_added", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "program_ended", b"program_ended", "sandbox_opened", b"sandbox_opened", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "completed", b"completed", "event", b"event", "failed", b"failed", "media_added", b"media_added", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "program_ended", b"program_ended", "sandbox_ended", b"sandbox_ended", "sandbox_opened", b"sandbox_opened", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "attempt", b"attempt", "completed", b"completed", "event", b"event", "failed", b"failed", "ignorable", b"ignorable", "media_added", b"media_added", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "program_ended", b"program_ended", "record_time_unix_nano", b"record_time_unix_nano", "rollout_id", b"rollout_id", "sandbox_opened", b"sandbox_opened", "sequence", b"sequence", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotation", b"annotation", "attempt", b"attempt", "completed", b"completed", "event", b"event", "failed", b"failed", "ignorable", b"ignorable", "media_added", b"media_added", "model_call_completed", b"model_call_completed", "output_delta", b"output_delta", "program_ended", b"program_ended", "record_time_unix_nano", b"record_time_unix_nano", "rollout_id", b"rollout_id", "sandbox_ended", b"sandbox_ended", "sandbox_opened", b"sandbox_opened", "sequence", b"sequence", "started", b"started", "tool_call_completed", b"tool_call_completed", "tool_call_started", b"tool_call_started", "turn_completed", b"turn_completed", "verified", b"verified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "output_delta", "model_call_completed", "tool_call_started", "tool_call_completed", "turn_completed", "verified", "completed", "failed", "annotation", "media_added", "sandbox_opened", "program_ended"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "output_delta", "model_call_completed", "tool_call_started", "tool_call_completed", "turn_completed", "verified", "completed", "failed", "annotation", "media_added", "sandbox_opened", "program_ended", "sandbox_ended"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1011,7 +1061,8 @@ Global___Program: _TypeAlias = Program  # noqa: Y015
 @_typing.final
 class Media(_message.Message):
     """An image or another medium. It travels once: items name it by its digest, as
-    `gymmesh-media:` and the digest, where they would have a URL.
+    `gymmesh-media:` and the digest, where they would have a URL. The data URL
+    `data:<media_type>;base64,<data>` in its place gives the item back.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1042,7 +1093,9 @@ Global___Media: _TypeAlias = Media  # noqa: Y015
 
 @_typing.final
 class MediaAdded(_message.Message):
-    """A medium came in; sent before the first event whose items name it."""
+    """A medium came in; sent before the first event whose items name it, and right
+    after `started` where that one does.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1072,25 +1125,95 @@ class SandboxOpened(_message.Message):
 
     SANDBOX_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """What it is for, as in SandboxGrant."""
     @_builtins.property
     def sandbox(self) -> _grant_pb2.SandboxRef:
         """The sandbox."""
 
+    @_builtins.property
+    def end(self) -> Global___SandboxEnd:
+        """How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
+        ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+        """
+
     def __init__(
         self,
         *,
         sandbox: _grant_pb2.SandboxRef | None = ...,
         role: _builtins.str = ...,
+        end: Global___SandboxEnd | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end", b"_end", "end", b"end", "sandbox", b"sandbox"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["role", b"role", "sandbox", b"sandbox"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end", b"_end", "end", b"end", "role", b"role", "sandbox", b"sandbox"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end: _TypeAlias = _typing.Literal["end"]  # noqa: Y015
+    _WhichOneofArgType__end: _TypeAlias = _typing.Literal["_end", b"_end"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end) -> _WhichOneofReturnType__end | None: ...
+
+Global___SandboxOpened: _TypeAlias = SandboxOpened  # noqa: Y015
+
+@_typing.final
+class SandboxEnded(_message.Message):
+    """A sandbox ended before the terminal event. Sent once for each at most, and only for one
+    that an event SandboxOpened named.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox's id."""
+    instance_id: _builtins.str
+    """The instance that ran it."""
+    @_builtins.property
+    def end(self) -> Global___SandboxEnd:
+        """How."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        instance_id: _builtins.str = ...,
+        end: Global___SandboxEnd | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "instance_id", b"instance_id", "sandbox_id", b"sandbox_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SandboxOpened: _TypeAlias = SandboxOpened  # noqa: Y015
+Global___SandboxEnded: _TypeAlias = SandboxEnded  # noqa: Y015
+
+@_typing.final
+class SandboxEnd(_message.Message):
+    """How a sandbox ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CAUSE_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    cause: Global___SandboxEndCause.ValueType
+    """Why."""
+    detail: _builtins.str
+    """One line on it, for people; may be empty."""
+    def __init__(
+        self,
+        *,
+        cause: Global___SandboxEndCause.ValueType = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "detail", b"detail"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SandboxEnd: _TypeAlias = SandboxEnd  # noqa: Y015
 
 @_typing.final
 class ProgramEnded(_message.Message):
@@ -1189,6 +1312,7 @@ class ModelCallCompleted(_message.Message):
     SIDE_CALL_FIELD_NUMBER: _builtins.int
     FORK_FIELD_NUMBER: _builtins.int
     REPLACED_PARAMS_JSON_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Unique within the attempt."""
     parent_call_id: _builtins.str
@@ -1243,6 +1367,12 @@ class ModelCallCompleted(_message.Message):
         say it (`tokens.fork`).
         """
 
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What a captured program's request had that the model service was not sent, such
+        as a parameter or a kind of tool that it does not know: names, each once.
+        """
+
     def __init__(
         self,
         *,
@@ -1261,10 +1391,11 @@ class ModelCallCompleted(_message.Message):
         side_call: _builtins.str = ...,
         fork: _tokens_pb2.Fork | None = ...,
         replaced_params_json: _builtins.bytes = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "fork", b"fork", "response", b"response", "timings", b"timings", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "actor", b"actor", "call_id", b"call_id", "context_items", b"context_items", "detached", b"detached", "fork", b"fork", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "response", b"response", "retries", b"retries", "side_call", b"side_call", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "actor", b"actor", "call_id", b"call_id", "context_items", b"context_items", "detached", b"detached", "fork", b"fork", "left_out", b"left_out", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "response", b"response", "retries", b"retries", "side_call", b"side_call", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fork: _TypeAlias = _typing.Literal["fork"]  # noqa: Y015
     _WhichOneofArgType__fork: _TypeAlias = _typing.Literal["_fork", b"_fork"]  # noqa: Y015

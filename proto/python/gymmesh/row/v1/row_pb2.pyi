@@ -92,12 +92,15 @@ class Row(_message.Message):
     MEDIA_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
+    PROGRAM_NAME_FIELD_NUMBER: _builtins.int
+    PROGRAM_VERSION_FIELD_NUMBER: _builtins.int
     TASK_EXTRAS_JSON_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     responses_create_params_json: _builtins.bytes
     """The task's parameters, with tools, instructions and sampling parameters as they
     were in force: the task's own, replaced by those of `started` key by key, but for
-    `input`, which is the task's; the task's alone for a rollout that never started.
+    `input`, which is the task's, images that `media` has named by their digests; the
+    task's alone for a rollout that never started.
     """
     reward: _builtins.float
     """The verdict's reward; null where there is none, and never 0 for that."""
@@ -121,6 +124,10 @@ class Row(_message.Message):
     """Why a completed rollout ended."""
     stop_detail: _builtins.str
     """One line on it; may be empty."""
+    program_name: _builtins.str
+    """The name of the program that ran as the agent: that of `started`."""
+    program_version: _builtins.str
+    """Its version, as it says itself; empty when not known."""
     task_extras_json: _builtins.bytes
     """Keys of the task's row that are keys of this message, as an object; of its
     `metadata`, where that is an object, the keys of RowMetadata.
@@ -231,12 +238,14 @@ class Row(_message.Message):
         media: _abc.Iterable[_rollout_pb2.Media] | None = ...,
         sandboxes: _abc.Iterable[_rollout_pb2.SandboxOpened] | None = ...,
         program: _rollout_pb2.ProgramEnded | None = ...,
+        program_name: _builtins.str = ...,
+        program_version: _builtins.str = ...,
         task_extras_json: _builtins.bytes = ...,
         overlay_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "_program", b"_program", "_reward", b"_reward", "_seed", b"_seed", "failure", b"failure", "final_state", b"final_state", "metadata", b"metadata", "program", b"program", "response", b"response", "reward", b"reward", "seed", b"seed", "verification", b"verification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "_program", b"_program", "_reward", b"_reward", "_seed", b"_seed", "actors", b"actors", "agent", b"agent", "annotations", b"annotations", "attempt", b"attempt", "calls", b"calls", "environment", b"environment", "failure", b"failure", "final_state", b"final_state", "first_items", b"first_items", "media", b"media", "metadata", b"metadata", "model_usage", b"model_usage", "overlay_json", b"overlay_json", "program", b"program", "repeat_index", b"repeat_index", "response", b"response", "responses_create_params_json", b"responses_create_params_json", "reward", b"reward", "rollout_id", b"rollout_id", "run_id", b"run_id", "sandboxes", b"sandboxes", "seed", b"seed", "stop_detail", b"stop_detail", "stop_reason", b"stop_reason", "tags", b"tags", "task_extras_json", b"task_extras_json", "task_id", b"task_id", "tool_calls", b"tool_calls", "turns", b"turns", "verification", b"verification"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "_program", b"_program", "_reward", b"_reward", "_seed", b"_seed", "actors", b"actors", "agent", b"agent", "annotations", b"annotations", "attempt", b"attempt", "calls", b"calls", "environment", b"environment", "failure", b"failure", "final_state", b"final_state", "first_items", b"first_items", "media", b"media", "metadata", b"metadata", "model_usage", b"model_usage", "overlay_json", b"overlay_json", "program", b"program", "program_name", b"program_name", "program_version", b"program_version", "repeat_index", b"repeat_index", "response", b"response", "responses_create_params_json", b"responses_create_params_json", "reward", b"reward", "rollout_id", b"rollout_id", "run_id", b"run_id", "sandboxes", b"sandboxes", "seed", b"seed", "stop_detail", b"stop_detail", "stop_reason", b"stop_reason", "tags", b"tags", "task_extras_json", b"task_extras_json", "task_id", b"task_id", "tool_calls", b"tool_calls", "turns", b"turns", "verification", b"verification"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__final_state: _TypeAlias = _typing.Literal["final_state"]  # noqa: Y015
     _WhichOneofArgType__final_state: _TypeAlias = _typing.Literal["_final_state", b"_final_state"]  # noqa: Y015
@@ -538,6 +547,7 @@ class ModelCall(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     RETRIES_FIELD_NUMBER: _builtins.int
     REPLACED_PARAMS_JSON_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Unique within the rollout."""
     parent_call_id: _builtins.str
@@ -604,6 +614,10 @@ class ModelCall(_message.Message):
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
         """How often the endpoint was asked again, by reason."""
 
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What a captured program's request had that the model service was not sent."""
+
     def __init__(
         self,
         *,
@@ -630,10 +644,11 @@ class ModelCall(_message.Message):
         timings: _rollout_pb2.CallTimings | None = ...,
         retries: _abc.Iterable[_retries_pb2.CallRetries] | None = ...,
         replaced_params_json: _builtins.bytes = ...,
+        left_out: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_first_item", b"_first_item", "_fork", b"_fork", "_id", b"_id", "_incomplete_details", b"_incomplete_details", "_status", b"_status", "_tokens", b"_tokens", "_usage", b"_usage", "error", b"error", "first_item", b"first_item", "fork", b"fork", "id", b"id", "incomplete_details", b"incomplete_details", "status", b"status", "timings", b"timings", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_first_item", b"_first_item", "_fork", b"_fork", "_id", b"_id", "_incomplete_details", b"_incomplete_details", "_status", b"_status", "_tokens", b"_tokens", "_usage", b"_usage", "actor", b"actor", "answer_count", b"answer_count", "call_id", b"call_id", "context_count", b"context_count", "detached", b"detached", "error", b"error", "first_item", b"first_item", "fork", b"fork", "id", b"id", "incomplete_details", b"incomplete_details", "item_count", b"item_count", "items", b"items", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "retries", b"retries", "side_call", b"side_call", "status", b"status", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_first_item", b"_first_item", "_fork", b"_fork", "_id", b"_id", "_incomplete_details", b"_incomplete_details", "_status", b"_status", "_tokens", b"_tokens", "_usage", b"_usage", "actor", b"actor", "answer_count", b"answer_count", "call_id", b"call_id", "context_count", b"context_count", "detached", b"detached", "error", b"error", "first_item", b"first_item", "fork", b"fork", "id", b"id", "incomplete_details", b"incomplete_details", "item_count", b"item_count", "items", b"items", "left_out", b"left_out", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "retries", b"retries", "side_call", b"side_call", "status", b"status", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015

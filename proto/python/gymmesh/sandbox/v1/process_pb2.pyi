@@ -43,6 +43,10 @@ class _ExitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExitCause.V
     """It was killed when it had written more than is kept, as was asked."""
     EXIT_CAUSE_SANDBOX_ENDED: _ExitCause.ValueType  # 6
     """It ended with its sandbox."""
+    EXIT_CAUSE_MACHINE_OUT_OF_MEMORY: _ExitCause.ValueType  # 7
+    """The kernel killed it because the machine, or what the service runs in, ran out of
+    memory, and not the sandbox. Services that cannot tell say EXIT_CAUSE_SIGNALED.
+    """
 
 class ExitCause(_ExitCause, metaclass=_ExitCauseEnumTypeWrapper):
     """Why a process ended."""
@@ -65,6 +69,10 @@ EXIT_CAUSE_OUTPUT_LIMIT: ExitCause.ValueType  # 5
 """It was killed when it had written more than is kept, as was asked."""
 EXIT_CAUSE_SANDBOX_ENDED: ExitCause.ValueType  # 6
 """It ended with its sandbox."""
+EXIT_CAUSE_MACHINE_OUT_OF_MEMORY: ExitCause.ValueType  # 7
+"""The kernel killed it because the machine, or what the service runs in, ran out of
+memory, and not the sandbox. Services that cannot tell say EXIT_CAUSE_SIGNALED.
+"""
 Global___ExitCause: _TypeAlias = ExitCause  # noqa: Y015
 
 @_typing.final

@@ -247,6 +247,7 @@ class VerifyResponse(_message.Message):
     VERIFICATION_FIELD_NUMBER: _builtins.int
     FINAL_STATE_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
+    ENDED_SANDBOXES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def verification(self) -> _rollout_pb2.Verification:
         """The verdict; nothing of the request is echoed."""
@@ -263,16 +264,21 @@ class VerifyResponse(_message.Message):
         of the verifier included. The agent has an event for each, before `verified`.
         """
 
+    @_builtins.property
+    def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
+        """As in CallToolResponse: those that the environment has ended, and no event named."""
+
     def __init__(
         self,
         *,
         verification: _rollout_pb2.Verification | None = ...,
         final_state: _rollout_pb2.FinalState | None = ...,
         sandboxes: _abc.Iterable[_rollout_pb2.SandboxOpened] | None = ...,
+        ended_sandboxes: _abc.Iterable[_rollout_pb2.SandboxEnded] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "verification", b"verification"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "final_state", b"final_state", "sandboxes", b"sandboxes", "verification", b"verification"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_state", b"_final_state", "ended_sandboxes", b"ended_sandboxes", "final_state", b"final_state", "sandboxes", b"sandboxes", "verification", b"verification"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__final_state: _TypeAlias = _typing.Literal["final_state"]  # noqa: Y015
     _WhichOneofArgType__final_state: _TypeAlias = _typing.Literal["_final_state", b"_final_state"]  # noqa: Y015

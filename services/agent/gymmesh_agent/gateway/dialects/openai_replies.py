@@ -1,10 +1,11 @@
-"""What the two APIs of OpenAI answer alike: model lists and errors. Pure."""
+"""What the two APIs of OpenAI answer alike: model lists, token counts and errors. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from gymmesh_agent.gateway.dialects.sse import COMMENT
 from gymmesh_agent.gateway.request import HttpReply, Json, Refusal, RefusalKind
 from gymmesh_responses import dumps_clean
 
@@ -43,24 +44,38 @@ def error_object(refusal: Refusal) -> Json:
     return {"message": message, "type": kind, "param": None, "code": code}
 
 
-def refusal_reply(refusal: Refusal, stop_status: int) -> HttpReply:
-    """The whole answer to a refused request; `stop_status`: what ends the API's programs."""
-    status = stop_status if refusal.kind is RefusalKind.STOP else _ERRORS[refusal.kind][0]
-    return HttpReply(
-        refusal.status or status,
-        dumps_clean({"error": error_object(refusal)}),
-        retry_headers(refusal.kind),
-    )
+class OpenAiReplies:
+    """What both dialects say alike; see `Dialect`.
 
+    Attributes:
+        stop_status: of the refusal when the rollout is over; it ends the API's programs at once.
+        counted: the object that counts tokens.
+    """
 
-def model_list(names: Sequence[str], created: int) -> bytes:
-    """The body of `GET /v1/models`."""
-    return dumps_clean({"object": "list", "data": [_model(name, created) for name in names]})
+    keep_alive = COMMENT
+    stop_status: int
+    counted: str
 
+    def write_models(self, names: Sequence[str], created: int) -> bytes:
+        """See `Dialect`."""
+        return dumps_clean({"object": "list", "data": [_model(name, created) for name in names]})
 
-def model_object(name: str, created: int) -> bytes:
-    """The body of `GET /v1/models/NAME`."""
-    return dumps_clean(_model(name, created))
+    def write_model(self, name: str, created: int) -> bytes:
+        """See `Dialect`."""
+        return dumps_clean(_model(name, created))
+
+    def write_token_count(self, tokens: int) -> bytes:
+        """See `Dialect`."""
+        return dumps_clean({"object": self.counted, "input_tokens": tokens})
+
+    def write_refusal(self, refusal: Refusal) -> HttpReply:
+        """See `Dialect`."""
+        stops = refusal.kind is RefusalKind.STOP
+        return HttpReply(
+            refusal.status or (self.stop_status if stops else _ERRORS[refusal.kind][0]),
+            dumps_clean({"error": error_object(refusal)}),
+            retry_headers(refusal.kind),
+        )
 
 
 def _model(name: str, created: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The calls of one rollout as a tree: where each request of the program belongs. Pure.
 
 `place` decides in this order, and docs/capture.md says why:
-    1. the request repeats a call whose answer has not arrived, or is marked as a retry
+    1. the request repeats a call whose answer the program gave up, or is marked as a retry
     2. the table of side calls explains it
     3. it begins with a recorded conversation: it continues it, or departs from it
     4. it holds nothing that is recorded: a compaction, a rewritten beginning, a sub-agent or a new
@@ -35,9 +35,9 @@ class CallTree:
         tag: of the attempt's minted ids, see gateway/minted.py.
         program: the name of a known program; empty: its User-Agent tells, if anything does.
 
-    A call is placed, then answered or failed, and an answered one is delivered when the program has
-    it whole. The tree holds the answers, what each call was asked with that no earlier one was, and
-    digests; not the requests.
+    A call is placed, then answered or failed. Each request ends: the answer was delivered when the
+    program has it whole, and given up when it hung up before. The tree holds the answers, what each
+    call was asked with that no earlier one was, and digests; not the requests.
     """
 
     def __init__(self, tag: str, program: str = "") -> None:
@@ -55,6 +55,7 @@ class CallTree:
         """Where a request of kind GENERATE belongs. A new call is in the tree from now on."""
         earlier = self._repeats.earlier(request)
         if earlier is not None:
+            earlier.waiting += 1
             return RepeatedCall(earlier.ticket)
         read = self._reader.read(request)
         hints = request.hints
@@ -65,6 +66,7 @@ class CallTree:
             offer=read.offer,
             context=read.context,
             window=hints.window,
+            waiting=1,
         )
         habits = habits_of(self._program, hints.program)
         placed = Placing(self._state, habits, request, read, call).decide()
@@ -94,8 +96,20 @@ class CallTree:
                 self._state.actors.add_prompts(call, texts)
 
     def delivered(self, ticket: int) -> None:
-        """The program has the whole answer: the same request again asks for another one."""
-        self._calls[ticket].delivered = True
+        """A request ended, and the program has the whole answer: the same request again asks for
+        another one.
+        """
+        call = self._calls[ticket]
+        call.delivered = True
+        call.waiting -= 1
+
+    def given_up(self, ticket: int) -> None:
+        """A request ended without the whole answer: the same request again is a retry. Of a call
+        that failed it says nothing.
+        """
+        call = self._calls.get(ticket)
+        if call is not None:
+            call.waiting -= 1
 
     def failed(self, ticket: int) -> None:
         """A call got no answer: the same request again is a new call."""

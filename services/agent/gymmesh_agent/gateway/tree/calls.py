@@ -34,6 +34,7 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         call_id: the recorded call's id; empty until it is answered.
         output: the answer's items as recorded.
         form: the answer in normal form; None until it is answered.
+        waiting: how many requests wait for the answer, or are being answered.
         delivered: whether the whole answer was sent to the program.
     """
 
@@ -56,6 +57,7 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
     call_id: str = ""
     output: tuple[pb.Item, ...] = ()
     form: AnswerForm | None = None
+    waiting: int = 0
     delivered: bool = False
 
     @property

@@ -8,7 +8,7 @@ from typing import Final
 
 from gymmesh_agent.gateway.tree.calls import CapturedCall
 from gymmesh_agent.gateway.tree.normal_form import AnswerForm, user_texts
-from gymmesh_agent.gateway.tree.reading import Foreign, ReadConversation
+from gymmesh_agent.gateway.tree.read_conversation import Foreign, ReadConversation
 from gymmesh_agent.gateway.tree.written import WrittenAnswers, before_answers
 
 # A shorter summary may stand in a text by chance.

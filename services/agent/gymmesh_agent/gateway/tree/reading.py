@@ -15,7 +15,7 @@ import msgspec
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.minted import Minted, answers_minted, minted_of
-from gymmesh_agent.gateway.request import GatewayRequest
+from gymmesh_agent.gateway.request import GatewayRequest, Json
 from gymmesh_agent.gateway.tree.calls import CapturedCall
 from gymmesh_agent.gateway.tree.normal_form import (
     DIGEST_BYTES,
@@ -24,6 +24,13 @@ from gymmesh_agent.gateway.tree.normal_form import (
     answer_form,
     is_model_item,
     is_preamble_item,
+)
+from gymmesh_agent.gateway.tree.read_conversation import (
+    Foreign,
+    ReadConversation,
+    Recorded,
+    recorded_ids,
+    wire_ids,
 )
 
 # The most items of an answer that is compared with recorded ones where it holds several answers.
@@ -57,88 +64,6 @@ class KnownCalls(NamedTuple):
         return self.by_id.get(found.call_id)
 
 
-class Foreign(msgspec.Struct, frozen=True):
-    """Items in the place of an answer that are not the recorded answer there.
-
-    Attributes:
-        start, end: their places in the request.
-        form: them in normal form.
-        named: the call whose recorded answer they are by their ids, changed or out of place.
-        instead: the recorded answers that a recorded conversation has in this place.
-    """
-
-    start: int
-    end: int
-    form: AnswerForm
-    named: CapturedCall | None
-    instead: tuple[CapturedCall, ...]
-
-
-class Recorded(NamedTuple):
-    """Items that are recorded answers.
-
-    Attributes:
-        start, end: their places in the request.
-        calls: the calls that may have written them; one, unless their answers are equal.
-    """
-
-    start: int
-    end: int
-    calls: tuple[CapturedCall, ...]
-
-
-class ReadConversation(msgspec.Struct, kw_only=True):
-    """A request's conversation as far as it is recorded, and what follows.
-
-    Attributes:
-        items: the request's.
-        lead: a digest of the leading system text.
-        offer: a digest of the instructions and tools.
-        context: a digest of the whole conversation without its preamble.
-        recorded: the recorded answers along the way.
-        boundary: how many items the longest recorded conversation has that it begins with.
-        known: how many items the longest recorded context has that it begins with: at least the
-            boundary. Behind it nothing is as it was asked before.
-        foreign: what stands behind `known` in the place of answers.
-        left_out: the calls whose context that is, where no answer follows it.
-        ids: from a tool call's id in the request to the recorded one.
-    """
-
-    items: Sequence[pb.Item]
-    lead: bytes = b""
-    offer: bytes = b""
-    context: bytes = b""
-    recorded: list[Recorded] = []
-    boundary: int = 0
-    known: int = 0
-    foreign: list[Foreign] = []
-    left_out: list[CapturedCall] = []
-    ids: dict[str, str] = {}
-
-    @property
-    def last(self) -> tuple[CapturedCall, ...]:
-        """The calls whose conversation is the longest recorded one that this begins with."""
-        return self.recorded[-1].calls if self.recorded else ()
-
-    def after(self, start: int) -> tuple[pb.Item, ...]:
-        """The items from `start` on, recorded answers as recorded, ids as recorded."""
-        known = {one.start: (one.end, one.calls[0]) for one in self.recorded if len(one.calls) == 1}
-        for one in self.foreign:
-            if one.named is not None and one.named.wrote(one.form, named=True):
-                known[one.start] = (one.end, one.named)
-        found: list[pb.Item] = []
-        place = start
-        while place < len(self.items):
-            end, call = known.get(place, (0, None))
-            if call is not None:
-                found += call.output
-                place = end
-            else:
-                found.append(_with_recorded_id(self.items[place], self.ids))
-                place += 1
-        return tuple(found)
-
-
 class ConversationReader:
     """Reads requests. Of a request that begins like one of the last few, only what follows their
     last recorded answer is read: the cost of a growing conversation is that of its new items and of
@@ -151,6 +76,7 @@ class ConversationReader:
     def __init__(self, known: KnownCalls) -> None:
         self._known = known
         self._marks: list[_Mark] = []
+        self._offered = _Offered("", (), b"")
 
     def read(self, request: GatewayRequest) -> ReadConversation:
         """Read a request's conversation. Linear in its items."""
@@ -170,7 +96,7 @@ class ConversationReader:
         found = ReadConversation(
             items=items,
             lead=mark.lead,
-            offer=_offer(request),
+            offer=self._offer(request),
             recorded=[*mark.recorded],
             ids={**mark.ids},
         )
@@ -215,7 +141,7 @@ class ConversationReader:
             prefix.add_answer(own, form.calls)
             if len(calls) == 1:
                 _note_ids(found, form, calls[0])
-            found.recorded.append(Recorded(start, run.place, tuple(calls)))
+            found.recorded.append(Recorded(start, run.place, tuple(calls), wire_ids(form)))
             found.boundary = found.known = run.place
             found.foreign, found.left_out = [], []
         return run.end, latest
@@ -260,6 +186,19 @@ class ConversationReader:
             found.known, found.foreign, found.left_out = start, [], []
         found.foreign.append(Foreign(start, run.place, form, named, instead))
 
+    def _offer(self, request: GatewayRequest) -> bytes:
+        """A digest of the instructions and tools."""
+        last = self._offered
+        # Equal tools of a rollout are mostly the same object; comparing them costs as much as a
+        # digest.
+        if request.tools is not last.tools or request.instructions != last.instructions:
+            digest = blake2b(request.instructions.encode(), digest_size=DIGEST_BYTES)
+            digest.update(b"\xff")
+            digest.update(msgspec.json.encode(request.tools, order="deterministic"))
+            last = _Offered(request.instructions, request.tools, digest.digest())
+            self._offered = last
+        return last.digest
+
     def _latest_mark(self, items: Sequence[pb.Item]) -> _Mark | None:
         """The longest beginning that a request shares with the last ones."""
         alike = (one for one in self._marks if items[: len(one.items)] == one.items)
@@ -274,6 +213,14 @@ class ConversationReader:
         mark = _Mark(found.items[:place], resumed.begin, found.lead, prefix, recorded, found.ids)
         others = [one for one in self._marks if one is not resumed]
         self._marks = [mark, *others[: _MOST_MARKS - 1]]
+
+
+class _Offered(NamedTuple):
+    """What the last request offered, and a digest of it."""
+
+    instructions: str
+    tools: Sequence[Json]
+    digest: bytes
 
 
 class _Mark(NamedTuple):
@@ -400,8 +347,7 @@ def _behind(last: Sequence[CapturedCall], calls: Iterable[CapturedCall]) -> list
 
 def _note_ids(found: ReadConversation, form: AnswerForm, call: CapturedCall) -> None:
     """Note the recorded ids of an answer's tool calls."""
-    wire_ids = (one.wire_id for one in form.calls)
-    found.ids.update(zip(wire_ids, call.recorded_ids(), strict=True))
+    found.ids.update(recorded_ids(wire_ids(form), call))
 
 
 def _note_call_id(found: ReadConversation, item: pb.Item, known: KnownCalls) -> None:
@@ -424,32 +370,3 @@ def _note_id(found: ReadConversation, wire_id: str, name: Minted | None, known: 
         item = call.output[name.output]
         if item.WhichOneof("kind") == "function_call":
             found.ids[wire_id] = item.function_call.call_id
-
-
-def _with_recorded_id(item: pb.Item, ids: Mapping[str, str]) -> pb.Item:
-    kind = item.WhichOneof("kind")
-    if kind == "function_call_output":
-        recorded = ids.get(item.function_call_output.call_id)
-        if recorded is not None and recorded != item.function_call_output.call_id:
-            item = _copy(item)
-            item.function_call_output.call_id = recorded
-    elif kind == "function_call":
-        recorded = ids.get(item.function_call.call_id)
-        if recorded is not None and recorded != item.function_call.call_id:
-            item = _copy(item)
-            item.function_call.call_id = recorded
-    return item
-
-
-def _copy(item: pb.Item) -> pb.Item:
-    copied = pb.Item()
-    copied.CopyFrom(item)
-    return copied
-
-
-def _offer(request: GatewayRequest) -> bytes:
-    """A digest of the instructions and tools."""
-    digest = blake2b(request.instructions.encode(), digest_size=DIGEST_BYTES)
-    digest.update(b"\xff")
-    digest.update(msgspec.json.encode(request.tools, order="deterministic"))
-    return digest.digest()

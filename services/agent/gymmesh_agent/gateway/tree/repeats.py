@@ -11,38 +11,44 @@ _RepeatKey: TypeAlias = tuple[str, str, bytes, str]
 
 
 class RepeatedRequests:
-    """The latest call of each request.
+    """The calls of each request.
 
-    A program repeats a request whose answer it did not get whole, mostly without a mark. So an
-    equal request gets the answer of the earlier one until that is delivered; then only if it is
-    marked as a retry. Requests are equal when their digests, sessions and agents are.
+    A program repeats a request whose answer it did not get whole, mostly without a mark; it has
+    closed the connection by then. So an equal request gets the answer of an earlier one that nobody
+    waits for and that was not delivered. While the earlier one is waited for, it asks for another
+    answer: sub-agents that run side by side may begin with equal prompts. A request that is marked
+    as a retry gets the earlier answer in any case. Requests are equal when their digests, sessions
+    and agents are.
     """
 
     def __init__(self) -> None:
-        self._calls: dict[_RepeatKey, CapturedCall] = {}
+        self._calls: dict[_RepeatKey, list[CapturedCall]] = {}
 
     def earlier(self, request: GatewayRequest) -> CapturedCall | None:
         """The call that a request repeats; None: it is a call of its own."""
         hints = request.hints
-        if hints.retry_key:
-            marked = self._calls.get(_by_retry_key(request))
-            if marked is not None:
-                return marked
-        call = self._calls.get(_by_digest(request))
-        if call is None or (call.delivered and not hints.retries):
-            return None
-        return call
+        if hints.retry_key and (marked := self._calls.get(_by_retry_key(request))):
+            return marked[-1]
+        calls = self._calls.get(_by_digest(request), ())
+        under_way = [call for call in calls if not call.delivered]
+        given_up = [call for call in under_way if not call.waiting]
+        if given_up:
+            return given_up[-1]
+        if hints.retries and calls:
+            return (under_way or calls)[-1]
+        return None
 
     def add(self, request: GatewayRequest, call: CapturedCall) -> None:
         """A request is a call of its own."""
-        self._calls[_by_digest(request)] = call
+        self._calls.setdefault(_by_digest(request), []).append(call)
         if request.hints.retry_key:
-            self._calls[_by_retry_key(request)] = call
+            self._calls.setdefault(_by_retry_key(request), []).append(call)
 
     def remove(self, call: CapturedCall) -> None:
         """A call failed: nothing repeats it."""
-        for key in [key for key, one in self._calls.items() if one is call]:
-            del self._calls[key]
+        for calls in self._calls.values():
+            if call in calls:
+                calls.remove(call)
 
 
 def _by_digest(request: GatewayRequest) -> _RepeatKey:

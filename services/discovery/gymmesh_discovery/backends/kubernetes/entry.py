@@ -9,7 +9,8 @@ are not limited to a label's characters.
     gymmesh.io/contract   the contract's version, such as 1.0
     gymmesh.io/weight     its share of the load, relative to others of its name
 
-What else begins with ``gymmesh.io/`` is the instance's meta.
+What else begins with ``gymmesh.io/`` is the instance's meta. A port named ``gateway`` is there too,
+as an agent would register it: `gateway`, with the endpoint's address and this port.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ _KINDS: Final = {
 }
 _FULL_NAME: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 _MAX_META_KEYS: Final = 64
+# The port of an agent's gateway, and the key of its address: each instance has its own, which no
+# label of their Service can say.
+_GATEWAY: Final = "gateway"
+_OURS: Final = 3  # keys of the meta that are not the labels'
 
 
 def read_slice(
@@ -53,11 +58,11 @@ def read_slice(
         number = _port(found, port)
     except EntryError as error:
         return [], [f"the EndpointSlice {name} is left out: {error}"]
-    metrics = _ports(found).get(metrics_port)
+    metrics, gateway = _ports(found).get(metrics_port), _ports(found).get(_GATEWAY)
     instances, left_out = [], []
     for endpoint in found.endpoints:
         try:
-            instances.append(_instance(endpoint, common, prefix, number, metrics))
+            instances.append(_instance(endpoint, common, prefix, number, metrics, gateway))
         except EntryError as error:
             left_out.append(f"an endpoint of the EndpointSlice {name} is left out: {error}")
     return instances, left_out
@@ -85,8 +90,8 @@ def _common(found: EndpointSlice) -> tuple[Instance, str]:
     check_contract(contract)
     if not re.fullmatch(r"[0-9]{1,5}", weight) or not 0 < int(weight) <= MAX_WEIGHT:
         raise EntryError(f"its label {_OWN}weight is no number from 1 to {MAX_WEIGHT}")
-    if len(said) > _MAX_META_KEYS - 2:  # two are ours
-        raise EntryError(f"it has more than {_MAX_META_KEYS - 2} labels that begin with {_OWN}")
+    if len(said) > _MAX_META_KEYS - _OURS:
+        raise EntryError(f"it has more than {_MAX_META_KEYS - _OURS} labels that begin with {_OWN}")
     if service := (metadata.labels or {}).get(_SERVICE_NAME):
         said["kubernetes_service"] = service
     instance = Instance(
@@ -128,7 +133,12 @@ def _port(found: EndpointSlice, name: str) -> int:
 
 
 def _instance(
-    endpoint: Endpoint, common: Instance, prefix: str, port: int, metrics: int | None
+    endpoint: Endpoint,
+    common: Instance,
+    prefix: str,
+    port: int,
+    metrics: int | None,
+    gateway: int | None,
 ) -> Instance:
     if not endpoint.addresses:
         raise EntryError("it has no address")
@@ -141,6 +151,8 @@ def _instance(
     instance.health = health_of(endpoint.conditions)
     if metrics is not None:
         instance.metrics_address = at_port(host, metrics)
+    if gateway is not None:
+        instance.meta[_GATEWAY] = at_port(host, gateway)
     if reference is not None and reference.name:
         instance.meta["pod"] = reference.name
     if endpoint.zone or endpoint.node_name:

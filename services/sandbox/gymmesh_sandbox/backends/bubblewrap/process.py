@@ -13,7 +13,13 @@ from typing import Any, Protocol
 from gymmesh.sandbox.v1 import process_pb2
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
-from gymmesh_sandbox_local import ProcessGroup, StartedProcess, descendants_of, threads_of
+from gymmesh_sandbox_local import (
+    MemoryEvents,
+    ProcessGroup,
+    StartedProcess,
+    descendants_of,
+    threads_of,
+)
 
 _PIECE = 1 << 20
 # How long what a process wrote is looked for after its end.
@@ -29,8 +35,8 @@ class ProcessHome(Protocol):
     def first_pid(self) -> int:
         """The process id of the sandbox's first process on this machine."""
 
-    def memory_kills(self) -> int:
-        """How many processes the kernel has killed at the limit of memory."""
+    def memory_events(self) -> MemoryEvents:
+        """What the kernel did for want of memory."""
 
     def lost(self) -> MeshError | None:
         """SANDBOX_LOST when the sandbox has ended, or is about to."""
@@ -63,7 +69,7 @@ class LocalProcess(RunningProcess):
         self._group = group
         self._sandbox = sandbox
         self._on_end = on_end
-        self._memory_kills = sandbox.memory_kills()
+        self._memory_events = sandbox.memory_events()
         self._killed = False
         self._read_out = False
         self._ended: asyncio.Future[ProcessEnded] = asyncio.ensure_future(self._until_ended())
@@ -181,8 +187,7 @@ class LocalProcess(RunningProcess):
         if number == signal.SIGKILL and not self._killed:
             if lost := self._sandbox.lost():
                 raise lost
-            if self._sandbox.memory_kills() > self._memory_kills:
-                return ProcessEnded(signal=number, out_of_memory=True)
+            return killed_meanwhile(self._memory_events, self._sandbox.memory_events())
         return ProcessEnded(signal=number)
 
     def threads(self) -> Sequence[process_pb2.ThreadUsage]:
@@ -193,3 +198,14 @@ class LocalProcess(RunningProcess):
     def close(self) -> None:
         """Lets go of it, once its sandbox has ended."""
         self._started.close()
+
+
+def killed_meanwhile(before: MemoryEvents, now: MemoryEvents) -> ProcessEnded:
+    """How a process ended that got SIGKILL between two looks at what the kernel did."""
+    killed = now.kills > before.kills
+    at_limit = now.limit_hits > before.limit_hits
+    return ProcessEnded(
+        signal=signal.SIGKILL,
+        out_of_memory=killed and at_limit,
+        machine_out_of_memory=killed and not at_limit,
+    )

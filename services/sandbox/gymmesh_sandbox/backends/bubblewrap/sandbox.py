@@ -32,6 +32,7 @@ from gymmesh_sandbox.backends.bubblewrap.users import ImageUser
 from gymmesh_sandbox_local import (
     GroupLimits,
     Groups,
+    MemoryEvents,
     Namespaces,
     NamespacesSpec,
     ProcessGroup,
@@ -40,6 +41,7 @@ from gymmesh_sandbox_local import (
     SpawnerGone,
     SpawnError,
     descendants_of,
+    memory_events_of_machine,
 )
 
 _SHELL = b"/bin/sh"
@@ -293,9 +295,9 @@ class BubblewrapBox(BoxFiles):
 
     # ---- its end
 
-    def memory_kills(self) -> int:
-        """How many processes the kernel has killed at the limit of memory."""
-        return self._group.memory_kills() if self._group else 0
+    def memory_events(self) -> MemoryEvents:
+        """What the kernel did for want of memory; of the machine where there is no group."""
+        return self._group.memory_events() if self._group else memory_events_of_machine()
 
     def lost(self) -> MeshError | None:
         """SANDBOX_LOST when it has ended, or is about to."""
@@ -336,7 +338,9 @@ class BubblewrapBox(BoxFiles):
         if status.cancelled():
             self._cause.set_result("its spawner was killed")
         else:
-            self._cause.set_result(OUT_OF_MEMORY if self.memory_kills() else "killed")
+            events = self.memory_events()
+            at_limit = events.limit_hits and events.kills
+            self._cause.set_result(OUT_OF_MEMORY if at_limit else "killed")
 
     async def wait_lost(self) -> str:
         return await asyncio.shield(self._cause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aiodocker.containers import DockerContainer
@@ -17,13 +17,12 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
 from gymmesh_sandbox.backends.docker.engine import FAILURES, container_error
 from gymmesh_sandbox.backends.docker.shell import close_stream, exit_code, send
+from gymmesh_sandbox.backends.image_shell.process_end import ended_with, seen
 from gymmesh_sandbox.backends.image_shell.signals import Signals, SignalTarget
 from gymmesh_sandbox.errors import sandbox_lost
 
 _STDOUT: Final = 1
-_BY_SIGNAL: Final = 128
 _SIGKILL: Final = 9
-_LARGEST_SIGNAL: Final = 64
 _POLL_S: Final = 0.4
 _WRITTEN_S: Final = 0.02
 _LAST_OUTPUT_S: Final = 0.5
@@ -158,7 +157,7 @@ class DockerProcess(RunningProcess):
         self._on_end = on_end
         self._output_ended = asyncio.Event()
         self._life = asyncio.get_running_loop().create_task(self._live())
-        self._life.add_done_callback(_seen)
+        self._life.add_done_callback(seen)
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
         for read in self._first:
@@ -232,19 +231,12 @@ class DockerProcess(RunningProcess):
             raise container_error(error, self._sandbox_id) from None
 
     async def _ended(self, code: int) -> ProcessEnded:
-        number = code - _BY_SIGNAL
-        if not 0 < number <= _LARGEST_SIGNAL:
-            return ProcessEnded(exit_code=code)
-        killed = number == _SIGKILL
-        if killed and await self._sandbox_ended():
+        ended = ended_with(code)
+        if ended.signal != _SIGKILL:
+            return ended
+        if await self._sandbox_ended():
             raise sandbox_lost(self._sandbox_id, "its container ended")
-        return ProcessEnded(signal=number, out_of_memory=killed and await self._out_of_memory())
-
-
-def _seen(task: asyncio.Task[ProcessEnded]) -> None:
-    """Its error is raised by `wait`, where somebody waits."""
-    if not task.cancelled():
-        task.exception()
+        return replace(ended, out_of_memory=await self._out_of_memory())
 
 
 def _piece(message: Message) -> tuple[Stream, bytes]:

@@ -19,7 +19,7 @@ from aiodocker.stream import Stream as ExecStream
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec
+from gymmesh_sandbox.backends.base import SandboxSpec
 from gymmesh_sandbox.backends.docker.engine import FAILURES, DockerEngine, container_error, one_line
 from gymmesh_sandbox.backends.docker.ports import call_port
 from gymmesh_sandbox.backends.docker.process import DockerProcess, StandardInput
@@ -27,10 +27,15 @@ from gymmesh_sandbox.backends.docker.relay import ContainerRelay
 from gymmesh_sandbox.backends.docker.shell import ContainerPrograms, close_stream, exit_code
 from gymmesh_sandbox.backends.image_shell import archives, scripts
 from gymmesh_sandbox.backends.image_shell.files import ShellFiles
+from gymmesh_sandbox.backends.image_shell.helper_sandbox import (
+    HelperSandbox,
+    limits_of,
+    words_of,
+)
 from gymmesh_sandbox.backends.image_shell.packing import checked_folder, packed, unpacked
 from gymmesh_sandbox.backends.image_shell.programs import ScriptFailed
 from gymmesh_sandbox.backends.image_shell.shell import HelperShell
-from gymmesh_sandbox.backends.image_shell.signals import MARK, Signals, SignalTarget
+from gymmesh_sandbox.backends.image_shell.signals import MARK, SignalTarget
 from gymmesh_sandbox.backends.image_shell.transfer import transformed
 
 _STDOUT: Final = 1
@@ -38,11 +43,9 @@ _PIECE_BYTES: Final = 1 << 18
 _MOST_SHELLS: Final = 4  # of users: what they cost is a process in the container each
 _PIPES: Final = "/dev/shm/.gymmesh-"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_BLOCK: Final = 512
-_KIB: Final = 1024
 
 
-class DockerSandbox(RunningSandbox):
+class DockerSandbox(HelperSandbox[DockerProcess]):
     """A container that was started.
 
     Args:
@@ -65,26 +68,15 @@ class DockerSandbox(RunningSandbox):
         keep: Callable[[DockerSandbox, str], Awaitable[sandbox_pb2.Image]],
         remove: Callable[[DockerSandbox], Awaitable[None]],
     ) -> None:
-        self.image = image
-        self.image_digest = image_digest
-        self.user = user
-        self.workdir = workdir
+        programs = ContainerPrograms(container, spec.sandbox_id)
+        super().__init__(
+            spec, programs, image=image, image_digest=image_digest, user=user, workdir=workdir
+        )
         self.container = container
-        self.sandbox_id = spec.sandbox_id
-        self.ended = False
         self._engine = engine
-        self._spec = spec
         self._relay = relay
         self._keep = keep
         self._remove = remove
-        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        # One for what needs builtins only and must work when no process can be started.
-        programs = ContainerPrograms(container, spec.sandbox_id)
-        self._control = HelperShell(programs, spec.sandbox_id)
-        self._worker = HelperShell(programs, spec.sandbox_id)
-        self._pids: dict[int, None] = {}
-        self._signals = Signals(self._control, spec.sandbox_id, lambda: self._pids)
-        self._processes: set[DockerProcess] = set()
         self._files = ShellFiles(programs, spec.sandbox_id, self._worker, workdir)
         self._by_user: dict[str, tuple[ShellFiles, HelperShell]] = {}
         self._pipes = _PIPES + secrets.token_hex(8)
@@ -117,7 +109,7 @@ class DockerSandbox(RunningSandbox):
             found = await self.container.exec(
                 scripts.command(scripts.START, self._arguments(process, path)),
                 user=user,
-                environment={"PATH": _PATH, **self._environment, **process.env, MARK: mark},
+                environment={"PATH": _PATH, **self._spec.env, **process.env, MARK: mark},
                 workdir="/",
             )
             stream = found.start()
@@ -131,7 +123,7 @@ class DockerSandbox(RunningSandbox):
             if isinstance(error, FAILURES):
                 raise self._failed(error, user) from None
             raise
-        self._pids[pid] = None
+        self._started[pid] = None
         running = DockerProcess(
             self.sandbox_id,
             found,
@@ -147,37 +139,8 @@ class DockerSandbox(RunningSandbox):
         self._processes.add(running)
         return running
 
-    async def wait_lost(self) -> str:
-        return await asyncio.shield(self._lost)
-
-    def lose(self, cause: str) -> None:
-        """It ended without `end`."""
-        if not self._lost.done() and not self.ended:
-            self._lost.set_result(cause)
-
-    async def resolve(self, path: bytes, user: str) -> bytes:
-        return await (await self._files_as(user)).resolve(path)
-
-    async def read_file(
-        self, path: bytes, offset: int, max_bytes: int, user: str
-    ) -> AsyncIterator[bytes]:
-        async for piece in (await self._files_as(user)).read(path, offset, max_bytes):
-            yield piece
-
-    async def file_info(self, path: bytes, user: str) -> files_pb2.FileInfo:
-        return await (await self._files_as(user)).info(path)
-
-    async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        await (await self._files_as(user)).write(file)
-
     async def place_file(self, file: files_pb2.FileContent) -> None:
         await self._files.write(file, self.user)
-
-    async def list_files(
-        self, path: bytes, user: str, *, recursive: bool
-    ) -> AsyncIterator[files_pb2.FileInfo]:
-        async for info in (await self._files_as(user)).listed(path, recursive=recursive):
-            yield info
 
     async def read_archive(
         self,
@@ -186,7 +149,7 @@ class DockerSandbox(RunningSandbox):
         user: str,
         max_bytes: int,
     ) -> AsyncIterator[bytes]:
-        files = await self._files_as(user)
+        files = await self.files_of(user)
         if files is not self._files:
             async for piece in packed(files, self._programs_of(user), path, format, max_bytes):
                 yield piece
@@ -215,7 +178,7 @@ class DockerSandbox(RunningSandbox):
         user: str,
         max_bytes: int,
     ) -> None:
-        files = await self._files_as(user)
+        files = await self.files_of(user)
         if files is not self._files:
             programs = self._programs_of(user)
             await unpacked(files, programs, path, archive, format, max_bytes)
@@ -237,8 +200,7 @@ class DockerSandbox(RunningSandbox):
                     raise self._files.disk_full() from None
                 raise container_error(error, self.sandbox_id) from None
 
-    async def _files_as(self, user: str) -> ShellFiles:
-        """The files with a user's rights. Raises FIELD_INVALID for a user that is not there."""
+    async def files_of(self, user: str) -> ShellFiles:
         if (await self._files.owner(user)).partition(":")[0] == "0":
             return self._files
         known = self._by_user.pop(user, None)
@@ -263,36 +225,19 @@ class DockerSandbox(RunningSandbox):
     async def snapshot(self, name: str) -> sandbox_pb2.Image:
         return await self._keep(self, name)
 
-    async def end(self) -> None:
-        self.ended = True
-        try:
-            await self._remove(self)
-        finally:
-            for process in tuple(self._processes):
-                await process.give_up()
-            await self._control.close()
-            await self._worker.close()
-            for _, shell in self._by_user.values():
-                await shell.close()
-            if self._relay is not None:
-                await self._relay.close()
+    async def remove(self) -> None:
+        await self._remove(self)
 
-    @property
-    def _environment(self) -> dict[str, str]:
-        return dict(self._spec.env)
+    async def close_helpers(self) -> None:
+        for _, shell in self._by_user.values():
+            await shell.close()
+        if self._relay is not None:
+            await self._relay.close()
 
     def _arguments(self, process: process_pb2.ProcessSpec, pipe: str) -> list[bytes]:
-        words: list[bytes] = list(process.argv.words)
-        if process.WhichOneof("command") == "shell":
-            words = [b"/bin/sh", b"-c", process.shell.encode()]
         folder = posixpath.join(self.workdir, process.cwd)
-        limits = (
-            process.cpu_s,
-            -(-process.file_bytes // _BLOCK),
-            -(-process.address_space_bytes // _KIB),
-            process.open_files,
-        )
-        return [pipe.encode(), folder.encode(), *(b"%d" % one for one in limits), *words]
+        limits = (b"%d" % one for one in limits_of(process))
+        return [pipe.encode(), folder.encode(), *limits, *words_of(process)]
 
     async def _first_line(
         self, found: Exec, stream: ExecStream, user: str

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from gymmesh_sandbox.backends.base import ProcessEnded, RunningProcess, Stream
 from gymmesh_sandbox.backends.image_shell.end_mark import EndMark
+from gymmesh_sandbox.backends.image_shell.process_end import BY_SIGNAL, ended_with, seen
 from gymmesh_sandbox.backends.image_shell.programs import ProgramLost, StartedProgram
 from gymmesh_sandbox.backends.image_shell.signals import Signals, SignalTarget
 from gymmesh_sandbox.errors import sandbox_lost
 
-_BY_SIGNAL: Final = 128
 _SIGKILL: Final = 9
-_LARGEST_SIGNAL: Final = 64
 _LAST_OUTPUT_S: Final = 0.5
 _WAITING_PIECES: Final = 16
 
@@ -57,7 +57,7 @@ class ShellProcess(RunningProcess):
         self._unread = False
         loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[ProcessEnded] = loop.create_future()
-        self._ended.add_done_callback(_seen)
+        self._ended.add_done_callback(seen)
         self._reading = loop.create_task(self._read())
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
@@ -149,10 +149,12 @@ class ShellProcess(RunningProcess):
                 code = self._program.exit_code()
             except ProgramLost:
                 code = 0
-            if code <= _BY_SIGNAL:
+            if code <= BY_SIGNAL:
                 self._lose()
                 return
-        meaning = _meaning(code, out_of_memory=oom)
+        meaning = ended_with(code)
+        if meaning.signal == _SIGKILL:
+            meaning = replace(meaning, out_of_memory=oom)
         if meaning.signal == _SIGKILL and not await self._sandbox_runs():
             self._lose()
         elif not self._ended.done():
@@ -162,16 +164,3 @@ class ShellProcess(RunningProcess):
         if not self._ended.done():
             cause = "it ended, or the connection to it broke"
             self._ended.set_exception(sandbox_lost(self._sandbox_id, cause))
-
-
-def _meaning(code: int, *, out_of_memory: bool) -> ProcessEnded:
-    number = code - _BY_SIGNAL
-    if not 0 < number <= _LARGEST_SIGNAL:
-        return ProcessEnded(exit_code=code)
-    return ProcessEnded(signal=number, out_of_memory=out_of_memory and number == _SIGKILL)
-
-
-def _seen(ended: asyncio.Future[ProcessEnded]) -> None:
-    """Its error is raised by `wait`, where somebody waits."""
-    if not ended.cancelled():
-        ended.exception()

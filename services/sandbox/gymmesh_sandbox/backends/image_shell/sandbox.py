@@ -13,27 +13,29 @@ from typing import Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_runtime.errors import MeshError, field_invalid
-from gymmesh_sandbox.backends.base import RunningSandbox, SandboxSpec, Stream
+from gymmesh_sandbox.backends.base import SandboxSpec, Stream
 from gymmesh_sandbox.backends.image_shell import launch
 from gymmesh_sandbox.backends.image_shell.end_mark import EndMark
 from gymmesh_sandbox.backends.image_shell.files import ShellFiles
+from gymmesh_sandbox.backends.image_shell.helper_sandbox import (
+    HelperSandbox,
+    limits_of,
+    words_of,
+)
 from gymmesh_sandbox.backends.image_shell.own_programs import OwnPrograms
 from gymmesh_sandbox.backends.image_shell.packing import packed, unpacked
 from gymmesh_sandbox.backends.image_shell.process import ShellProcess
 from gymmesh_sandbox.backends.image_shell.programs import ScriptFailed, StartedProgram
-from gymmesh_sandbox.backends.image_shell.shell import HelperShell
-from gymmesh_sandbox.backends.image_shell.signals import MARK, Signals, SignalTarget
+from gymmesh_sandbox.backends.image_shell.signals import MARK, SignalTarget
 from gymmesh_sandbox.errors import image_failed, option_unsupported, sandbox_lost
 
 _START_S: Final = 30.0
 # The exit code of a shell for a program that the kernel does not take.
 _NOT_RUN: Final = 126
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_BLOCK: Final = 512
-_KIB: Final = 1024
 
 
-class ShellSandbox(RunningSandbox):
+class ShellSandbox(HelperSandbox[ShellProcess]):
     """A sandbox whose programs, files and signals go through the shell of its own image.
 
     A backend says how a program starts, whether the sandbox runs, and how it is removed, and calls
@@ -44,22 +46,16 @@ class ShellSandbox(RunningSandbox):
     """
 
     def __init__(self, spec: SandboxSpec, *, backend: str, image: str, image_digest: str) -> None:
-        self.image = image
-        self.image_digest = image_digest
-        self.user = ""
-        self.workdir = spec.workdir
-        self.sandbox_id = spec.sandbox_id
-        self.ended = False
-        self._backend = backend
-        self._spec = spec
-        self._lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._programs = OwnPrograms(self.start_program, spec.sandbox_id)
-        # One for what needs builtins only and must work when no process can be started.
-        self._control = HelperShell(self._programs, spec.sandbox_id)
-        self._worker = HelperShell(self._programs, spec.sandbox_id)
-        self._trees: dict[int, None] = {}
-        self._signals = Signals(self._control, spec.sandbox_id, lambda: self._trees)
-        self._processes: set[ShellProcess] = set()
+        super().__init__(
+            spec,
+            self._programs,
+            image=image,
+            image_digest=image_digest,
+            user="",
+            workdir=spec.workdir,
+        )
+        self._backend = backend
 
     @abstractmethod
     async def start_program(self, argv: Sequence[str]) -> StartedProgram:
@@ -71,10 +67,6 @@ class ShellSandbox(RunningSandbox):
     @abstractmethod
     async def still_runs(self) -> bool:
         """Whether it is known to run; asked where a process was killed, nobody knows by whom."""
-
-    @abstractmethod
-    async def remove(self) -> None:
-        """Ends it, with all processes; returns once nothing of it is left. Called once or more."""
 
     async def prepare(self) -> None:
         """Finds out as whom its processes run, and where. Raises SANDBOX_IMAGE_FAILED."""
@@ -98,18 +90,9 @@ class ShellSandbox(RunningSandbox):
         for name in variables:
             if not _NAME.fullmatch(name):
                 raise field_invalid("process.env", f"has {name!r}, which no shell can export")
-        words = list(process.argv.words)
-        if process.WhichOneof("command") == "shell":
-            words = [b"/bin/sh", b"-c", process.shell.encode()]
-        limits = (
-            process.cpu_s,
-            -(-process.file_bytes // _BLOCK),
-            -(-process.address_space_bytes // _KIB),
-            process.open_files,
-        )
         folder = posixpath.join(self.workdir, process.cwd).encode("utf-8", "surrogateescape")
         program = await self._programs.start(
-            launch.supervised(word, folder, limits, variables, words)
+            launch.supervised(word, folder, limits_of(process), variables, words_of(process))
         )
         try:
             end = EndMark(word)
@@ -122,7 +105,7 @@ class ShellSandbox(RunningSandbox):
         except BaseException:
             await program.close()
             raise
-        self._trees[tree] = None
+        self._started[tree] = None
         running = ShellProcess(
             self.sandbox_id,
             program,
@@ -137,37 +120,11 @@ class ShellSandbox(RunningSandbox):
         self._processes.add(running)
         return running
 
-    async def wait_lost(self) -> str:
-        return await asyncio.shield(self._lost)
-
-    def lose(self, cause: str) -> None:
-        """It ended without `end`."""
-        if not self._lost.done() and not self.ended:
-            self._lost.set_result(cause)
-
-    async def resolve(self, path: bytes, user: str) -> bytes:
-        return await self._files.resolve(path)
-
-    async def read_file(
-        self, path: bytes, offset: int, max_bytes: int, user: str
-    ) -> AsyncIterator[bytes]:
-        async for piece in self._files.read(path, offset, max_bytes):
-            yield piece
-
-    async def file_info(self, path: bytes, user: str) -> files_pb2.FileInfo:
-        return await self._files.info(path)
-
-    async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        await self._files.write(file)
+    async def files_of(self, user: str) -> ShellFiles:
+        return self._files
 
     async def place_file(self, file: files_pb2.FileContent) -> None:
         await self._files.write(file)
-
-    async def list_files(
-        self, path: bytes, user: str, *, recursive: bool
-    ) -> AsyncIterator[files_pb2.FileInfo]:
-        async for info in self._files.listed(path, recursive=recursive):
-            yield info
 
     async def read_archive(
         self,
@@ -196,16 +153,6 @@ class ShellSandbox(RunningSandbox):
 
     async def snapshot(self, name: str) -> sandbox_pb2.Image:
         raise option_unsupported("SnapshotSandbox", self._backend)
-
-    async def end(self) -> None:
-        self.ended = True
-        try:
-            await self.remove()
-        finally:
-            for process in tuple(self._processes):
-                await process.give_up()
-            await self._control.close()
-            await self._worker.close()
 
     async def _runs(self) -> bool:
         return not self.ended and not self._lost.done() and await self.still_runs()

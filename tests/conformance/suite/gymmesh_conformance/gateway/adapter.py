@@ -2,7 +2,7 @@
 
 The suite plays programs against the gateway and writes the model's answers. The adapter opens a
 rollout at the gateway, has the gateway's model ask the suite's `Script`, and says afterwards which
-calls were captured.
+calls were captured. A gateway that keeps tokens also gives what a trainer would train on.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 _BOUND_S: Final = 30.0
+
+
+class AdapterError(Exception):
+    """An adapter's: the gateway did not do what a rollout needs. The case has failed."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,21 @@ class WrittenAnswer:
 
 
 @dataclass(frozen=True)
+class SampledTokens:
+    """What the model read and wrote in one call, as its server knows it.
+
+    Attributes:
+        prompt: the ids that it read.
+        output: the ids that it sampled.
+        logprobs: the log probability of each sampled id, in natural logarithms.
+    """
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class CaughtCall:
     """A call as the gateway captured it. What a gateway does not know stays None: it is not judged.
 
@@ -44,18 +63,37 @@ class CaughtCall:
         reason: of a fork, in lower case: branch, history_rewritten, respelled, preamble_changed,
             compaction.
         side: what a call beside the conversation is for.
-        is_detached: whether its context shares nothing with its parent's.
-        prompt_tokens, output_tokens: where the gateway keeps them.
+        is_detached: whether the gateway says that its prompt does not go on from the parent's
+            tokens.
+        is_placed: whether the gateway says at all what the call hangs on. False: `parent` is None
+            and means nothing; a case that asks for it is then not shown.
+        tokens: where the gateway keeps them.
     """
 
     parent: int | None
-    is_trained: bool
+    is_trained: bool | None
     link: str | None = None
     reason: str | None = None
     side: str | None = None
     is_detached: bool | None = None
-    prompt_tokens: tuple[int, ...] | None = None
-    output_tokens: tuple[int, ...] | None = None
+    is_placed: bool = True
+    tokens: SampledTokens | None = None
+
+
+@dataclass(frozen=True)
+class CaughtSample:
+    """A sequence that a trainer trains on; all lists are as long as `ids`.
+
+    Attributes:
+        ids: what the model read and wrote, in order.
+        mask: whether an id is trained on.
+        logprobs: of each id that is trained on, as it was sampled; any number elsewhere. None: the
+            gateway keeps none.
+    """
+
+    ids: tuple[int, ...]
+    mask: tuple[bool, ...]
+    logprobs: tuple[float, ...] | None = None
 
 
 class Script:
@@ -63,10 +101,13 @@ class Script:
 
     Attributes:
         asked: how many requests there were.
+        sampled: the tokens of each request, in the order in which the model was asked; empty where
+            the model has none.
     """
 
     def __init__(self) -> None:
         self.asked = 0
+        self.sampled: list[SampledTokens] = []
         self._answers: list[WrittenAnswer] = []
         self._changed = asyncio.Condition()
         self._is_held = False
@@ -114,6 +155,17 @@ class OpenRollout(Protocol):
 
     async def finish(self) -> Sequence[CaughtCall]:
         """The program has ended: the captured calls, in the order in which the model was asked."""
+        ...
+
+
+@runtime_checkable
+class TokenRollout(OpenRollout, Protocol):
+    """A rollout at a gateway that keeps tokens."""
+
+    async def samples(self) -> Sequence[CaughtSample] | None:
+        """After `finish`: what a trainer trains on, as the gateway or its framework makes it; None
+        where it has no tokens after all.
+        """
         ...
 
 

@@ -1,46 +1,71 @@
-"""An OpenAI endpoint that answers by a script: the model of a gateway that calls one.
+"""An endpoint that answers by a script: the model of a gateway that calls one.
 
 script = Script()
 async with scripted_endpoint(script) as url:    # http://127.0.0.1:PORT/v1
     …                                           # have the gateway under test call it
+
+It serves Chat Completions, with tokens as vLLM gives them, and for gateways that pass requests on
+as they came, Responses and Anthropic's Messages, without tokens.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
-from gymmesh_conformance.gateway.adapter import Script, WrittenAnswer
+from gymmesh_conformance.gateway.adapter import SampledTokens, Script, WrittenAnswer
+from gymmesh_conformance.gateway.answers import (
+    chat_document,
+    chat_message,
+    chat_stream,
+    messages_document,
+    messages_stream,
+    responses_document,
+    responses_stream,
+)
+from gymmesh_conformance.gateway.toy_tokens import logprobs_of, output_ids, prompt_ids
 
 _MAX_BODY_BYTES: Final = 64_000_000
+_Json: TypeAlias = dict[str, Any]
+_Native: TypeAlias = tuple[
+    Callable[[Mapping[str, Any], WrittenAnswer, int], _Json], Callable[[_Json], list[str]]
+]
+_NATIVE: Final[Mapping[str, _Native]] = {
+    "/v1/responses": (responses_document, responses_stream),
+    "/v1/messages": (messages_document, messages_stream),
+}
 
 
 @asynccontextmanager
 async def scripted_endpoint(script: Script, host: str = "127.0.0.1") -> AsyncIterator[str]:
-    """Serve Chat Completions, whole or streamed, at a free port; the address for `base_url`."""
+    """Serve the APIs, whole or streamed, at a free port; the address for `base_url`."""
 
     async def complete(request: web.Request) -> web.StreamResponse:
         asked = await request.json()
-        message = _message(await script.next_answer())
-        if not asked.get("stream"):
-            return web.json_response(_document("chat.completion", asked, message=message))
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for place, call in enumerate(message.get("tool_calls", ())):
-            call["index"] = place
-        chunk = _document("chat.completion.chunk", asked, delta=message)
-        await response.write(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode())
-        return response
+        message = chat_message(await script.next_answer(), len(script.sampled))
+        prompt = prompt_ids(asked["messages"], asked.get("tools") or ())
+        output = output_ids(message)
+        sampled = SampledTokens(prompt, output, logprobs_of(output, len(script.sampled)))
+        script.sampled.append(sampled)
+        document = chat_document(asked, message, sampled)
+        return await _sent(request, asked, document, chat_stream)
+
+    async def native(request: web.Request) -> web.StreamResponse:
+        asked = await request.json()
+        make, stream = _NATIVE[request.path]
+        answer = await script.next_answer()
+        return await _sent(request, asked, make(asked, answer, script.asked), stream)
 
     async def models(_: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "m", "object": "model"}]})
 
     application = web.Application(client_max_size=_MAX_BODY_BYTES)
     application.router.add_post("/v1/chat/completions", complete)
+    for path in _NATIVE:
+        application.router.add_post(path, native)
     application.router.add_get("/v1/models", models)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
@@ -52,30 +77,16 @@ async def scripted_endpoint(script: Script, host: str = "127.0.0.1") -> AsyncIte
         await runner.cleanup()
 
 
-def _message(answer: WrittenAnswer) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
-    if answer.reasoning:
-        message["reasoning_content"] = answer.reasoning
-    if answer.calls:
-        message["tool_calls"] = [
-            {
-                "id": f"call_{place}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for place, call in enumerate(answer.calls)
-        ]
-    return message
-
-
-def _document(kind: str, asked: dict[str, Any], **what: dict[str, Any]) -> dict[str, Any]:
-    calls = any("tool_calls" in message for message in what.values())
-    choice = {"index": 0, "finish_reason": "tool_calls" if calls else "stop", **what}
-    return {
-        "id": "chatcmpl-script",
-        "object": kind,
-        "created": 0,
-        "model": asked.get("model", "m"),
-        "choices": [choice],
-        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
-    }
+async def _sent(
+    request: web.Request,
+    asked: Mapping[str, Any],
+    document: _Json,
+    stream: Callable[[_Json], list[str]],
+) -> web.StreamResponse:
+    if not asked.get("stream"):
+        return web.json_response(document)
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for event in stream(document):
+        await response.write(event.encode())
+    return response

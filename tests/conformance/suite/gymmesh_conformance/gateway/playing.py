@@ -1,28 +1,33 @@
-"""Plays recorded sessions over a gateway, and judges what it captured."""
+"""Plays recorded sessions over a gateway, and judges what it captured.
+
+Each session makes two results: what was captured and how the calls hang together, and what a
+trainer would train on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
 from gymmesh_conformance.gateway.adapter import (
-    CaughtCall,
+    AdapterError,
     GatewayAdapter,
     OpenRollout,
     Script,
+    TokenRollout,
     WrittenAnswer,
     WrittenCall,
 )
+from gymmesh_conformance.gateway.judging import Judged, judged_calls, judged_tokens
 from gymmesh_conformance.gateway.sessions import (
     RecordedProgram,
     SessionCase,
     Step,
-    StepExpectation,
     load_sessions,
 )
 from gymmesh_conformance.gateway.wire import (
@@ -37,6 +42,12 @@ from gymmesh_conformance.gateway.wire import (
 from gymmesh_conformance.runner import CaseResult
 
 SUITE: Final = "gateway"
+TOKENS: Final = "gateway-tokens"
+_TOKEN_RULE: Final = (
+    "Every token that the policy sampled in a conversation is trained once, behind the prompt that "
+    "the model read; those of side calls are not; and the prompt of a call that continues another "
+    "begins with that one's tokens."
+)
 _CASE_S: Final = 120.0
 _SHOWN: Final = 400
 
@@ -69,25 +80,38 @@ async def run_gateway_suite(
     only: Sequence[str] = (),
     report: Callable[[CaseResult], None] = lambda _: None,
 ) -> list[CaseResult]:
-    """Play the sessions, one rollout each. Never raises for what the gateway does."""
+    """Play the sessions, one rollout each: two results of each. Never raises for what the gateway
+    does.
+    """
     results = []
     for program, case in select_gateway_cases(only):
         began = time.monotonic()
         try:
             async with asyncio.timeout(_CASE_S):
-                problems = await _run_case(adapter, program, case)
+                calls, tokens = await _run_case(adapter, program, case)
         except TimeoutError:
-            problems = [f"the session took more than {_CASE_S:g} s"]
-        except (PlayError, aiohttp.ClientError, OSError) as error:
-            problems = [f"{type(error).__name__}: {error}"]
-        outcome = "failed" if problems else "passed"
+            calls, tokens = _unplayed(f"the session took more than {_CASE_S:g} s")
+        except (PlayError, AdapterError, aiohttp.ClientError, OSError) as error:
+            calls, tokens = _unplayed(f"{type(error).__name__}: {error}")
         seconds = time.monotonic() - began
-        result = CaseResult(
-            SUITE, _name(program, case), case.rule, outcome, tuple(problems), seconds=seconds
-        )
-        report(result)
-        results.append(result)
+        name = _name(program, case)
+        for result in (
+            _result(SUITE, name, case.rule, calls, seconds),
+            _result(TOKENS, name, _TOKEN_RULE, tokens, 0.0),
+        ):
+            report(result)
+            results.append(result)
     return results
+
+
+def _result(suite: str, name: str, rule: str, judged: Judged, seconds: float) -> CaseResult:
+    outcome = "failed" if judged.problems else "not shown" if judged.lacks else "passed"
+    lacks = judged.lacks if outcome == "not shown" else ""
+    return CaseResult(suite, name, rule, outcome, judged.problems, lacks, seconds)
+
+
+def _unplayed(problem: str) -> tuple[Judged, Judged]:
+    return Judged((problem,)), Judged(lacks="the session did not come to its end")
 
 
 def _name(program: RecordedProgram, case: SessionCase) -> str:
@@ -96,19 +120,25 @@ def _name(program: RecordedProgram, case: SessionCase) -> str:
 
 async def _run_case(
     adapter: GatewayAdapter, program: RecordedProgram, case: SessionCase
-) -> list[str]:
+) -> tuple[Judged, Judged]:
     script, played = Script(), _Played()
     async with adapter.rollout(script, program.program) as rollout:
         async with aiohttp.ClientSession() as session:
             for step in case.steps:
                 await _Request(session, rollout, script, program, step, played).play()
         caught = await rollout.finish()
+        samples = await rollout.samples() if isinstance(rollout, TokenRollout) else None
     if script.asked != len(played.calls):
-        return [f"the model was asked {script.asked} times, {len(played.calls)} calls are right"]
+        return _unplayed(
+            f"the model was asked {script.asked} times, {len(played.calls)} calls are right"
+        )
     if len(caught) != len(played.calls):
-        return [f"{len(caught)} calls were captured, {len(played.calls)} are right"]
+        return _unplayed(f"{len(caught)} calls were captured, {len(played.calls)} are right")
     expected = {step.ask: step.expect for step in case.steps}
-    return _judged(caught, played.calls, expected)
+    return (
+        judged_calls(caught, played.calls, expected),
+        judged_tokens(caught, samples, script.sampled, played.calls, expected),
+    )
 
 
 class _Request:
@@ -198,50 +228,3 @@ class _Request:
 
 def _said(answer: ReadAnswer) -> tuple[str, tuple[tuple[str, str], ...]]:
     return answer.text, tuple((call.name, call.arguments) for call in answer.calls)
-
-
-def _judged(
-    caught: Sequence[CaughtCall], steps: Sequence[str], expected: Mapping[str, StepExpectation]
-) -> list[str]:
-    """What is wrong with the captured calls."""
-    problems: list[str] = []
-    for place, (call, step) in enumerate(zip(caught, steps, strict=True)):
-        right = expected[step]
-        parent = steps[call.parent] if call.parent is not None else ""
-        if parent != right.parent and not (right.may_hang_on_nothing and not parent):
-            problems.append(
-                f"step {step}: hangs on {parent or 'nothing'}, not {right.parent or 'nothing'}"
-            )
-        if call.is_trained != right.trained:
-            problems.append(f"step {step}: {'' if call.is_trained else 'not '}trained on")
-        problems += _differences(step, call, right)
-        problems += _token_problems(step, call, caught)
-        if call.parent is not None and call.parent >= place:
-            problems.append(f"step {step}: hangs on a later call")
-    return problems
-
-
-def _differences(step: str, call: CaughtCall, right: StepExpectation) -> list[str]:
-    told: list[tuple[str, Any, Any]] = [
-        ("link", call.link, right.link),
-        ("fork's reason", call.reason, right.reason),
-        ("side call", call.side, right.side),
-    ]
-    return [
-        f"step {step}: the {what} is {said or 'none'}, not {wanted or 'none'}"
-        for what, said, wanted in told
-        if said is not None and said != wanted
-    ]
-
-
-def _token_problems(step: str, call: CaughtCall, caught: Sequence[CaughtCall]) -> list[str]:
-    """The prompt of a call that continues another begins with that one's tokens."""
-    if call.parent is None or call.is_detached or call.prompt_tokens is None:
-        return []
-    above = caught[call.parent]
-    if above.prompt_tokens is None or above.output_tokens is None:
-        return []
-    before = (*above.prompt_tokens, *above.output_tokens)
-    if call.prompt_tokens[: len(before)] == before:
-        return []
-    return [f"step {step}: its prompt does not begin with the tokens of the call before it"]

@@ -267,9 +267,11 @@ const (
 	// UNAVAILABLE. The mux connection broke with this call in flight.
 	// Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 	ErrorReason_ERROR_REASON_MUX_BROKEN ErrorReason = 110
-	// NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+	// NOT_FOUND. The sandbox was never here, has ended, or was ended at its time. Where the
+	// service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
+	// `out_of_memory`, `removed`, `shutdown` or `lost`.
 	// Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
-	// "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+	// "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
 	ErrorReason_ERROR_REASON_SANDBOX_NOT_FOUND ErrorReason = 120
 	// PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
 	// Example: {"reason": "SANDBOX_LEASE_INVALID", "domain": "gymmesh",
@@ -347,7 +349,7 @@ const (
 	// Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
 	// "metadata": {"program": "codex", "exit_code": "127"}}
 	ErrorReason_ERROR_REASON_PROGRAM_FAILED ErrorReason = 141
-	// ABORTED. The program was ended from outside of its sandbox.
+	// ABORTED. The program was killed, and not by what the policy had it do.
 	// Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
 	// "metadata": {"program": "codex", "signal": "9"}}
 	ErrorReason_ERROR_REASON_PROGRAM_KILLED ErrorReason = 142

@@ -964,9 +964,12 @@ type CallToolResponse struct {
 	Reward *float64 `protobuf:"fixed64,6,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	// Sandboxes of the session that no answer named before and that are not lent: the
 	// agent has an event for each.
-	Sandboxes     []*v1.SandboxOpened `protobuf:"bytes,7,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sandboxes []*v1.SandboxOpened `protobuf:"bytes,7,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	// Sandboxes of the session that the environment has ended since the answer before: the
+	// agent has an event for each.
+	EndedSandboxes []*v1.SandboxEnded `protobuf:"bytes,8,rep,name=ended_sandboxes,json=endedSandboxes,proto3" json:"ended_sandboxes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CallToolResponse) Reset() {
@@ -1055,6 +1058,13 @@ func (x *CallToolResponse) GetReward() float64 {
 func (x *CallToolResponse) GetSandboxes() []*v1.SandboxOpened {
 	if x != nil {
 		return x.Sandboxes
+	}
+	return nil
+}
+
+func (x *CallToolResponse) GetEndedSandboxes() []*v1.SandboxEnded {
+	if x != nil {
+		return x.EndedSandboxes
 	}
 	return nil
 }
@@ -1154,9 +1164,11 @@ type NextTurnResponse struct {
 	// Model calls made for the turn.
 	ModelUsage []*v1.ModelCallUsage `protobuf:"bytes,4,rep,name=model_usage,json=modelUsage,proto3" json:"model_usage,omitempty"`
 	// As in CallToolResponse.
-	Sandboxes     []*v1.SandboxOpened `protobuf:"bytes,5,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sandboxes []*v1.SandboxOpened `protobuf:"bytes,5,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	// As in CallToolResponse.
+	EndedSandboxes []*v1.SandboxEnded `protobuf:"bytes,6,rep,name=ended_sandboxes,json=endedSandboxes,proto3" json:"ended_sandboxes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *NextTurnResponse) Reset() {
@@ -1220,6 +1232,13 @@ func (x *NextTurnResponse) GetModelUsage() []*v1.ModelCallUsage {
 func (x *NextTurnResponse) GetSandboxes() []*v1.SandboxOpened {
 	if x != nil {
 		return x.Sandboxes
+	}
+	return nil
+}
+
+func (x *NextTurnResponse) GetEndedSandboxes() []*v1.SandboxEnded {
+	if x != nil {
+		return x.EndedSandboxes
 	}
 	return nil
 }
@@ -1391,7 +1410,7 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\targuments\x18\x03 \x01(\fB\x04\xe2A\x01\x01R\targuments\x12\x1d\n" +
 	"\acall_id\x18\x04 \x01(\tB\x04\xe2A\x01\x01R\x06callId\x12#\n" +
 	"\n" +
-	"request_id\x18\x05 \x01(\tB\x04\xe2A\x01\x02R\trequestId\"\xc7\x02\n" +
+	"request_id\x18\x05 \x01(\tB\x04\xe2A\x01\x02R\trequestId\"\x92\x03\n" +
 	"\x10CallToolResponse\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\fH\x00R\x04text\x12:\n" +
 	"\x05parts\x18\x02 \x01(\v2\".gymmesh.responses.v1.ContentPartsH\x00R\x05parts\x129\n" +
@@ -1400,7 +1419,8 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"durationUs\x12\x12\n" +
 	"\x04done\x18\x05 \x01(\bR\x04done\x12\x1b\n" +
 	"\x06reward\x18\x06 \x01(\x01H\x01R\x06reward\x88\x01\x01\x12?\n" +
-	"\tsandboxes\x18\a \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxesB\b\n" +
+	"\tsandboxes\x18\a \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxes\x12I\n" +
+	"\x0fended_sandboxes\x18\b \x03(\v2 .gymmesh.rollout.v1.SandboxEndedR\x0eendedSandboxesB\b\n" +
 	"\x06outputB\t\n" +
 	"\a_reward\"\x9a\x01\n" +
 	"\x0fNextTurnRequest\x12#\n" +
@@ -1408,14 +1428,15 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\tsessionId\x12=\n" +
 	"\tnew_items\x18\x02 \x03(\v2\x1a.gymmesh.responses.v1.ItemB\x04\xe2A\x01\x01R\bnewItems\x12#\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tB\x04\xe2A\x01\x02R\trequestId\"\x86\x02\n" +
+	"request_id\x18\x03 \x01(\tB\x04\xe2A\x01\x02R\trequestId\"\xd1\x02\n" +
 	"\x10NextTurnResponse\x120\n" +
 	"\x05items\x18\x01 \x03(\v2\x1a.gymmesh.responses.v1.ItemR\x05items\x12\x1b\n" +
 	"\x06reward\x18\x02 \x01(\x01H\x00R\x06reward\x88\x01\x01\x12\x12\n" +
 	"\x04done\x18\x03 \x01(\bR\x04done\x12C\n" +
 	"\vmodel_usage\x18\x04 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\n" +
 	"modelUsage\x12?\n" +
-	"\tsandboxes\x18\x05 \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxesB\t\n" +
+	"\tsandboxes\x18\x05 \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxes\x12I\n" +
+	"\x0fended_sandboxes\x18\x06 \x03(\v2 .gymmesh.rollout.v1.SandboxEndedR\x0eendedSandboxesB\t\n" +
 	"\a_reward\":\n" +
 	"\x13CloseSessionRequest\x12#\n" +
 	"\n" +
@@ -1474,7 +1495,8 @@ var file_gymmesh_resource_v1_resource_proto_goTypes = []any{
 	(*v11.ContentParts)(nil),       // 19: gymmesh.responses.v1.ContentParts
 	(v1.ToolOutcome)(0),            // 20: gymmesh.rollout.v1.ToolOutcome
 	(*v1.SandboxOpened)(nil),       // 21: gymmesh.rollout.v1.SandboxOpened
-	(*v1.ModelCallUsage)(nil),      // 22: gymmesh.rollout.v1.ModelCallUsage
+	(*v1.SandboxEnded)(nil),        // 22: gymmesh.rollout.v1.SandboxEnded
+	(*v1.ModelCallUsage)(nil),      // 23: gymmesh.rollout.v1.ModelCallUsage
 }
 var file_gymmesh_resource_v1_resource_proto_depIdxs = []int32{
 	0,  // 0: gymmesh.resource.v1.GetEnvironmentResponse.reward_rule:type_name -> gymmesh.resource.v1.RewardRule
@@ -1487,29 +1509,31 @@ var file_gymmesh_resource_v1_resource_proto_depIdxs = []int32{
 	19, // 7: gymmesh.resource.v1.CallToolResponse.parts:type_name -> gymmesh.responses.v1.ContentParts
 	20, // 8: gymmesh.resource.v1.CallToolResponse.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
 	21, // 9: gymmesh.resource.v1.CallToolResponse.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
-	17, // 10: gymmesh.resource.v1.NextTurnRequest.new_items:type_name -> gymmesh.responses.v1.Item
-	17, // 11: gymmesh.resource.v1.NextTurnResponse.items:type_name -> gymmesh.responses.v1.Item
-	22, // 12: gymmesh.resource.v1.NextTurnResponse.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
-	21, // 13: gymmesh.resource.v1.NextTurnResponse.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
-	1,  // 14: gymmesh.resource.v1.ResourceService.GetEnvironment:input_type -> gymmesh.resource.v1.GetEnvironmentRequest
-	3,  // 15: gymmesh.resource.v1.ResourceService.ListTasks:input_type -> gymmesh.resource.v1.ListTasksRequest
-	5,  // 16: gymmesh.resource.v1.ResourceService.ListTools:input_type -> gymmesh.resource.v1.ListToolsRequest
-	7,  // 17: gymmesh.resource.v1.ResourceService.CreateSession:input_type -> gymmesh.resource.v1.CreateSessionRequest
-	9,  // 18: gymmesh.resource.v1.ResourceService.CallTool:input_type -> gymmesh.resource.v1.CallToolRequest
-	11, // 19: gymmesh.resource.v1.ResourceService.NextTurn:input_type -> gymmesh.resource.v1.NextTurnRequest
-	13, // 20: gymmesh.resource.v1.ResourceService.CloseSession:input_type -> gymmesh.resource.v1.CloseSessionRequest
-	2,  // 21: gymmesh.resource.v1.ResourceService.GetEnvironment:output_type -> gymmesh.resource.v1.GetEnvironmentResponse
-	4,  // 22: gymmesh.resource.v1.ResourceService.ListTasks:output_type -> gymmesh.resource.v1.ListTasksResponse
-	6,  // 23: gymmesh.resource.v1.ResourceService.ListTools:output_type -> gymmesh.resource.v1.ListToolsResponse
-	8,  // 24: gymmesh.resource.v1.ResourceService.CreateSession:output_type -> gymmesh.resource.v1.CreateSessionResponse
-	10, // 25: gymmesh.resource.v1.ResourceService.CallTool:output_type -> gymmesh.resource.v1.CallToolResponse
-	12, // 26: gymmesh.resource.v1.ResourceService.NextTurn:output_type -> gymmesh.resource.v1.NextTurnResponse
-	14, // 27: gymmesh.resource.v1.ResourceService.CloseSession:output_type -> gymmesh.resource.v1.CloseSessionResponse
-	21, // [21:28] is the sub-list for method output_type
-	14, // [14:21] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	22, // 10: gymmesh.resource.v1.CallToolResponse.ended_sandboxes:type_name -> gymmesh.rollout.v1.SandboxEnded
+	17, // 11: gymmesh.resource.v1.NextTurnRequest.new_items:type_name -> gymmesh.responses.v1.Item
+	17, // 12: gymmesh.resource.v1.NextTurnResponse.items:type_name -> gymmesh.responses.v1.Item
+	23, // 13: gymmesh.resource.v1.NextTurnResponse.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
+	21, // 14: gymmesh.resource.v1.NextTurnResponse.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
+	22, // 15: gymmesh.resource.v1.NextTurnResponse.ended_sandboxes:type_name -> gymmesh.rollout.v1.SandboxEnded
+	1,  // 16: gymmesh.resource.v1.ResourceService.GetEnvironment:input_type -> gymmesh.resource.v1.GetEnvironmentRequest
+	3,  // 17: gymmesh.resource.v1.ResourceService.ListTasks:input_type -> gymmesh.resource.v1.ListTasksRequest
+	5,  // 18: gymmesh.resource.v1.ResourceService.ListTools:input_type -> gymmesh.resource.v1.ListToolsRequest
+	7,  // 19: gymmesh.resource.v1.ResourceService.CreateSession:input_type -> gymmesh.resource.v1.CreateSessionRequest
+	9,  // 20: gymmesh.resource.v1.ResourceService.CallTool:input_type -> gymmesh.resource.v1.CallToolRequest
+	11, // 21: gymmesh.resource.v1.ResourceService.NextTurn:input_type -> gymmesh.resource.v1.NextTurnRequest
+	13, // 22: gymmesh.resource.v1.ResourceService.CloseSession:input_type -> gymmesh.resource.v1.CloseSessionRequest
+	2,  // 23: gymmesh.resource.v1.ResourceService.GetEnvironment:output_type -> gymmesh.resource.v1.GetEnvironmentResponse
+	4,  // 24: gymmesh.resource.v1.ResourceService.ListTasks:output_type -> gymmesh.resource.v1.ListTasksResponse
+	6,  // 25: gymmesh.resource.v1.ResourceService.ListTools:output_type -> gymmesh.resource.v1.ListToolsResponse
+	8,  // 26: gymmesh.resource.v1.ResourceService.CreateSession:output_type -> gymmesh.resource.v1.CreateSessionResponse
+	10, // 27: gymmesh.resource.v1.ResourceService.CallTool:output_type -> gymmesh.resource.v1.CallToolResponse
+	12, // 28: gymmesh.resource.v1.ResourceService.NextTurn:output_type -> gymmesh.resource.v1.NextTurnResponse
+	14, // 29: gymmesh.resource.v1.ResourceService.CloseSession:output_type -> gymmesh.resource.v1.CloseSessionResponse
+	23, // [23:30] is the sub-list for method output_type
+	16, // [16:23] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_resource_v1_resource_proto_init() }

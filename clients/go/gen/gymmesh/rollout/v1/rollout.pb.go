@@ -288,6 +288,79 @@ func (VerificationStatus) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{2}
 }
 
+// Why a sandbox ended.
+type SandboxEndCause int32
+
+const (
+	// Not used on the wire.
+	SandboxEndCause_SANDBOX_END_CAUSE_UNSPECIFIED SandboxEndCause = 0
+	// Its owner ended it: the environment, or the agent that made it.
+	SandboxEndCause_SANDBOX_END_CAUSE_OWNER SandboxEndCause = 1
+	// Its own lease was not renewed in time.
+	SandboxEndCause_SANDBOX_END_CAUSE_EXPIRED SandboxEndCause = 2
+	// Its `Resources.life_s` was over.
+	SandboxEndCause_SANDBOX_END_CAUSE_LIFE SandboxEndCause = 3
+	// It was ended at its limit of memory.
+	SandboxEndCause_SANDBOX_END_CAUSE_OUT_OF_MEMORY SandboxEndCause = 4
+	// An operator removed it.
+	SandboxEndCause_SANDBOX_END_CAUSE_REMOVED SandboxEndCause = 5
+	// Its service was shut down.
+	SandboxEndCause_SANDBOX_END_CAUSE_SHUTDOWN SandboxEndCause = 6
+	// It, its host or its service is gone or cannot be reached.
+	SandboxEndCause_SANDBOX_END_CAUSE_LOST SandboxEndCause = 7
+)
+
+// Enum value maps for SandboxEndCause.
+var (
+	SandboxEndCause_name = map[int32]string{
+		0: "SANDBOX_END_CAUSE_UNSPECIFIED",
+		1: "SANDBOX_END_CAUSE_OWNER",
+		2: "SANDBOX_END_CAUSE_EXPIRED",
+		3: "SANDBOX_END_CAUSE_LIFE",
+		4: "SANDBOX_END_CAUSE_OUT_OF_MEMORY",
+		5: "SANDBOX_END_CAUSE_REMOVED",
+		6: "SANDBOX_END_CAUSE_SHUTDOWN",
+		7: "SANDBOX_END_CAUSE_LOST",
+	}
+	SandboxEndCause_value = map[string]int32{
+		"SANDBOX_END_CAUSE_UNSPECIFIED":   0,
+		"SANDBOX_END_CAUSE_OWNER":         1,
+		"SANDBOX_END_CAUSE_EXPIRED":       2,
+		"SANDBOX_END_CAUSE_LIFE":          3,
+		"SANDBOX_END_CAUSE_OUT_OF_MEMORY": 4,
+		"SANDBOX_END_CAUSE_REMOVED":       5,
+		"SANDBOX_END_CAUSE_SHUTDOWN":      6,
+		"SANDBOX_END_CAUSE_LOST":          7,
+	}
+)
+
+func (x SandboxEndCause) Enum() *SandboxEndCause {
+	p := new(SandboxEndCause)
+	*p = x
+	return p
+}
+
+func (x SandboxEndCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SandboxEndCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[3].Descriptor()
+}
+
+func (SandboxEndCause) Type() protoreflect.EnumType {
+	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[3]
+}
+
+func (x SandboxEndCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SandboxEndCause.Descriptor instead.
+func (SandboxEndCause) EnumDescriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{3}
+}
+
 // How a call that a gateway captured hangs on the calls before it.
 type CallLink int32
 
@@ -333,11 +406,11 @@ func (x CallLink) String() string {
 }
 
 func (CallLink) Descriptor() protoreflect.EnumDescriptor {
-	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[3].Descriptor()
+	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[4].Descriptor()
 }
 
 func (CallLink) Type() protoreflect.EnumType {
-	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[3]
+	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[4]
 }
 
 func (x CallLink) Number() protoreflect.EnumNumber {
@@ -346,7 +419,7 @@ func (x CallLink) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallLink.Descriptor instead.
 func (CallLink) EnumDescriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{3}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{4}
 }
 
 // How a tool call was answered.
@@ -394,11 +467,11 @@ func (x ToolOutcome) String() string {
 }
 
 func (ToolOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[4].Descriptor()
+	return file_gymmesh_rollout_v1_rollout_proto_enumTypes[5].Descriptor()
 }
 
 func (ToolOutcome) Type() protoreflect.EnumType {
-	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[4]
+	return &file_gymmesh_rollout_v1_rollout_proto_enumTypes[5]
 }
 
 func (x ToolOutcome) Number() protoreflect.EnumNumber {
@@ -407,7 +480,7 @@ func (x ToolOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ToolOutcome.Descriptor instead.
 func (ToolOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{4}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{5}
 }
 
 // One task: a prompt with parameters, and what its verifier needs.
@@ -1331,6 +1404,7 @@ type RolloutEvent struct {
 	//	*RolloutEvent_MediaAdded
 	//	*RolloutEvent_SandboxOpened
 	//	*RolloutEvent_ProgramEnded
+	//	*RolloutEvent_SandboxEnded
 	Event         isRolloutEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1525,6 +1599,15 @@ func (x *RolloutEvent) GetProgramEnded() *ProgramEnded {
 	return nil
 }
 
+func (x *RolloutEvent) GetSandboxEnded() *SandboxEnded {
+	if x != nil {
+		if x, ok := x.Event.(*RolloutEvent_SandboxEnded); ok {
+			return x.SandboxEnded
+		}
+	}
+	return nil
+}
+
 type isRolloutEvent_Event interface {
 	isRolloutEvent_Event()
 }
@@ -1595,6 +1678,11 @@ type RolloutEvent_ProgramEnded struct {
 	ProgramEnded *ProgramEnded `protobuf:"bytes,22,opt,name=program_ended,json=programEnded,proto3,oneof"`
 }
 
+type RolloutEvent_SandboxEnded struct {
+	// A sandbox ended before the rollout did. Ignorable.
+	SandboxEnded *SandboxEnded `protobuf:"bytes,23,opt,name=sandbox_ended,json=sandboxEnded,proto3,oneof"`
+}
+
 func (*RolloutEvent_Started) isRolloutEvent_Event() {}
 
 func (*RolloutEvent_OutputDelta) isRolloutEvent_Event() {}
@@ -1620,6 +1708,8 @@ func (*RolloutEvent_MediaAdded) isRolloutEvent_Event() {}
 func (*RolloutEvent_SandboxOpened) isRolloutEvent_Event() {}
 
 func (*RolloutEvent_ProgramEnded) isRolloutEvent_Event() {}
+
+func (*RolloutEvent_SandboxEnded) isRolloutEvent_Event() {}
 
 // The attempt's first event: what every conversation of the rollout starts from.
 type Started struct {
@@ -1836,7 +1926,8 @@ func (x *Program) GetVersion() string {
 }
 
 // An image or another medium. It travels once: items name it by its digest, as
-// `gymmesh-media:` and the digest, where they would have a URL.
+// `gymmesh-media:` and the digest, where they would have a URL. The data URL
+// `data:<media_type>;base64,<data>` in its place gives the item back.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `sha256:` and 64 hexadecimal digits, over `data`.
@@ -1900,7 +1991,8 @@ func (x *Media) GetData() []byte {
 	return nil
 }
 
-// A medium came in; sent before the first event whose items name it.
+// A medium came in; sent before the first event whose items name it, and right
+// after `started` where that one does.
 type MediaAdded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The medium.
@@ -1952,7 +2044,10 @@ type SandboxOpened struct {
 	// The sandbox.
 	Sandbox *v11.SandboxRef `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	// What it is for, as in SandboxGrant.
-	Role          string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
+	// ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+	End           *SandboxEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2001,6 +2096,133 @@ func (x *SandboxOpened) GetRole() string {
 	return ""
 }
 
+func (x *SandboxOpened) GetEnd() *SandboxEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+// A sandbox ended before the terminal event. Sent once for each at most, and only for one
+// that an event SandboxOpened named.
+type SandboxEnded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sandbox's id.
+	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// The instance that ran it.
+	InstanceId string `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// How.
+	End           *SandboxEnd `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxEnded) Reset() {
+	*x = SandboxEnded{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxEnded) ProtoMessage() {}
+
+func (x *SandboxEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxEnded.ProtoReflect.Descriptor instead.
+func (*SandboxEnded) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SandboxEnded) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *SandboxEnded) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *SandboxEnded) GetEnd() *SandboxEnd {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+// How a sandbox ended.
+type SandboxEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Why.
+	Cause SandboxEndCause `protobuf:"varint,1,opt,name=cause,proto3,enum=gymmesh.rollout.v1.SandboxEndCause" json:"cause,omitempty"`
+	// One line on it, for people; may be empty.
+	Detail        string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxEnd) Reset() {
+	*x = SandboxEnd{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxEnd) ProtoMessage() {}
+
+func (x *SandboxEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxEnd.ProtoReflect.Descriptor instead.
+func (*SandboxEnd) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SandboxEnd) GetCause() SandboxEndCause {
+	if x != nil {
+		return x.Cause
+	}
+	return SandboxEndCause_SANDBOX_END_CAUSE_UNSPECIFIED
+}
+
+func (x *SandboxEnd) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // The program ended.
 type ProgramEnded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2018,7 +2240,7 @@ type ProgramEnded struct {
 
 func (x *ProgramEnded) Reset() {
 	*x = ProgramEnded{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[16]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2252,7 @@ func (x *ProgramEnded) String() string {
 func (*ProgramEnded) ProtoMessage() {}
 
 func (x *ProgramEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[16]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2265,7 @@ func (x *ProgramEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgramEnded.ProtoReflect.Descriptor instead.
 func (*ProgramEnded) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{16}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ProgramEnded) GetExitCode() int32 {
@@ -2095,7 +2317,7 @@ type OutputDelta struct {
 
 func (x *OutputDelta) Reset() {
 	*x = OutputDelta{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[17]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2329,7 @@ func (x *OutputDelta) String() string {
 func (*OutputDelta) ProtoMessage() {}
 
 func (x *OutputDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[17]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2342,7 @@ func (x *OutputDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputDelta.ProtoReflect.Descriptor instead.
 func (*OutputDelta) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{17}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *OutputDelta) GetCallId() string {
@@ -2235,13 +2457,16 @@ type ModelCallCompleted struct {
 	// The parameters that a captured program asked for and the run replaced, as a
 	// JSON object; empty when none were.
 	ReplacedParamsJson []byte `protobuf:"bytes,15,opt,name=replaced_params_json,json=replacedParamsJson,proto3" json:"replaced_params_json,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// What a captured program's request had that the model service was not sent, such
+	// as a parameter or a kind of tool that it does not know: names, each once.
+	LeftOut       []string `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelCallCompleted) Reset() {
 	*x = ModelCallCompleted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[18]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2478,7 @@ func (x *ModelCallCompleted) String() string {
 func (*ModelCallCompleted) ProtoMessage() {}
 
 func (x *ModelCallCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[18]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2491,7 @@ func (x *ModelCallCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelCallCompleted.ProtoReflect.Descriptor instead.
 func (*ModelCallCompleted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{18}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ModelCallCompleted) GetCallId() string {
@@ -2374,6 +2599,13 @@ func (x *ModelCallCompleted) GetReplacedParamsJson() []byte {
 	return nil
 }
 
+func (x *ModelCallCompleted) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
+	}
+	return nil
+}
+
 // A tool call is on its way to the environment. Not sent for a call that the
 // agent answers itself, without the environment.
 type ToolCallStarted struct {
@@ -2392,7 +2624,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[19]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2636,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[19]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2649,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{19}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -2475,7 +2707,7 @@ type ToolCallCompleted struct {
 
 func (x *ToolCallCompleted) Reset() {
 	*x = ToolCallCompleted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[20]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2719,7 @@ func (x *ToolCallCompleted) String() string {
 func (*ToolCallCompleted) ProtoMessage() {}
 
 func (x *ToolCallCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[20]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2732,7 @@ func (x *ToolCallCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallCompleted.ProtoReflect.Descriptor instead.
 func (*ToolCallCompleted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{20}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ToolCallCompleted) GetCallId() string {
@@ -2580,7 +2812,7 @@ type TurnCompleted struct {
 
 func (x *TurnCompleted) Reset() {
 	*x = TurnCompleted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2824,7 @@ func (x *TurnCompleted) String() string {
 func (*TurnCompleted) ProtoMessage() {}
 
 func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2837,7 @@ func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnCompleted.ProtoReflect.Descriptor instead.
 func (*TurnCompleted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{21}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TurnCompleted) GetTurn() uint32 {
@@ -2666,7 +2898,7 @@ type Verified struct {
 
 func (x *Verified) Reset() {
 	*x = Verified{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2910,7 @@ func (x *Verified) String() string {
 func (*Verified) ProtoMessage() {}
 
 func (x *Verified) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2923,7 @@ func (x *Verified) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verified.ProtoReflect.Descriptor instead.
 func (*Verified) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{22}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Verified) GetVerification() *Verification {
@@ -2734,7 +2966,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2978,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2991,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{23}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Completed) GetStopReason() StopReason {
@@ -2814,7 +3046,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +3058,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +3071,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{24}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Failed) GetFailure() *Failure {
@@ -2885,7 +3117,7 @@ type Annotation struct {
 
 func (x *Annotation) Reset() {
 	*x = Annotation{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3129,7 @@ func (x *Annotation) String() string {
 func (*Annotation) ProtoMessage() {}
 
 func (x *Annotation) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3142,7 @@ func (x *Annotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Annotation.ProtoReflect.Descriptor instead.
 func (*Annotation) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{25}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Annotation) GetKey() string {
@@ -2947,7 +3179,7 @@ type ToolCallRecord struct {
 
 func (x *ToolCallRecord) Reset() {
 	*x = ToolCallRecord{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3191,7 @@ func (x *ToolCallRecord) String() string {
 func (*ToolCallRecord) ProtoMessage() {}
 
 func (x *ToolCallRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3204,7 @@ func (x *ToolCallRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallRecord.ProtoReflect.Descriptor instead.
 func (*ToolCallRecord) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{26}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ToolCallRecord) GetCompleted() *ToolCallCompleted {
@@ -3037,7 +3269,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3281,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3294,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{27}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Rollout) GetRunId() string {
@@ -3313,7 +3545,7 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"tool_calls\x18\x02 \x01(\rR\ttoolCalls\x12\x14\n" +
 	"\x05turns\x18\x03 \x01(\rR\x05turns\x12!\n" +
 	"\finput_tokens\x18\x04 \x01(\x03R\vinputTokens\x12#\n" +
-	"\routput_tokens\x18\x05 \x01(\x03R\foutputTokens\"\xdb\b\n" +
+	"\routput_tokens\x18\x05 \x01(\x03R\foutputTokens\"\xa4\t\n" +
 	"\fRolloutEvent\x12\x1d\n" +
 	"\n" +
 	"rollout_id\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
@@ -3337,7 +3569,8 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\vmedia_added\x18\x14 \x01(\v2\x1e.gymmesh.rollout.v1.MediaAddedH\x00R\n" +
 	"mediaAdded\x12J\n" +
 	"\x0esandbox_opened\x18\x15 \x01(\v2!.gymmesh.rollout.v1.SandboxOpenedH\x00R\rsandboxOpened\x12G\n" +
-	"\rprogram_ended\x18\x16 \x01(\v2 .gymmesh.rollout.v1.ProgramEndedH\x00R\fprogramEndedB\a\n" +
+	"\rprogram_ended\x18\x16 \x01(\v2 .gymmesh.rollout.v1.ProgramEndedH\x00R\fprogramEnded\x12G\n" +
+	"\rsandbox_ended\x18\x17 \x01(\v2 .gymmesh.rollout.v1.SandboxEndedH\x00R\fsandboxEndedB\a\n" +
 	"\x05event\"\xc0\x04\n" +
 	"\aStarted\x12<\n" +
 	"\x06params\x18\x01 \x01(\v2$.gymmesh.responses.v1.ResponseParamsR\x06params\x120\n" +
@@ -3368,10 +3601,22 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04data\x18\x03 \x01(\fB\x06\x8a\xa0\x19\x02\x18\x05R\x04data\"=\n" +
 	"\n" +
 	"MediaAdded\x12/\n" +
-	"\x05media\x18\x01 \x01(\v2\x19.gymmesh.rollout.v1.MediaR\x05media\"]\n" +
+	"\x05media\x18\x01 \x01(\v2\x19.gymmesh.rollout.v1.MediaR\x05media\"\x9c\x01\n" +
 	"\rSandboxOpened\x128\n" +
 	"\asandbox\x18\x01 \x01(\v2\x1e.gymmesh.sandbox.v1.SandboxRefR\asandbox\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\"\x97\x01\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x125\n" +
+	"\x03end\x18\x03 \x01(\v2\x1e.gymmesh.rollout.v1.SandboxEndH\x00R\x03end\x88\x01\x01B\x06\n" +
+	"\x04_end\"\x80\x01\n" +
+	"\fSandboxEnded\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1f\n" +
+	"\vinstance_id\x18\x02 \x01(\tR\n" +
+	"instanceId\x120\n" +
+	"\x03end\x18\x03 \x01(\v2\x1e.gymmesh.rollout.v1.SandboxEndR\x03end\"_\n" +
+	"\n" +
+	"SandboxEnd\x129\n" +
+	"\x05cause\x18\x01 \x01(\x0e2#.gymmesh.rollout.v1.SandboxEndCauseR\x05cause\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\x97\x01\n" +
 	"\fProgramEnded\x12 \n" +
 	"\texit_code\x18\x01 \x01(\x05H\x00R\bexitCode\x88\x01\x01\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\rR\x06signal\x12\x16\n" +
@@ -3386,7 +3631,7 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\fH\x00R\x04text\x12\x1e\n" +
 	"\targuments\x18\x04 \x01(\fH\x00R\targuments\x12\x1e\n" +
 	"\treasoning\x18\x05 \x01(\fH\x00R\treasoningB\a\n" +
-	"\x05delta\"\xad\x05\n" +
+	"\x05delta\"\xc8\x05\n" +
 	"\x12ModelCallCompleted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12$\n" +
 	"\x0eparent_call_id\x18\x02 \x01(\tR\fparentCallId\x12\x14\n" +
@@ -3403,7 +3648,8 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04link\x18\f \x01(\x0e2\x1c.gymmesh.rollout.v1.CallLinkR\x04link\x12\x1b\n" +
 	"\tside_call\x18\r \x01(\tR\bsideCall\x12/\n" +
 	"\x04fork\x18\x0e \x01(\v2\x16.gymmesh.model.v1.ForkH\x01R\x04fork\x88\x01\x01\x120\n" +
-	"\x14replaced_params_json\x18\x0f \x01(\fR\x12replacedParamsJsonB\t\n" +
+	"\x14replaced_params_json\x18\x0f \x01(\fR\x12replacedParamsJson\x12\x19\n" +
+	"\bleft_out\x18\x10 \x03(\tR\aleftOutB\t\n" +
 	"\a_tokensB\a\n" +
 	"\x05_fork\"x\n" +
 	"\x0fToolCallStarted\x12\x17\n" +
@@ -3518,7 +3764,16 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x1fVERIFICATION_STATUS_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cVERIFICATION_STATUS_VERIFIED\x10\x01\x12\x1f\n" +
 	"\x1bVERIFICATION_STATUS_PENDING\x10\x02\x12\x1f\n" +
-	"\x1bVERIFICATION_STATUS_SKIPPED\x10\x03*\x80\x01\n" +
+	"\x1bVERIFICATION_STATUS_SKIPPED\x10\x03*\x8c\x02\n" +
+	"\x0fSandboxEndCause\x12!\n" +
+	"\x1dSANDBOX_END_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17SANDBOX_END_CAUSE_OWNER\x10\x01\x12\x1d\n" +
+	"\x19SANDBOX_END_CAUSE_EXPIRED\x10\x02\x12\x1a\n" +
+	"\x16SANDBOX_END_CAUSE_LIFE\x10\x03\x12#\n" +
+	"\x1fSANDBOX_END_CAUSE_OUT_OF_MEMORY\x10\x04\x12\x1d\n" +
+	"\x19SANDBOX_END_CAUSE_REMOVED\x10\x05\x12\x1e\n" +
+	"\x1aSANDBOX_END_CAUSE_SHUTDOWN\x10\x06\x12\x1a\n" +
+	"\x16SANDBOX_END_CAUSE_LOST\x10\a*\x80\x01\n" +
 	"\bCallLink\x12\x19\n" +
 	"\x15CALL_LINK_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CALL_LINK_CONTINUATION\x10\x01\x12\x12\n" +
@@ -3545,116 +3800,123 @@ func file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP() []byte {
 	return file_gymmesh_rollout_v1_rollout_proto_rawDescData
 }
 
-var file_gymmesh_rollout_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_gymmesh_rollout_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_gymmesh_rollout_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_gymmesh_rollout_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_gymmesh_rollout_v1_rollout_proto_goTypes = []any{
 	(Boundary)(0),              // 0: gymmesh.rollout.v1.Boundary
 	(StopReason)(0),            // 1: gymmesh.rollout.v1.StopReason
 	(VerificationStatus)(0),    // 2: gymmesh.rollout.v1.VerificationStatus
-	(CallLink)(0),              // 3: gymmesh.rollout.v1.CallLink
-	(ToolOutcome)(0),           // 4: gymmesh.rollout.v1.ToolOutcome
-	(*Task)(nil),               // 5: gymmesh.rollout.v1.Task
-	(*Failure)(nil),            // 6: gymmesh.rollout.v1.Failure
-	(*RewardComponent)(nil),    // 7: gymmesh.rollout.v1.RewardComponent
-	(*RewardSpan)(nil),         // 8: gymmesh.rollout.v1.RewardSpan
-	(*FinalState)(nil),         // 9: gymmesh.rollout.v1.FinalState
-	(*VerificationStage)(nil),  // 10: gymmesh.rollout.v1.VerificationStage
-	(*Verification)(nil),       // 11: gymmesh.rollout.v1.Verification
-	(*ModelCallUsage)(nil),     // 12: gymmesh.rollout.v1.ModelCallUsage
-	(*CallTimings)(nil),        // 13: gymmesh.rollout.v1.CallTimings
-	(*Counts)(nil),             // 14: gymmesh.rollout.v1.Counts
-	(*RolloutEvent)(nil),       // 15: gymmesh.rollout.v1.RolloutEvent
-	(*Started)(nil),            // 16: gymmesh.rollout.v1.Started
-	(*Program)(nil),            // 17: gymmesh.rollout.v1.Program
-	(*Media)(nil),              // 18: gymmesh.rollout.v1.Media
-	(*MediaAdded)(nil),         // 19: gymmesh.rollout.v1.MediaAdded
-	(*SandboxOpened)(nil),      // 20: gymmesh.rollout.v1.SandboxOpened
-	(*ProgramEnded)(nil),       // 21: gymmesh.rollout.v1.ProgramEnded
-	(*OutputDelta)(nil),        // 22: gymmesh.rollout.v1.OutputDelta
-	(*ModelCallCompleted)(nil), // 23: gymmesh.rollout.v1.ModelCallCompleted
-	(*ToolCallStarted)(nil),    // 24: gymmesh.rollout.v1.ToolCallStarted
-	(*ToolCallCompleted)(nil),  // 25: gymmesh.rollout.v1.ToolCallCompleted
-	(*TurnCompleted)(nil),      // 26: gymmesh.rollout.v1.TurnCompleted
-	(*Verified)(nil),           // 27: gymmesh.rollout.v1.Verified
-	(*Completed)(nil),          // 28: gymmesh.rollout.v1.Completed
-	(*Failed)(nil),             // 29: gymmesh.rollout.v1.Failed
-	(*Annotation)(nil),         // 30: gymmesh.rollout.v1.Annotation
-	(*ToolCallRecord)(nil),     // 31: gymmesh.rollout.v1.ToolCallRecord
-	(*Rollout)(nil),            // 32: gymmesh.rollout.v1.Rollout
-	nil,                        // 33: gymmesh.rollout.v1.Task.TagsEntry
-	(*v1.ResponseParams)(nil),  // 34: gymmesh.responses.v1.ResponseParams
-	(*status.Status)(nil),      // 35: google.rpc.Status
-	(*v1.Item)(nil),            // 36: gymmesh.responses.v1.Item
-	(*v11.SandboxRef)(nil),     // 37: gymmesh.sandbox.v1.SandboxRef
-	(*v1.Response)(nil),        // 38: gymmesh.responses.v1.Response
-	(*v12.TokenCapture)(nil),   // 39: gymmesh.model.v1.TokenCapture
-	(*v12.CallRetries)(nil),    // 40: gymmesh.model.v1.CallRetries
-	(*v12.Fork)(nil),           // 41: gymmesh.model.v1.Fork
+	(SandboxEndCause)(0),       // 3: gymmesh.rollout.v1.SandboxEndCause
+	(CallLink)(0),              // 4: gymmesh.rollout.v1.CallLink
+	(ToolOutcome)(0),           // 5: gymmesh.rollout.v1.ToolOutcome
+	(*Task)(nil),               // 6: gymmesh.rollout.v1.Task
+	(*Failure)(nil),            // 7: gymmesh.rollout.v1.Failure
+	(*RewardComponent)(nil),    // 8: gymmesh.rollout.v1.RewardComponent
+	(*RewardSpan)(nil),         // 9: gymmesh.rollout.v1.RewardSpan
+	(*FinalState)(nil),         // 10: gymmesh.rollout.v1.FinalState
+	(*VerificationStage)(nil),  // 11: gymmesh.rollout.v1.VerificationStage
+	(*Verification)(nil),       // 12: gymmesh.rollout.v1.Verification
+	(*ModelCallUsage)(nil),     // 13: gymmesh.rollout.v1.ModelCallUsage
+	(*CallTimings)(nil),        // 14: gymmesh.rollout.v1.CallTimings
+	(*Counts)(nil),             // 15: gymmesh.rollout.v1.Counts
+	(*RolloutEvent)(nil),       // 16: gymmesh.rollout.v1.RolloutEvent
+	(*Started)(nil),            // 17: gymmesh.rollout.v1.Started
+	(*Program)(nil),            // 18: gymmesh.rollout.v1.Program
+	(*Media)(nil),              // 19: gymmesh.rollout.v1.Media
+	(*MediaAdded)(nil),         // 20: gymmesh.rollout.v1.MediaAdded
+	(*SandboxOpened)(nil),      // 21: gymmesh.rollout.v1.SandboxOpened
+	(*SandboxEnded)(nil),       // 22: gymmesh.rollout.v1.SandboxEnded
+	(*SandboxEnd)(nil),         // 23: gymmesh.rollout.v1.SandboxEnd
+	(*ProgramEnded)(nil),       // 24: gymmesh.rollout.v1.ProgramEnded
+	(*OutputDelta)(nil),        // 25: gymmesh.rollout.v1.OutputDelta
+	(*ModelCallCompleted)(nil), // 26: gymmesh.rollout.v1.ModelCallCompleted
+	(*ToolCallStarted)(nil),    // 27: gymmesh.rollout.v1.ToolCallStarted
+	(*ToolCallCompleted)(nil),  // 28: gymmesh.rollout.v1.ToolCallCompleted
+	(*TurnCompleted)(nil),      // 29: gymmesh.rollout.v1.TurnCompleted
+	(*Verified)(nil),           // 30: gymmesh.rollout.v1.Verified
+	(*Completed)(nil),          // 31: gymmesh.rollout.v1.Completed
+	(*Failed)(nil),             // 32: gymmesh.rollout.v1.Failed
+	(*Annotation)(nil),         // 33: gymmesh.rollout.v1.Annotation
+	(*ToolCallRecord)(nil),     // 34: gymmesh.rollout.v1.ToolCallRecord
+	(*Rollout)(nil),            // 35: gymmesh.rollout.v1.Rollout
+	nil,                        // 36: gymmesh.rollout.v1.Task.TagsEntry
+	(*v1.ResponseParams)(nil),  // 37: gymmesh.responses.v1.ResponseParams
+	(*status.Status)(nil),      // 38: google.rpc.Status
+	(*v1.Item)(nil),            // 39: gymmesh.responses.v1.Item
+	(*v11.SandboxRef)(nil),     // 40: gymmesh.sandbox.v1.SandboxRef
+	(*v1.Response)(nil),        // 41: gymmesh.responses.v1.Response
+	(*v12.TokenCapture)(nil),   // 42: gymmesh.model.v1.TokenCapture
+	(*v12.CallRetries)(nil),    // 43: gymmesh.model.v1.CallRetries
+	(*v12.Fork)(nil),           // 44: gymmesh.model.v1.Fork
 }
 var file_gymmesh_rollout_v1_rollout_proto_depIdxs = []int32{
-	34, // 0: gymmesh.rollout.v1.Task.params:type_name -> gymmesh.responses.v1.ResponseParams
-	33, // 1: gymmesh.rollout.v1.Task.tags:type_name -> gymmesh.rollout.v1.Task.TagsEntry
+	37, // 0: gymmesh.rollout.v1.Task.params:type_name -> gymmesh.responses.v1.ResponseParams
+	36, // 1: gymmesh.rollout.v1.Task.tags:type_name -> gymmesh.rollout.v1.Task.TagsEntry
 	0,  // 2: gymmesh.rollout.v1.Failure.boundary:type_name -> gymmesh.rollout.v1.Boundary
-	35, // 3: gymmesh.rollout.v1.Failure.status:type_name -> google.rpc.Status
+	38, // 3: gymmesh.rollout.v1.Failure.status:type_name -> google.rpc.Status
 	2,  // 4: gymmesh.rollout.v1.Verification.status:type_name -> gymmesh.rollout.v1.VerificationStatus
-	7,  // 5: gymmesh.rollout.v1.Verification.components:type_name -> gymmesh.rollout.v1.RewardComponent
-	10, // 6: gymmesh.rollout.v1.Verification.stages:type_name -> gymmesh.rollout.v1.VerificationStage
-	12, // 7: gymmesh.rollout.v1.Verification.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
-	8,  // 8: gymmesh.rollout.v1.Verification.spans:type_name -> gymmesh.rollout.v1.RewardSpan
-	16, // 9: gymmesh.rollout.v1.RolloutEvent.started:type_name -> gymmesh.rollout.v1.Started
-	22, // 10: gymmesh.rollout.v1.RolloutEvent.output_delta:type_name -> gymmesh.rollout.v1.OutputDelta
-	23, // 11: gymmesh.rollout.v1.RolloutEvent.model_call_completed:type_name -> gymmesh.rollout.v1.ModelCallCompleted
-	24, // 12: gymmesh.rollout.v1.RolloutEvent.tool_call_started:type_name -> gymmesh.rollout.v1.ToolCallStarted
-	25, // 13: gymmesh.rollout.v1.RolloutEvent.tool_call_completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
-	26, // 14: gymmesh.rollout.v1.RolloutEvent.turn_completed:type_name -> gymmesh.rollout.v1.TurnCompleted
-	27, // 15: gymmesh.rollout.v1.RolloutEvent.verified:type_name -> gymmesh.rollout.v1.Verified
-	28, // 16: gymmesh.rollout.v1.RolloutEvent.completed:type_name -> gymmesh.rollout.v1.Completed
-	29, // 17: gymmesh.rollout.v1.RolloutEvent.failed:type_name -> gymmesh.rollout.v1.Failed
-	30, // 18: gymmesh.rollout.v1.RolloutEvent.annotation:type_name -> gymmesh.rollout.v1.Annotation
-	19, // 19: gymmesh.rollout.v1.RolloutEvent.media_added:type_name -> gymmesh.rollout.v1.MediaAdded
-	20, // 20: gymmesh.rollout.v1.RolloutEvent.sandbox_opened:type_name -> gymmesh.rollout.v1.SandboxOpened
-	21, // 21: gymmesh.rollout.v1.RolloutEvent.program_ended:type_name -> gymmesh.rollout.v1.ProgramEnded
-	34, // 22: gymmesh.rollout.v1.Started.params:type_name -> gymmesh.responses.v1.ResponseParams
-	36, // 23: gymmesh.rollout.v1.Started.items:type_name -> gymmesh.responses.v1.Item
-	17, // 24: gymmesh.rollout.v1.Started.program:type_name -> gymmesh.rollout.v1.Program
-	18, // 25: gymmesh.rollout.v1.MediaAdded.media:type_name -> gymmesh.rollout.v1.Media
-	37, // 26: gymmesh.rollout.v1.SandboxOpened.sandbox:type_name -> gymmesh.sandbox.v1.SandboxRef
-	36, // 27: gymmesh.rollout.v1.ModelCallCompleted.context_items:type_name -> gymmesh.responses.v1.Item
-	38, // 28: gymmesh.rollout.v1.ModelCallCompleted.response:type_name -> gymmesh.responses.v1.Response
-	39, // 29: gymmesh.rollout.v1.ModelCallCompleted.tokens:type_name -> gymmesh.model.v1.TokenCapture
-	13, // 30: gymmesh.rollout.v1.ModelCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	40, // 31: gymmesh.rollout.v1.ModelCallCompleted.retries:type_name -> gymmesh.model.v1.CallRetries
-	3,  // 32: gymmesh.rollout.v1.ModelCallCompleted.link:type_name -> gymmesh.rollout.v1.CallLink
-	41, // 33: gymmesh.rollout.v1.ModelCallCompleted.fork:type_name -> gymmesh.model.v1.Fork
-	36, // 34: gymmesh.rollout.v1.ToolCallCompleted.output:type_name -> gymmesh.responses.v1.Item
-	4,  // 35: gymmesh.rollout.v1.ToolCallCompleted.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
-	13, // 36: gymmesh.rollout.v1.ToolCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	36, // 37: gymmesh.rollout.v1.TurnCompleted.items:type_name -> gymmesh.responses.v1.Item
-	12, // 38: gymmesh.rollout.v1.TurnCompleted.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
-	11, // 39: gymmesh.rollout.v1.Verified.verification:type_name -> gymmesh.rollout.v1.Verification
-	13, // 40: gymmesh.rollout.v1.Verified.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	9,  // 41: gymmesh.rollout.v1.Verified.final_state:type_name -> gymmesh.rollout.v1.FinalState
-	1,  // 42: gymmesh.rollout.v1.Completed.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
-	14, // 43: gymmesh.rollout.v1.Completed.counts:type_name -> gymmesh.rollout.v1.Counts
-	6,  // 44: gymmesh.rollout.v1.Failed.failure:type_name -> gymmesh.rollout.v1.Failure
-	14, // 45: gymmesh.rollout.v1.Failed.counts:type_name -> gymmesh.rollout.v1.Counts
-	25, // 46: gymmesh.rollout.v1.ToolCallRecord.completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
-	16, // 47: gymmesh.rollout.v1.Rollout.started:type_name -> gymmesh.rollout.v1.Started
-	23, // 48: gymmesh.rollout.v1.Rollout.model_calls:type_name -> gymmesh.rollout.v1.ModelCallCompleted
-	31, // 49: gymmesh.rollout.v1.Rollout.tool_calls:type_name -> gymmesh.rollout.v1.ToolCallRecord
-	26, // 50: gymmesh.rollout.v1.Rollout.turns:type_name -> gymmesh.rollout.v1.TurnCompleted
-	27, // 51: gymmesh.rollout.v1.Rollout.verified:type_name -> gymmesh.rollout.v1.Verified
-	28, // 52: gymmesh.rollout.v1.Rollout.completed:type_name -> gymmesh.rollout.v1.Completed
-	29, // 53: gymmesh.rollout.v1.Rollout.failed:type_name -> gymmesh.rollout.v1.Failed
-	30, // 54: gymmesh.rollout.v1.Rollout.annotations:type_name -> gymmesh.rollout.v1.Annotation
-	18, // 55: gymmesh.rollout.v1.Rollout.media:type_name -> gymmesh.rollout.v1.Media
-	20, // 56: gymmesh.rollout.v1.Rollout.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
-	21, // 57: gymmesh.rollout.v1.Rollout.program:type_name -> gymmesh.rollout.v1.ProgramEnded
-	58, // [58:58] is the sub-list for method output_type
-	58, // [58:58] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	8,  // 5: gymmesh.rollout.v1.Verification.components:type_name -> gymmesh.rollout.v1.RewardComponent
+	11, // 6: gymmesh.rollout.v1.Verification.stages:type_name -> gymmesh.rollout.v1.VerificationStage
+	13, // 7: gymmesh.rollout.v1.Verification.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
+	9,  // 8: gymmesh.rollout.v1.Verification.spans:type_name -> gymmesh.rollout.v1.RewardSpan
+	17, // 9: gymmesh.rollout.v1.RolloutEvent.started:type_name -> gymmesh.rollout.v1.Started
+	25, // 10: gymmesh.rollout.v1.RolloutEvent.output_delta:type_name -> gymmesh.rollout.v1.OutputDelta
+	26, // 11: gymmesh.rollout.v1.RolloutEvent.model_call_completed:type_name -> gymmesh.rollout.v1.ModelCallCompleted
+	27, // 12: gymmesh.rollout.v1.RolloutEvent.tool_call_started:type_name -> gymmesh.rollout.v1.ToolCallStarted
+	28, // 13: gymmesh.rollout.v1.RolloutEvent.tool_call_completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
+	29, // 14: gymmesh.rollout.v1.RolloutEvent.turn_completed:type_name -> gymmesh.rollout.v1.TurnCompleted
+	30, // 15: gymmesh.rollout.v1.RolloutEvent.verified:type_name -> gymmesh.rollout.v1.Verified
+	31, // 16: gymmesh.rollout.v1.RolloutEvent.completed:type_name -> gymmesh.rollout.v1.Completed
+	32, // 17: gymmesh.rollout.v1.RolloutEvent.failed:type_name -> gymmesh.rollout.v1.Failed
+	33, // 18: gymmesh.rollout.v1.RolloutEvent.annotation:type_name -> gymmesh.rollout.v1.Annotation
+	20, // 19: gymmesh.rollout.v1.RolloutEvent.media_added:type_name -> gymmesh.rollout.v1.MediaAdded
+	21, // 20: gymmesh.rollout.v1.RolloutEvent.sandbox_opened:type_name -> gymmesh.rollout.v1.SandboxOpened
+	24, // 21: gymmesh.rollout.v1.RolloutEvent.program_ended:type_name -> gymmesh.rollout.v1.ProgramEnded
+	22, // 22: gymmesh.rollout.v1.RolloutEvent.sandbox_ended:type_name -> gymmesh.rollout.v1.SandboxEnded
+	37, // 23: gymmesh.rollout.v1.Started.params:type_name -> gymmesh.responses.v1.ResponseParams
+	39, // 24: gymmesh.rollout.v1.Started.items:type_name -> gymmesh.responses.v1.Item
+	18, // 25: gymmesh.rollout.v1.Started.program:type_name -> gymmesh.rollout.v1.Program
+	19, // 26: gymmesh.rollout.v1.MediaAdded.media:type_name -> gymmesh.rollout.v1.Media
+	40, // 27: gymmesh.rollout.v1.SandboxOpened.sandbox:type_name -> gymmesh.sandbox.v1.SandboxRef
+	23, // 28: gymmesh.rollout.v1.SandboxOpened.end:type_name -> gymmesh.rollout.v1.SandboxEnd
+	23, // 29: gymmesh.rollout.v1.SandboxEnded.end:type_name -> gymmesh.rollout.v1.SandboxEnd
+	3,  // 30: gymmesh.rollout.v1.SandboxEnd.cause:type_name -> gymmesh.rollout.v1.SandboxEndCause
+	39, // 31: gymmesh.rollout.v1.ModelCallCompleted.context_items:type_name -> gymmesh.responses.v1.Item
+	41, // 32: gymmesh.rollout.v1.ModelCallCompleted.response:type_name -> gymmesh.responses.v1.Response
+	42, // 33: gymmesh.rollout.v1.ModelCallCompleted.tokens:type_name -> gymmesh.model.v1.TokenCapture
+	14, // 34: gymmesh.rollout.v1.ModelCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
+	43, // 35: gymmesh.rollout.v1.ModelCallCompleted.retries:type_name -> gymmesh.model.v1.CallRetries
+	4,  // 36: gymmesh.rollout.v1.ModelCallCompleted.link:type_name -> gymmesh.rollout.v1.CallLink
+	44, // 37: gymmesh.rollout.v1.ModelCallCompleted.fork:type_name -> gymmesh.model.v1.Fork
+	39, // 38: gymmesh.rollout.v1.ToolCallCompleted.output:type_name -> gymmesh.responses.v1.Item
+	5,  // 39: gymmesh.rollout.v1.ToolCallCompleted.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
+	14, // 40: gymmesh.rollout.v1.ToolCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
+	39, // 41: gymmesh.rollout.v1.TurnCompleted.items:type_name -> gymmesh.responses.v1.Item
+	13, // 42: gymmesh.rollout.v1.TurnCompleted.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
+	12, // 43: gymmesh.rollout.v1.Verified.verification:type_name -> gymmesh.rollout.v1.Verification
+	14, // 44: gymmesh.rollout.v1.Verified.timings:type_name -> gymmesh.rollout.v1.CallTimings
+	10, // 45: gymmesh.rollout.v1.Verified.final_state:type_name -> gymmesh.rollout.v1.FinalState
+	1,  // 46: gymmesh.rollout.v1.Completed.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
+	15, // 47: gymmesh.rollout.v1.Completed.counts:type_name -> gymmesh.rollout.v1.Counts
+	7,  // 48: gymmesh.rollout.v1.Failed.failure:type_name -> gymmesh.rollout.v1.Failure
+	15, // 49: gymmesh.rollout.v1.Failed.counts:type_name -> gymmesh.rollout.v1.Counts
+	28, // 50: gymmesh.rollout.v1.ToolCallRecord.completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
+	17, // 51: gymmesh.rollout.v1.Rollout.started:type_name -> gymmesh.rollout.v1.Started
+	26, // 52: gymmesh.rollout.v1.Rollout.model_calls:type_name -> gymmesh.rollout.v1.ModelCallCompleted
+	34, // 53: gymmesh.rollout.v1.Rollout.tool_calls:type_name -> gymmesh.rollout.v1.ToolCallRecord
+	29, // 54: gymmesh.rollout.v1.Rollout.turns:type_name -> gymmesh.rollout.v1.TurnCompleted
+	30, // 55: gymmesh.rollout.v1.Rollout.verified:type_name -> gymmesh.rollout.v1.Verified
+	31, // 56: gymmesh.rollout.v1.Rollout.completed:type_name -> gymmesh.rollout.v1.Completed
+	32, // 57: gymmesh.rollout.v1.Rollout.failed:type_name -> gymmesh.rollout.v1.Failed
+	33, // 58: gymmesh.rollout.v1.Rollout.annotations:type_name -> gymmesh.rollout.v1.Annotation
+	19, // 59: gymmesh.rollout.v1.Rollout.media:type_name -> gymmesh.rollout.v1.Media
+	21, // 60: gymmesh.rollout.v1.Rollout.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
+	24, // 61: gymmesh.rollout.v1.Rollout.program:type_name -> gymmesh.rollout.v1.ProgramEnded
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_rollout_v1_rollout_proto_init() }
@@ -3680,19 +3942,21 @@ func file_gymmesh_rollout_v1_rollout_proto_init() {
 		(*RolloutEvent_MediaAdded)(nil),
 		(*RolloutEvent_SandboxOpened)(nil),
 		(*RolloutEvent_ProgramEnded)(nil),
+		(*RolloutEvent_SandboxEnded)(nil),
 	}
 	file_gymmesh_rollout_v1_rollout_proto_msgTypes[11].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[16].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[17].OneofWrappers = []any{
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[15].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[18].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[19].OneofWrappers = []any{
 		(*OutputDelta_Text)(nil),
 		(*OutputDelta_Arguments)(nil),
 		(*OutputDelta_Reasoning)(nil),
 	}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[18].OneofWrappers = []any{}
 	file_gymmesh_rollout_v1_rollout_proto_msgTypes[20].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[21].OneofWrappers = []any{}
 	file_gymmesh_rollout_v1_rollout_proto_msgTypes[22].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[27].OneofWrappers = []any{
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[23].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[24].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[29].OneofWrappers = []any{
 		(*Rollout_Completed)(nil),
 		(*Rollout_Failed)(nil),
 	}
@@ -3701,8 +3965,8 @@ func file_gymmesh_rollout_v1_rollout_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gymmesh_rollout_v1_rollout_proto_rawDesc), len(file_gymmesh_rollout_v1_rollout_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   29,
+			NumEnums:      6,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

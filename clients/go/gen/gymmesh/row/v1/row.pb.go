@@ -46,7 +46,8 @@ type Row struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task's parameters, with tools, instructions and sampling parameters as they
 	// were in force: the task's own, replaced by those of `started` key by key, but for
-	// `input`, which is the task's; the task's alone for a rollout that never started.
+	// `input`, which is the task's, images that `media` has named by their digests; the
+	// task's alone for a rollout that never started.
 	ResponsesCreateParamsJson []byte `protobuf:"bytes,1,opt,name=responses_create_params_json,json=responsesCreateParamsJson,proto3" json:"responses_create_params_json,omitempty"`
 	// What the conversation began with, only where the agent or the environment added
 	// something to the task's input. What the model saw is this, else the input, and
@@ -107,6 +108,10 @@ type Row struct {
 	Sandboxes []*v11.SandboxOpened `protobuf:"bytes,27,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// How the program that ran as the agent ended, where one did.
 	Program *v11.ProgramEnded `protobuf:"bytes,28,opt,name=program,proto3,oneof" json:"program,omitempty"`
+	// The name of the program that ran as the agent: that of `started`.
+	ProgramName string `protobuf:"bytes,31,opt,name=program_name,json=programName,proto3" json:"program_name,omitempty"`
+	// Its version, as it says itself; empty when not known.
+	ProgramVersion string `protobuf:"bytes,32,opt,name=program_version,json=programVersion,proto3" json:"program_version,omitempty"`
 	// Keys of the task's row that are keys of this message, as an object; of its
 	// `metadata`, where that is an object, the keys of RowMetadata.
 	TaskExtrasJson []byte `protobuf:"bytes,29,opt,name=task_extras_json,json=taskExtrasJson,proto3" json:"task_extras_json,omitempty"`
@@ -340,6 +345,20 @@ func (x *Row) GetProgram() *v11.ProgramEnded {
 		return x.Program
 	}
 	return nil
+}
+
+func (x *Row) GetProgramName() string {
+	if x != nil {
+		return x.ProgramName
+	}
+	return ""
+}
+
+func (x *Row) GetProgramVersion() string {
+	if x != nil {
+		return x.ProgramVersion
+	}
+	return ""
 }
 
 func (x *Row) GetTaskExtrasJson() []byte {
@@ -881,8 +900,10 @@ type ModelCall struct {
 	Retries []*v12.CallRetries `protobuf:"bytes,22,rep,name=retries,proto3" json:"retries,omitempty"`
 	// The parameters that a captured program asked for and the run replaced.
 	ReplacedParamsJson []byte `protobuf:"bytes,23,opt,name=replaced_params_json,json=replacedParamsJson,proto3" json:"replaced_params_json,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// What a captured program's request had that the model service was not sent.
+	LeftOut       []string `protobuf:"bytes,24,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelCall) Reset() {
@@ -1072,6 +1093,13 @@ func (x *ModelCall) GetRetries() []*v12.CallRetries {
 func (x *ModelCall) GetReplacedParamsJson() []byte {
 	if x != nil {
 		return x.ReplacedParamsJson
+	}
+	return nil
+}
+
+func (x *ModelCall) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
 	}
 	return nil
 }
@@ -1520,7 +1548,7 @@ var File_gymmesh_row_v1_row_proto protoreflect.FileDescriptor
 
 const file_gymmesh_row_v1_row_proto_rawDesc = "" +
 	"\n" +
-	"\x18gymmesh/row/v1/row.proto\x12\x0egymmesh.row.v1\x1a\x1agymmesh/json/v1/json.proto\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\"\xd3\f\n" +
+	"\x18gymmesh/row/v1/row.proto\x12\x0egymmesh.row.v1\x1a\x1agymmesh/json/v1/json.proto\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a gymmesh/rollout/v1/rollout.proto\"\x9f\r\n" +
 	"\x03Row\x12G\n" +
 	"\x1cresponses_create_params_json\x18\x01 \x01(\fB\x06\x8a\xa0\x19\x02\x10\x01R\x19responsesCreateParamsJson\x12;\n" +
 	"\vfirst_items\x18\x02 \x03(\v2\x1a.gymmesh.responses.v1.ItemR\n" +
@@ -1557,7 +1585,9 @@ const file_gymmesh_row_v1_row_proto_rawDesc = "" +
 	"\vannotations\x18\x19 \x03(\v2\x1e.gymmesh.rollout.v1.AnnotationR\vannotations\x12/\n" +
 	"\x05media\x18\x1a \x03(\v2\x19.gymmesh.rollout.v1.MediaR\x05media\x12?\n" +
 	"\tsandboxes\x18\x1b \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxes\x12?\n" +
-	"\aprogram\x18\x1c \x01(\v2 .gymmesh.rollout.v1.ProgramEndedH\x03R\aprogram\x88\x01\x01\x12(\n" +
+	"\aprogram\x18\x1c \x01(\v2 .gymmesh.rollout.v1.ProgramEndedH\x03R\aprogram\x88\x01\x01\x12!\n" +
+	"\fprogram_name\x18\x1f \x01(\tR\vprogramName\x12'\n" +
+	"\x0fprogram_version\x18  \x01(\tR\x0eprogramVersion\x12(\n" +
 	"\x10task_extras_json\x18\x1d \x01(\fR\x0etaskExtrasJson\x12!\n" +
 	"\foverlay_json\x18\x1e \x01(\fR\voverlayJson\x1a7\n" +
 	"\tTagsEntry\x12\x10\n" +
@@ -1614,7 +1644,7 @@ const file_gymmesh_row_v1_row_proto_rawDesc = "" +
 	"durationUs\x12!\n" +
 	"\bmodel_us\x18\x03 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\amodelUs\x12!\n" +
 	"\btools_us\x18\x04 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\atoolsUs\x12#\n" +
-	"\tverify_us\x18\x05 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\bverifyUs\"\xf2\b\n" +
+	"\tverify_us\x18\x05 \x01(\x04B\x06\x8a\xa0\x19\x02\x10\x01R\bverifyUs\"\x8d\t\n" +
 	"\tModelCall\x12\x1f\n" +
 	"\acall_id\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x06callId\x12$\n" +
 	"\x0eparent_call_id\x18\x02 \x01(\tR\fparentCallId\x12\x1a\n" +
@@ -1642,7 +1672,8 @@ const file_gymmesh_row_v1_row_proto_rawDesc = "" +
 	"\x06tokens\x18\x14 \x01(\v2\x1e.gymmesh.model.v1.TokenCaptureH\aR\x06tokens\x88\x01\x01\x129\n" +
 	"\atimings\x18\x15 \x01(\v2\x1f.gymmesh.rollout.v1.CallTimingsR\atimings\x127\n" +
 	"\aretries\x18\x16 \x03(\v2\x1d.gymmesh.model.v1.CallRetriesR\aretries\x120\n" +
-	"\x14replaced_params_json\x18\x17 \x01(\fR\x12replacedParamsJsonB\a\n" +
+	"\x14replaced_params_json\x18\x17 \x01(\fR\x12replacedParamsJson\x12\x19\n" +
+	"\bleft_out\x18\x18 \x03(\tR\aleftOutB\a\n" +
 	"\x05_forkB\x05\n" +
 	"\x03_idB\t\n" +
 	"\a_statusB\b\n" +

@@ -44,6 +44,9 @@ const (
 	ExitCause_EXIT_CAUSE_OUTPUT_LIMIT ExitCause = 5
 	// It ended with its sandbox.
 	ExitCause_EXIT_CAUSE_SANDBOX_ENDED ExitCause = 6
+	// The kernel killed it because the machine, or what the service runs in, ran out of
+	// memory, and not the sandbox. Services that cannot tell say EXIT_CAUSE_SIGNALED.
+	ExitCause_EXIT_CAUSE_MACHINE_OUT_OF_MEMORY ExitCause = 7
 )
 
 // Enum value maps for ExitCause.
@@ -56,15 +59,17 @@ var (
 		4: "EXIT_CAUSE_OUT_OF_MEMORY",
 		5: "EXIT_CAUSE_OUTPUT_LIMIT",
 		6: "EXIT_CAUSE_SANDBOX_ENDED",
+		7: "EXIT_CAUSE_MACHINE_OUT_OF_MEMORY",
 	}
 	ExitCause_value = map[string]int32{
-		"EXIT_CAUSE_UNSPECIFIED":   0,
-		"EXIT_CAUSE_EXITED":        1,
-		"EXIT_CAUSE_SIGNALED":      2,
-		"EXIT_CAUSE_TIMED_OUT":     3,
-		"EXIT_CAUSE_OUT_OF_MEMORY": 4,
-		"EXIT_CAUSE_OUTPUT_LIMIT":  5,
-		"EXIT_CAUSE_SANDBOX_ENDED": 6,
+		"EXIT_CAUSE_UNSPECIFIED":           0,
+		"EXIT_CAUSE_EXITED":                1,
+		"EXIT_CAUSE_SIGNALED":              2,
+		"EXIT_CAUSE_TIMED_OUT":             3,
+		"EXIT_CAUSE_OUT_OF_MEMORY":         4,
+		"EXIT_CAUSE_OUTPUT_LIMIT":          5,
+		"EXIT_CAUSE_SANDBOX_ENDED":         6,
+		"EXIT_CAUSE_MACHINE_OUT_OF_MEMORY": 7,
 	}
 )
 
@@ -750,7 +755,7 @@ const file_gymmesh_sandbox_v1_process_proto_rawDesc = "" +
 	"\x06ran_us\x18\x02 \x01(\x04R\x05ranUs\x12\x1b\n" +
 	"\twaited_us\x18\x03 \x01(\x04R\bwaitedUs\x12\x14\n" +
 	"\x05ready\x18\x04 \x01(\bR\x05ready\x12\x16\n" +
-	"\x06yields\x18\x05 \x01(\bR\x06yields*\xca\x01\n" +
+	"\x06yields\x18\x05 \x01(\bR\x06yields*\xf0\x01\n" +
 	"\tExitCause\x12\x1a\n" +
 	"\x16EXIT_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11EXIT_CAUSE_EXITED\x10\x01\x12\x17\n" +
@@ -758,7 +763,8 @@ const file_gymmesh_sandbox_v1_process_proto_rawDesc = "" +
 	"\x14EXIT_CAUSE_TIMED_OUT\x10\x03\x12\x1c\n" +
 	"\x18EXIT_CAUSE_OUT_OF_MEMORY\x10\x04\x12\x1b\n" +
 	"\x17EXIT_CAUSE_OUTPUT_LIMIT\x10\x05\x12\x1c\n" +
-	"\x18EXIT_CAUSE_SANDBOX_ENDED\x10\x06B\x84\x01\n" +
+	"\x18EXIT_CAUSE_SANDBOX_ENDED\x10\x06\x12$\n" +
+	" EXIT_CAUSE_MACHINE_OUT_OF_MEMORY\x10\aB\x84\x01\n" +
 	"\x15io.gymmesh.sandbox.v1B\fProcessProtoP\x01ZFgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/sandbox/v1;sandboxv1\xaa\x02\x12Gymmesh.Sandbox.V1b\x06proto3"
 
 var (

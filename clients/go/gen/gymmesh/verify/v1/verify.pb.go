@@ -417,9 +417,11 @@ type VerifyResponse struct {
 	FinalState *v11.FinalState `protobuf:"bytes,2,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
 	// Sandboxes of the session that no answer named before and that are not lent, those
 	// of the verifier included. The agent has an event for each, before `verified`.
-	Sandboxes     []*v11.SandboxOpened `protobuf:"bytes,3,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sandboxes []*v11.SandboxOpened `protobuf:"bytes,3,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	// As in CallToolResponse: those that the environment has ended, and no event named.
+	EndedSandboxes []*v11.SandboxEnded `protobuf:"bytes,4,rep,name=ended_sandboxes,json=endedSandboxes,proto3" json:"ended_sandboxes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *VerifyResponse) Reset() {
@@ -469,6 +471,13 @@ func (x *VerifyResponse) GetFinalState() *v11.FinalState {
 func (x *VerifyResponse) GetSandboxes() []*v11.SandboxOpened {
 	if x != nil {
 		return x.Sandboxes
+	}
+	return nil
+}
+
+func (x *VerifyResponse) GetEndedSandboxes() []*v11.SandboxEnded {
+	if x != nil {
+		return x.EndedSandboxes
 	}
 	return nil
 }
@@ -754,12 +763,13 @@ const file_gymmesh_verify_v1_verify_proto_rawDesc = "" +
 	"\vfinal_state\x18\b \x01(\v2\x1e.gymmesh.rollout.v1.FinalStateB\x04\xe2A\x01\x01H\x00R\n" +
 	"finalState\x88\x01\x01\x12D\n" +
 	"\tsandboxes\x18\t \x03(\v2 .gymmesh.sandbox.v1.SandboxGrantB\x04\xe2A\x01\x01R\tsandboxesB\x0e\n" +
-	"\f_final_state\"\xed\x01\n" +
+	"\f_final_state\"\xb8\x02\n" +
 	"\x0eVerifyResponse\x12D\n" +
 	"\fverification\x18\x01 \x01(\v2 .gymmesh.rollout.v1.VerificationR\fverification\x12D\n" +
 	"\vfinal_state\x18\x02 \x01(\v2\x1e.gymmesh.rollout.v1.FinalStateH\x00R\n" +
 	"finalState\x88\x01\x01\x12?\n" +
-	"\tsandboxes\x18\x03 \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxesB\x0e\n" +
+	"\tsandboxes\x18\x03 \x03(\v2!.gymmesh.rollout.v1.SandboxOpenedR\tsandboxes\x12I\n" +
+	"\x0fended_sandboxes\x18\x04 \x03(\v2 .gymmesh.rollout.v1.SandboxEndedR\x0eendedSandboxesB\x0e\n" +
 	"\f_final_state\"\x99\x03\n" +
 	"\vGroupMember\x12#\n" +
 	"\n" +
@@ -833,6 +843,7 @@ var file_gymmesh_verify_v1_verify_proto_goTypes = []any{
 	(*v12.SandboxGrant)(nil),    // 14: gymmesh.sandbox.v1.SandboxGrant
 	(*v11.Verification)(nil),    // 15: gymmesh.rollout.v1.Verification
 	(*v11.SandboxOpened)(nil),   // 16: gymmesh.rollout.v1.SandboxOpened
+	(*v11.SandboxEnded)(nil),    // 17: gymmesh.rollout.v1.SandboxEnded
 }
 var file_gymmesh_verify_v1_verify_proto_depIdxs = []int32{
 	0,  // 0: gymmesh.verify.v1.ExpectedAnswer.kind:type_name -> gymmesh.verify.v1.AnswerKind
@@ -847,25 +858,26 @@ var file_gymmesh_verify_v1_verify_proto_depIdxs = []int32{
 	15, // 9: gymmesh.verify.v1.VerifyResponse.verification:type_name -> gymmesh.rollout.v1.Verification
 	13, // 10: gymmesh.verify.v1.VerifyResponse.final_state:type_name -> gymmesh.rollout.v1.FinalState
 	16, // 11: gymmesh.verify.v1.VerifyResponse.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
-	10, // 12: gymmesh.verify.v1.GroupMember.transcript:type_name -> gymmesh.responses.v1.Item
-	12, // 13: gymmesh.verify.v1.GroupMember.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
-	15, // 14: gymmesh.verify.v1.GroupMember.verification:type_name -> gymmesh.rollout.v1.Verification
-	13, // 15: gymmesh.verify.v1.GroupMember.final_state:type_name -> gymmesh.rollout.v1.FinalState
-	11, // 16: gymmesh.verify.v1.VerifyGroupRequest.task:type_name -> gymmesh.rollout.v1.Task
-	6,  // 17: gymmesh.verify.v1.VerifyGroupRequest.members:type_name -> gymmesh.verify.v1.GroupMember
-	15, // 18: gymmesh.verify.v1.GroupVerdict.verification:type_name -> gymmesh.rollout.v1.Verification
-	8,  // 19: gymmesh.verify.v1.VerifyGroupResponse.verdicts:type_name -> gymmesh.verify.v1.GroupVerdict
-	4,  // 20: gymmesh.verify.v1.VerifyService.Verify:input_type -> gymmesh.verify.v1.VerifyRequest
-	7,  // 21: gymmesh.verify.v1.VerifyService.VerifyGroup:input_type -> gymmesh.verify.v1.VerifyGroupRequest
-	2,  // 22: gymmesh.verify.v1.AuditService.GetExpected:input_type -> gymmesh.verify.v1.GetExpectedRequest
-	5,  // 23: gymmesh.verify.v1.VerifyService.Verify:output_type -> gymmesh.verify.v1.VerifyResponse
-	9,  // 24: gymmesh.verify.v1.VerifyService.VerifyGroup:output_type -> gymmesh.verify.v1.VerifyGroupResponse
-	3,  // 25: gymmesh.verify.v1.AuditService.GetExpected:output_type -> gymmesh.verify.v1.GetExpectedResponse
-	23, // [23:26] is the sub-list for method output_type
-	20, // [20:23] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	17, // 12: gymmesh.verify.v1.VerifyResponse.ended_sandboxes:type_name -> gymmesh.rollout.v1.SandboxEnded
+	10, // 13: gymmesh.verify.v1.GroupMember.transcript:type_name -> gymmesh.responses.v1.Item
+	12, // 14: gymmesh.verify.v1.GroupMember.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
+	15, // 15: gymmesh.verify.v1.GroupMember.verification:type_name -> gymmesh.rollout.v1.Verification
+	13, // 16: gymmesh.verify.v1.GroupMember.final_state:type_name -> gymmesh.rollout.v1.FinalState
+	11, // 17: gymmesh.verify.v1.VerifyGroupRequest.task:type_name -> gymmesh.rollout.v1.Task
+	6,  // 18: gymmesh.verify.v1.VerifyGroupRequest.members:type_name -> gymmesh.verify.v1.GroupMember
+	15, // 19: gymmesh.verify.v1.GroupVerdict.verification:type_name -> gymmesh.rollout.v1.Verification
+	8,  // 20: gymmesh.verify.v1.VerifyGroupResponse.verdicts:type_name -> gymmesh.verify.v1.GroupVerdict
+	4,  // 21: gymmesh.verify.v1.VerifyService.Verify:input_type -> gymmesh.verify.v1.VerifyRequest
+	7,  // 22: gymmesh.verify.v1.VerifyService.VerifyGroup:input_type -> gymmesh.verify.v1.VerifyGroupRequest
+	2,  // 23: gymmesh.verify.v1.AuditService.GetExpected:input_type -> gymmesh.verify.v1.GetExpectedRequest
+	5,  // 24: gymmesh.verify.v1.VerifyService.Verify:output_type -> gymmesh.verify.v1.VerifyResponse
+	9,  // 25: gymmesh.verify.v1.VerifyService.VerifyGroup:output_type -> gymmesh.verify.v1.VerifyGroupResponse
+	3,  // 26: gymmesh.verify.v1.AuditService.GetExpected:output_type -> gymmesh.verify.v1.GetExpectedResponse
+	24, // [24:27] is the sub-list for method output_type
+	21, // [21:24] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_verify_v1_verify_proto_init() }

@@ -7,23 +7,18 @@ llama.cpp write it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.chat.read import read_chat
 from gymmesh_agent.gateway.dialects.chat.write import chat_document, chat_events
-from gymmesh_agent.gateway.dialects.openai_replies import (
-    error_object,
-    model_list,
-    model_object,
-    refusal_reply,
-)
-from gymmesh_agent.gateway.dialects.sse import COMMENT, plain_event
+from gymmesh_agent.gateway.dialects.openai_replies import OpenAiReplies, error_object
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
+from gymmesh_agent.gateway.dialects.sse import plain_event
 from gymmesh_agent.gateway.request import (
     GatewayAnswer,
     GatewayRequest,
-    HttpReply,
     Refusal,
 )
 from gymmesh_responses import dumps_clean
@@ -34,17 +29,18 @@ __all__ = ["ChatDialect"]
 _STOP_STATUS: Final = 401
 
 
-class ChatDialect:
+class ChatDialect(OpenAiReplies):
     """See `Dialect`."""
 
     name = "chat"
-    keep_alive = COMMENT
+    stop_status = _STOP_STATUS
+    counted = "chat.input_tokens"  # the API has no such call; no route leads here
 
     def read(
-        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes, seen: SeenRequests
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
-        return read_chat(route, headers, body)
+        return read_chat(route, headers, body, seen)
 
     def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
         """See `Dialect`."""
@@ -53,22 +49,6 @@ class ChatDialect:
     def write_stream(self, request: GatewayRequest, answer: GatewayAnswer) -> Iterator[bytes]:
         """See `Dialect`."""
         return chat_events(request, answer)
-
-    def write_models(self, names: Sequence[str], created: int) -> bytes:
-        """See `Dialect`."""
-        return model_list(names, created)
-
-    def write_model(self, name: str, created: int) -> bytes:
-        """See `Dialect`."""
-        return model_object(name, created)
-
-    def write_token_count(self, tokens: int) -> bytes:
-        """See `Dialect`. The API has no such call; no route leads here."""
-        return dumps_clean({"object": "chat.input_tokens", "input_tokens": tokens})
-
-    def write_refusal(self, refusal: Refusal) -> HttpReply:
-        """See `Dialect`."""
-        return refusal_reply(refusal, _STOP_STATUS)
 
     def write_stream_refusal(self, refusal: Refusal) -> bytes:
         """See `Dialect`."""

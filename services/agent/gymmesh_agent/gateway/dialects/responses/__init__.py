@@ -5,23 +5,18 @@ Format: OpenAI's API reference for `POST /responses` and its streaming events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gymmesh_agent.gateway.dialects.base import GatewayRoute
-from gymmesh_agent.gateway.dialects.openai_replies import (
-    error_object,
-    model_list,
-    model_object,
-    refusal_reply,
-)
+from gymmesh_agent.gateway.dialects.openai_replies import OpenAiReplies, error_object
 from gymmesh_agent.gateway.dialects.responses.read import read_responses
 from gymmesh_agent.gateway.dialects.responses.write import response_document, response_events
-from gymmesh_agent.gateway.dialects.sse import COMMENT, named_event
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
+from gymmesh_agent.gateway.dialects.sse import named_event
 from gymmesh_agent.gateway.request import (
     GatewayAnswer,
     GatewayRequest,
-    HttpReply,
     Refusal,
     RefusalKind,
 )
@@ -39,17 +34,18 @@ _STREAM_CODES: Final[Mapping[RefusalKind, str]] = {
 }
 
 
-class ResponsesDialect:
+class ResponsesDialect(OpenAiReplies):
     """See `Dialect`."""
 
     name = "responses"
-    keep_alive = COMMENT
+    stop_status = _STOP_STATUS
+    counted = "response.input_tokens"
 
     def read(
-        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes, seen: SeenRequests
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
-        return read_responses(route, headers, body)
+        return read_responses(route, headers, body, seen)
 
     def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
         """See `Dialect`."""
@@ -58,22 +54,6 @@ class ResponsesDialect:
     def write_stream(self, request: GatewayRequest, answer: GatewayAnswer) -> Iterator[bytes]:
         """See `Dialect`."""
         return response_events(request, answer)
-
-    def write_models(self, names: Sequence[str], created: int) -> bytes:
-        """See `Dialect`."""
-        return model_list(names, created)
-
-    def write_model(self, name: str, created: int) -> bytes:
-        """See `Dialect`."""
-        return model_object(name, created)
-
-    def write_token_count(self, tokens: int) -> bytes:
-        """See `Dialect`."""
-        return dumps_clean({"object": "response.input_tokens", "input_tokens": tokens})
-
-    def write_refusal(self, refusal: Refusal) -> HttpReply:
-        """See `Dialect`."""
-        return refusal_reply(refusal, _STOP_STATUS)
 
     def write_stream_refusal(self, refusal: Refusal) -> bytes:
         """See `Dialect`: a response that failed."""

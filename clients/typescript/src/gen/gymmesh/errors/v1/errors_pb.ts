@@ -593,9 +593,11 @@ export enum ErrorReason {
   MUX_BROKEN = 110,
 
   /**
-   * NOT_FOUND. The sandbox was never here, has ended, or was ended at its time.
+   * NOT_FOUND. The sandbox was never here, has ended, or was ended at its time. Where the
+   * service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
+   * `out_of_memory`, `removed`, `shutdown` or `lost`.
    * Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
-   * "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0"}}
+   * "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
    *
    * @generated from enum value: ERROR_REASON_SANDBOX_NOT_FOUND = 120;
    */
@@ -763,7 +765,7 @@ export enum ErrorReason {
   PROGRAM_FAILED = 141,
 
   /**
-   * ABORTED. The program was ended from outside of its sandbox.
+   * ABORTED. The program was killed, and not by what the policy had it do.
    * Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
    * "metadata": {"program": "codex", "signal": "9"}}
    *

@@ -50,7 +50,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/rollout/v1/rollout.proto.
  */
 export const file_gymmesh_rollout_v1_rollout: GenFile = /*@__PURE__*/
-  fileDesc("CiBneW1tZXNoL3JvbGxvdXQvdjEvcm9sbG91dC5wcm90bxISZ3ltbWVzaC5yb2xsb3V0LnYxIoICCgRUYXNrEg8KB3Rhc2tfaWQYASABKAkSEwoLZW52aXJvbm1lbnQYAiABKAkSDQoFYWdlbnQYAyABKAkSNAoGcGFyYW1zGAQgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXMSFAoMcGF5bG9hZF9qc29uGAUgASgMEhEKBHNlZWQYBiABKANIAIgBARIwCgR0YWdzGAcgAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2suVGFnc0VudHJ5GisKCVRhZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgcKBV9zZWVkIpUBCgdGYWlsdXJlEi4KCGJvdW5kYXJ5GAEgASgOMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLkJvdW5kYXJ5EiIKBnN0YXR1cxgCIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzEhIKCnJldHJ5X3NhZmUYAyABKAgSEQoJY29tcG9uZW50GAQgASgJEg8KB2NhbGxfaWQYBSABKAkiXgoPUmV3YXJkQ29tcG9uZW50EhQKBG5hbWUYASABKAlCBoqgGQIQARIVCgV2YWx1ZRgCIAEoAUIGiqAZAhABEhMKBndlaWdodBgDIAEoAUgAiAEBQgkKB193ZWlnaHQivQEKClJld2FyZFNwYW4SDAoEbmFtZRgBIAEoCRIVCgV2YWx1ZRgCIAEoAUIGiqAZAhABEg0KBWFjdG9yGAMgASgJEhUKDWZpcnN0X2NhbGxfaWQYBCABKAkSFAoMbGFzdF9jYWxsX2lkGAUgASgJEhgKC2ZpcnN0X3Rva2VuGAYgASgNSACIAQESFgoJZW5kX3Rva2VuGAcgASgNSAGIAQFCDgoMX2ZpcnN0X3Rva2VuQgwKCl9lbmRfdG9rZW4iMQoKRmluYWxTdGF0ZRISCgpzdGF0ZV9qc29uGAEgASgMEg8KB29taXR0ZWQYAiABKAkiXAoRVmVyaWZpY2F0aW9uU3RhZ2USFAoEbmFtZRgBIAEoCUIGiqAZAhABEhsKC2R1cmF0aW9uX3VzGAIgASgEQgaKoBkCEAESFAoEbm90ZRgDIAEoCUIGiqAZAhABIsUECgxWZXJpZmljYXRpb24SPgoGc3RhdHVzGAEgASgOMiYuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWNhdGlvblN0YXR1c0IGiqAZAhABEhsKBnJld2FyZBgCIAEoAUIGiqAZAhABSACIAQESPwoKY29tcG9uZW50cxgDIAMoCzIjLmd5bW1lc2gucm9sbG91dC52MS5SZXdhcmRDb21wb25lbnRCBoqgGQIQARIdCg1ldmlkZW5jZV9qc29uGAQgASgMQgaKoBkCEAESGAoIdmVyaWZpZXIYBSABKAlCBoqgGQIQARIpChB2ZXJpZmllcl92ZXJzaW9uGAYgASgJQg+KoBkLCgd2ZXJzaW9uEAESPQoGc3RhZ2VzGAcgAygLMiUuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWNhdGlvblN0YWdlQgaKoBkCEAESFgoGcmVhc29uGAggASgJQgaKoBkCEAESNwoLbW9kZWxfdXNhZ2UYCSADKAsyIi5neW1tZXNoLnJvbGxvdXQudjEuTW9kZWxDYWxsVXNhZ2USFAoMYXdhaXRzX2dyb3VwGAogASgIEhMKC2V4cGxhbmF0aW9uGAsgASgJEg4KBmNvbXBhdBgMIAEoCRItCgVzcGFucxgNIAMoCzIeLmd5bW1lc2gucm9sbG91dC52MS5SZXdhcmRTcGFuEhcKD3JldmVyaWZpZWRfanNvbhgOIAEoDBIVCg1wcmV2aW91c19qc29uGA8gASgMQgkKB19yZXdhcmQiewoOTW9kZWxDYWxsVXNhZ2USFQoFbW9kZWwYASABKAlCBoqgGQIQARIVCgVjYWxscxgCIAEoDUIGiqAZAhABEhwKDGlucHV0X3Rva2VucxgDIAEoA0IGiqAZAhABEh0KDW91dHB1dF90b2tlbnMYBCABKANCBoqgGQIQASJuCgtDYWxsVGltaW5ncxIQCghxdWV1ZV91cxgBIAEoBBIQCgh0b3RhbF91cxgCIAEoBBITCgtlbmRwb2ludF91cxgEIAEoBBIQCghyZXRyeV91cxgFIAEoBEoECAMQBFIOZmlyc3RfdG9rZW5fdXMibQoGQ291bnRzEhMKC21vZGVsX2NhbGxzGAEgASgNEhIKCnRvb2xfY2FsbHMYAiABKA0SDQoFdHVybnMYAyABKA0SFAoMaW5wdXRfdG9rZW5zGAQgASgDEhUKDW91dHB1dF90b2tlbnMYBSABKAMi7wYKDFJvbGxvdXRFdmVudBISCgpyb2xsb3V0X2lkGAEgASgJEg8KB2F0dGVtcHQYAiABKA0SEAoIc2VxdWVuY2UYAyABKAQSHQoVcmVjb3JkX3RpbWVfdW5peF9uYW5vGAQgASgGEhEKCWlnbm9yYWJsZRgFIAEoCBIuCgdzdGFydGVkGAogASgLMhsuZ3ltbWVzaC5yb2xsb3V0LnYxLlN0YXJ0ZWRIABI3CgxvdXRwdXRfZGVsdGEYCyABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuT3V0cHV0RGVsdGFIABJGChRtb2RlbF9jYWxsX2NvbXBsZXRlZBgMIAEoCzImLmd5bW1lc2gucm9sbG91dC52MS5Nb2RlbENhbGxDb21wbGV0ZWRIABJAChF0b29sX2NhbGxfc3RhcnRlZBgNIAEoCzIjLmd5bW1lc2gucm9sbG91dC52MS5Ub29sQ2FsbFN0YXJ0ZWRIABJEChN0b29sX2NhbGxfY29tcGxldGVkGA4gASgLMiUuZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xDYWxsQ29tcGxldGVkSAASOwoOdHVybl9jb21wbGV0ZWQYDyABKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuVHVybkNvbXBsZXRlZEgAEjAKCHZlcmlmaWVkGBAgASgLMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWVkSAASMgoJY29tcGxldGVkGBEgASgLMh0uZ3ltbWVzaC5yb2xsb3V0LnYxLkNvbXBsZXRlZEgAEiwKBmZhaWxlZBgSIAEoCzIaLmd5bW1lc2gucm9sbG91dC52MS5GYWlsZWRIABI0Cgphbm5vdGF0aW9uGBMgASgLMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLkFubm90YXRpb25IABI1CgttZWRpYV9hZGRlZBgUIAEoCzIeLmd5bW1lc2gucm9sbG91dC52MS5NZWRpYUFkZGVkSAASOwoOc2FuZGJveF9vcGVuZWQYFSABKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuU2FuZGJveE9wZW5lZEgAEjkKDXByb2dyYW1fZW5kZWQYFiABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuUHJvZ3JhbUVuZGVkSABCBwoFZXZlbnQinAMKB1N0YXJ0ZWQSNAoGcGFyYW1zGAEgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXMSKQoFaXRlbXMYAiADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEhMKC2Vudmlyb25tZW50GAMgASgJEhsKE2Vudmlyb25tZW50X3ZlcnNpb24YBCABKAkSDQoFYWdlbnQYBSABKAkSFQoNYWdlbnRfdmVyc2lvbhgGIAEoCRIZChFhZ2VudF9pbnN0YW5jZV9pZBgHIAEoCRIcChRyZXNvdXJjZV9pbnN0YW5jZV9pZBgIIAEoCRISCgpzZXNzaW9uX2lkGAkgASgJEhEKBHNlZWQYCiABKANIAIgBARIYChBjb250cmFjdF92ZXJzaW9uGAsgASgJEhYKDnByZWFtYmxlX2l0ZW1zGAwgASgNEjEKB3Byb2dyYW0YDSABKAsyGy5neW1tZXNoLnJvbGxvdXQudjEuUHJvZ3JhbUgBiAEBQgcKBV9zZWVkQgoKCF9wcm9ncmFtIigKB1Byb2dyYW0SDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgJIkEKBU1lZGlhEg4KBmRpZ2VzdBgBIAEoCRISCgptZWRpYV90eXBlGAIgASgJEhQKBGRhdGEYAyABKAxCBoqgGQIYBSI2CgpNZWRpYUFkZGVkEigKBW1lZGlhGAEgASgLMhkuZ3ltbWVzaC5yb2xsb3V0LnYxLk1lZGlhIk4KDVNhbmRib3hPcGVuZWQSLwoHc2FuZGJveBgBIAEoCzIeLmd5bW1lc2guc2FuZGJveC52MS5TYW5kYm94UmVmEgwKBHJvbGUYAiABKAkicQoMUHJvZ3JhbUVuZGVkEhYKCWV4aXRfY29kZRgBIAEoBUgAiAEBEg4KBnNpZ25hbBgCIAEoDRIOCgZkZXRhaWwYAyABKAkSGwoLb3V0cHV0X3RhaWwYBCABKAxCBoqgGQIYAUIMCgpfZXhpdF9jb2RlIncKC091dHB1dERlbHRhEg8KB2NhbGxfaWQYASABKAkSFAoMb3V0cHV0X2luZGV4GAIgASgNEg4KBHRleHQYAyABKAxIABITCglhcmd1bWVudHMYBCABKAxIABITCglyZWFzb25pbmcYBSABKAxIAEIHCgVkZWx0YSKYBAoSTW9kZWxDYWxsQ29tcGxldGVkEg8KB2NhbGxfaWQYASABKAkSFgoOcGFyZW50X2NhbGxfaWQYAiABKAkSDQoFYWN0b3IYAyABKAkSDQoFbW9kZWwYBCABKAkSEQoJdHJhaW5hYmxlGAUgASgIEhAKCGRldGFjaGVkGAYgASgIEjEKDWNvbnRleHRfaXRlbXMYByADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEjAKCHJlc3BvbnNlGAggASgLMh4uZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2USMwoGdG9rZW5zGAkgASgLMh4uZ3ltbWVzaC5tb2RlbC52MS5Ub2tlbkNhcHR1cmVIAIgBARIwCgd0aW1pbmdzGAogASgLMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLkNhbGxUaW1pbmdzEi4KB3JldHJpZXMYCyADKAsyHS5neW1tZXNoLm1vZGVsLnYxLkNhbGxSZXRyaWVzEioKBGxpbmsYDCABKA4yHC5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbExpbmsSEQoJc2lkZV9jYWxsGA0gASgJEikKBGZvcmsYDiABKAsyFi5neW1tZXNoLm1vZGVsLnYxLkZvcmtIAYgBARIcChRyZXBsYWNlZF9wYXJhbXNfanNvbhgPIAEoDEIJCgdfdG9rZW5zQgcKBV9mb3JrIlYKD1Rvb2xDYWxsU3RhcnRlZBIPCgdjYWxsX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSFQoNbW9kZWxfY2FsbF9pZBgDIAEoCRINCgVhY3RvchgEIAEoCSKIAgoRVG9vbENhbGxDb21wbGV0ZWQSDwoHY2FsbF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhUKDW1vZGVsX2NhbGxfaWQYAyABKAkSDQoFYWN0b3IYBCABKAkSKgoGb3V0cHV0GAUgASgLMhouZ3ltbWVzaC5yZXNwb25zZXMudjEuSXRlbRIwCgdvdXRjb21lGAYgASgOMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xPdXRjb21lEjAKB3RpbWluZ3MYByABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbFRpbWluZ3MSEwoGcmV3YXJkGAggASgBSACIAQFCCQoHX3Jld2FyZCLGAQoNVHVybkNvbXBsZXRlZBIMCgR0dXJuGAEgASgNEhUKDW1vZGVsX2NhbGxfaWQYAiABKAkSKQoFaXRlbXMYAyADKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEhMKBnJld2FyZBgEIAEoAUgAiAEBEgwKBGRvbmUYBSABKAgSNwoLbW9kZWxfdXNhZ2UYBiADKAsyIi5neW1tZXNoLnJvbGxvdXQudjEuTW9kZWxDYWxsVXNhZ2VCCQoHX3Jld2FyZCK+AQoIVmVyaWZpZWQSNgoMdmVyaWZpY2F0aW9uGAEgASgLMiAuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWNhdGlvbhIwCgd0aW1pbmdzGAIgASgLMh8uZ3ltbWVzaC5yb2xsb3V0LnYxLkNhbGxUaW1pbmdzEjgKC2ZpbmFsX3N0YXRlGAMgASgLMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLkZpbmFsU3RhdGVIAIgBAUIOCgxfZmluYWxfc3RhdGUitAEKCUNvbXBsZXRlZBIzCgtzdG9wX3JlYXNvbhgBIAEoDjIeLmd5bW1lc2gucm9sbG91dC52MS5TdG9wUmVhc29uEhMKC3N0b3BfZGV0YWlsGAIgASgJEioKBmNvdW50cxgDIAEoCzIaLmd5bW1lc2gucm9sbG91dC52MS5Db3VudHMSDgoGZXZlbnRzGAQgASgEEhMKC2R1cmF0aW9uX3VzGAYgASgESgQIBRAGUgZkaWdlc3QihwEKBkZhaWxlZBIsCgdmYWlsdXJlGAEgASgLMhsuZ3ltbWVzaC5yb2xsb3V0LnYxLkZhaWx1cmUSKgoGY291bnRzGAIgASgLMhouZ3ltbWVzaC5yb2xsb3V0LnYxLkNvdW50cxIOCgZldmVudHMYAyABKAQSEwoLZHVyYXRpb25fdXMYBCABKAQiVAoKQW5ub3RhdGlvbhITCgNrZXkYASABKAlCBoqgGQIQARIaCgp2YWx1ZV9qc29uGAIgASgMQgaKoBkCEAESFQoNbW9kZWxfY2FsbF9pZBgDIAEoCSJlCg5Ub29sQ2FsbFJlY29yZBI4Cgljb21wbGV0ZWQYASABKAsyJS5neW1tZXNoLnJvbGxvdXQudjEuVG9vbENhbGxDb21wbGV0ZWQSGQoRc3RhcnRlZF91bml4X25hbm8YAiABKAYi9gUKB1JvbGxvdXQSDgoGcnVuX2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSFAoMcmVwZWF0X2luZGV4GAMgASgNEhIKCnJvbGxvdXRfaWQYBCABKAkSDwoHYXR0ZW1wdBgFIAEoDRIsCgdzdGFydGVkGAYgASgLMhsuZ3ltbWVzaC5yb2xsb3V0LnYxLlN0YXJ0ZWQSOwoLbW9kZWxfY2FsbHMYByADKAsyJi5neW1tZXNoLnJvbGxvdXQudjEuTW9kZWxDYWxsQ29tcGxldGVkEjYKCnRvb2xfY2FsbHMYCCADKAsyIi5neW1tZXNoLnJvbGxvdXQudjEuVG9vbENhbGxSZWNvcmQSMAoFdHVybnMYCSADKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuVHVybkNvbXBsZXRlZBIzCgh2ZXJpZmllZBgKIAEoCzIcLmd5bW1lc2gucm9sbG91dC52MS5WZXJpZmllZEgBiAEBEjIKCWNvbXBsZXRlZBgLIAEoCzIdLmd5bW1lc2gucm9sbG91dC52MS5Db21wbGV0ZWRIABIsCgZmYWlsZWQYDCABKAsyGi5neW1tZXNoLnJvbGxvdXQudjEuRmFpbGVkSAASGQoRc3RhcnRlZF91bml4X25hbm8YDSABKAYSFwoPZW5kZWRfdW5peF9uYW5vGA4gASgGEjMKC2Fubm90YXRpb25zGA8gAygLMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLkFubm90YXRpb24SKAoFbWVkaWEYECADKAsyGS5neW1tZXNoLnJvbGxvdXQudjEuTWVkaWESNAoJc2FuZGJveGVzGBEgAygLMiEuZ3ltbWVzaC5yb2xsb3V0LnYxLlNhbmRib3hPcGVuZWQSNgoHcHJvZ3JhbRgSIAEoCzIgLmd5bW1lc2gucm9sbG91dC52MS5Qcm9ncmFtRW5kZWRIAogBAUIJCgdvdXRjb21lQgsKCV92ZXJpZmllZEIKCghfcHJvZ3JhbSr9AQoIQm91bmRhcnkSGAoUQk9VTkRBUllfVU5TUEVDSUZJRUQQABISCg5CT1VOREFSWV9NT0RFTBABEhEKDUJPVU5EQVJZX1RPT0wQAhIVChFCT1VOREFSWV9SRVNPVVJDRRADEhUKEUJPVU5EQVJZX1ZFUklGSUVSEAQSEgoOQk9VTkRBUllfQUdFTlQQBRITCg9CT1VOREFSWV9CVURHRVQQBhIVChFCT1VOREFSWV9ERUFETElORRAHEhYKEkJPVU5EQVJZX0NBTkNFTExFRBAIEhQKEEJPVU5EQVJZX1NBTkRCT1gQCRIUChBCT1VOREFSWV9QUk9HUkFNEAoq3wIKClN0b3BSZWFzb24SGwoXU1RPUF9SRUFTT05fVU5TUEVDSUZJRUQQABIeChpTVE9QX1JFQVNPTl9NT0RFTF9GSU5JU0hFRBABEhkKFVNUT1BfUkVBU09OX01BWF9TVEVQUxACEiEKHVNUT1BfUkVBU09OX01BWF9PVVRQVVRfVE9LRU5TEAMSHgoaU1RPUF9SRUFTT05fQ09OVEVYVF9MRU5HVEgQBBIgChxTVE9QX1JFQVNPTl9FTlZJUk9OTUVOVF9ET05FEAUSHgoaU1RPUF9SRUFTT05fQ09OVEVOVF9GSUxURVIQBhIaChZTVE9QX1JFQVNPTl9BR0VOVF9SVUxFEAcSFwoTU1RPUF9SRUFTT05fQUJPUlRFRBAIEh4KGlNUT1BfUkVBU09OX1BST0dSQU1fRVhJVEVEEAkSHwobU1RPUF9SRUFTT05fUFJPR1JBTV9USU1FT1VUEAoqnQEKElZlcmlmaWNhdGlvblN0YXR1cxIjCh9WRVJJRklDQVRJT05fU1RBVFVTX1VOU1BFQ0lGSUVEEAASIAocVkVSSUZJQ0FUSU9OX1NUQVRVU19WRVJJRklFRBABEh8KG1ZFUklGSUNBVElPTl9TVEFUVVNfUEVORElORxACEh8KG1ZFUklGSUNBVElPTl9TVEFUVVNfU0tJUFBFRBADKoABCghDYWxsTGluaxIZChVDQUxMX0xJTktfVU5TUEVDSUZJRUQQABIaChZDQUxMX0xJTktfQ09OVElOVUFUSU9OEAESEgoOQ0FMTF9MSU5LX0ZPUksQAhISCg5DQUxMX0xJTktfU0lERRADEhUKEUNBTExfTElOS19VTktOT1dOEAQqnAEKC1Rvb2xPdXRjb21lEhwKGFRPT0xfT1VUQ09NRV9VTlNQRUNJRklFRBAAEhMKD1RPT0xfT1VUQ09NRV9PSxABEhsKF1RPT0xfT1VUQ09NRV9UT09MX0VSUk9SEAISHgoaVE9PTF9PVVRDT01FX0JBRF9BUkdVTUVOVFMQAxIdChlUT09MX09VVENPTUVfVU5LTk9XTl9UT09MEARChAEKFWlvLmd5bW1lc2gucm9sbG91dC52MUIMUm9sbG91dFByb3RvUAFaRmdpdGh1Yi5jb20vZ3ltbWVzaC9neW1tZXNoL2NsaWVudHMvZ28vZ2VuL2d5bW1lc2gvcm9sbG91dC92MTtyb2xsb3V0djGqAhJHeW1tZXNoLlJvbGxvdXQuVjFiBnByb3RvMw", [file_gymmesh_json_v1_json, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_gymmesh_sandbox_v1_grant, file_google_rpc_status]);
+  fileDesc("CiBneW1tZXNoL3JvbGxvdXQvdjEvcm9sbG91dC5wcm90bxISZ3ltbWVzaC5yb2xsb3V0LnYxIoICCgRUYXNrEg8KB3Rhc2tfaWQYASABKAkSEwoLZW52aXJvbm1lbnQYAiABKAkSDQoFYWdlbnQYAyABKAkSNAoGcGFyYW1zGAQgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXMSFAoMcGF5bG9hZF9qc29uGAUgASgMEhEKBHNlZWQYBiABKANIAIgBARIwCgR0YWdzGAcgAygLMiIuZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2suVGFnc0VudHJ5GisKCVRhZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgcKBV9zZWVkIpUBCgdGYWlsdXJlEi4KCGJvdW5kYXJ5GAEgASgOMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLkJvdW5kYXJ5EiIKBnN0YXR1cxgCIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzEhIKCnJldHJ5X3NhZmUYAyABKAgSEQoJY29tcG9uZW50GAQgASgJEg8KB2NhbGxfaWQYBSABKAkiXgoPUmV3YXJkQ29tcG9uZW50EhQKBG5hbWUYASABKAlCBoqgGQIQARIVCgV2YWx1ZRgCIAEoAUIGiqAZAhABEhMKBndlaWdodBgDIAEoAUgAiAEBQgkKB193ZWlnaHQivQEKClJld2FyZFNwYW4SDAoEbmFtZRgBIAEoCRIVCgV2YWx1ZRgCIAEoAUIGiqAZAhABEg0KBWFjdG9yGAMgASgJEhUKDWZpcnN0X2NhbGxfaWQYBCABKAkSFAoMbGFzdF9jYWxsX2lkGAUgASgJEhgKC2ZpcnN0X3Rva2VuGAYgASgNSACIAQESFgoJZW5kX3Rva2VuGAcgASgNSAGIAQFCDgoMX2ZpcnN0X3Rva2VuQgwKCl9lbmRfdG9rZW4iMQoKRmluYWxTdGF0ZRISCgpzdGF0ZV9qc29uGAEgASgMEg8KB29taXR0ZWQYAiABKAkiXAoRVmVyaWZpY2F0aW9uU3RhZ2USFAoEbmFtZRgBIAEoCUIGiqAZAhABEhsKC2R1cmF0aW9uX3VzGAIgASgEQgaKoBkCEAESFAoEbm90ZRgDIAEoCUIGiqAZAhABIsUECgxWZXJpZmljYXRpb24SPgoGc3RhdHVzGAEgASgOMiYuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWNhdGlvblN0YXR1c0IGiqAZAhABEhsKBnJld2FyZBgCIAEoAUIGiqAZAhABSACIAQESPwoKY29tcG9uZW50cxgDIAMoCzIjLmd5bW1lc2gucm9sbG91dC52MS5SZXdhcmRDb21wb25lbnRCBoqgGQIQARIdCg1ldmlkZW5jZV9qc29uGAQgASgMQgaKoBkCEAESGAoIdmVyaWZpZXIYBSABKAlCBoqgGQIQARIpChB2ZXJpZmllcl92ZXJzaW9uGAYgASgJQg+KoBkLCgd2ZXJzaW9uEAESPQoGc3RhZ2VzGAcgAygLMiUuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWNhdGlvblN0YWdlQgaKoBkCEAESFgoGcmVhc29uGAggASgJQgaKoBkCEAESNwoLbW9kZWxfdXNhZ2UYCSADKAsyIi5neW1tZXNoLnJvbGxvdXQudjEuTW9kZWxDYWxsVXNhZ2USFAoMYXdhaXRzX2dyb3VwGAogASgIEhMKC2V4cGxhbmF0aW9uGAsgASgJEg4KBmNvbXBhdBgMIAEoCRItCgVzcGFucxgNIAMoCzIeLmd5bW1lc2gucm9sbG91dC52MS5SZXdhcmRTcGFuEhcKD3JldmVyaWZpZWRfanNvbhgOIAEoDBIVCg1wcmV2aW91c19qc29uGA8gASgMQgkKB19yZXdhcmQiewoOTW9kZWxDYWxsVXNhZ2USFQoFbW9kZWwYASABKAlCBoqgGQIQARIVCgVjYWxscxgCIAEoDUIGiqAZAhABEhwKDGlucHV0X3Rva2VucxgDIAEoA0IGiqAZAhABEh0KDW91dHB1dF90b2tlbnMYBCABKANCBoqgGQIQASJuCgtDYWxsVGltaW5ncxIQCghxdWV1ZV91cxgBIAEoBBIQCgh0b3RhbF91cxgCIAEoBBITCgtlbmRwb2ludF91cxgEIAEoBBIQCghyZXRyeV91cxgFIAEoBEoECAMQBFIOZmlyc3RfdG9rZW5fdXMibQoGQ291bnRzEhMKC21vZGVsX2NhbGxzGAEgASgNEhIKCnRvb2xfY2FsbHMYAiABKA0SDQoFdHVybnMYAyABKA0SFAoMaW5wdXRfdG9rZW5zGAQgASgDEhUKDW91dHB1dF90b2tlbnMYBSABKAMiqgcKDFJvbGxvdXRFdmVudBISCgpyb2xsb3V0X2lkGAEgASgJEg8KB2F0dGVtcHQYAiABKA0SEAoIc2VxdWVuY2UYAyABKAQSHQoVcmVjb3JkX3RpbWVfdW5peF9uYW5vGAQgASgGEhEKCWlnbm9yYWJsZRgFIAEoCBIuCgdzdGFydGVkGAogASgLMhsuZ3ltbWVzaC5yb2xsb3V0LnYxLlN0YXJ0ZWRIABI3CgxvdXRwdXRfZGVsdGEYCyABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuT3V0cHV0RGVsdGFIABJGChRtb2RlbF9jYWxsX2NvbXBsZXRlZBgMIAEoCzImLmd5bW1lc2gucm9sbG91dC52MS5Nb2RlbENhbGxDb21wbGV0ZWRIABJAChF0b29sX2NhbGxfc3RhcnRlZBgNIAEoCzIjLmd5bW1lc2gucm9sbG91dC52MS5Ub29sQ2FsbFN0YXJ0ZWRIABJEChN0b29sX2NhbGxfY29tcGxldGVkGA4gASgLMiUuZ3ltbWVzaC5yb2xsb3V0LnYxLlRvb2xDYWxsQ29tcGxldGVkSAASOwoOdHVybl9jb21wbGV0ZWQYDyABKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuVHVybkNvbXBsZXRlZEgAEjAKCHZlcmlmaWVkGBAgASgLMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWVkSAASMgoJY29tcGxldGVkGBEgASgLMh0uZ3ltbWVzaC5yb2xsb3V0LnYxLkNvbXBsZXRlZEgAEiwKBmZhaWxlZBgSIAEoCzIaLmd5bW1lc2gucm9sbG91dC52MS5GYWlsZWRIABI0Cgphbm5vdGF0aW9uGBMgASgLMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLkFubm90YXRpb25IABI1CgttZWRpYV9hZGRlZBgUIAEoCzIeLmd5bW1lc2gucm9sbG91dC52MS5NZWRpYUFkZGVkSAASOwoOc2FuZGJveF9vcGVuZWQYFSABKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuU2FuZGJveE9wZW5lZEgAEjkKDXByb2dyYW1fZW5kZWQYFiABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuUHJvZ3JhbUVuZGVkSAASOQoNc2FuZGJveF9lbmRlZBgXIAEoCzIgLmd5bW1lc2gucm9sbG91dC52MS5TYW5kYm94RW5kZWRIAEIHCgVldmVudCKcAwoHU3RhcnRlZBI0CgZwYXJhbXMYASABKAsyJC5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZVBhcmFtcxIpCgVpdGVtcxgCIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW0SEwoLZW52aXJvbm1lbnQYAyABKAkSGwoTZW52aXJvbm1lbnRfdmVyc2lvbhgEIAEoCRINCgVhZ2VudBgFIAEoCRIVCg1hZ2VudF92ZXJzaW9uGAYgASgJEhkKEWFnZW50X2luc3RhbmNlX2lkGAcgASgJEhwKFHJlc291cmNlX2luc3RhbmNlX2lkGAggASgJEhIKCnNlc3Npb25faWQYCSABKAkSEQoEc2VlZBgKIAEoA0gAiAEBEhgKEGNvbnRyYWN0X3ZlcnNpb24YCyABKAkSFgoOcHJlYW1ibGVfaXRlbXMYDCABKA0SMQoHcHJvZ3JhbRgNIAEoCzIbLmd5bW1lc2gucm9sbG91dC52MS5Qcm9ncmFtSAGIAQFCBwoFX3NlZWRCCgoIX3Byb2dyYW0iKAoHUHJvZ3JhbRIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkiQQoFTWVkaWESDgoGZGlnZXN0GAEgASgJEhIKCm1lZGlhX3R5cGUYAiABKAkSFAoEZGF0YRgDIAEoDEIGiqAZAhgFIjYKCk1lZGlhQWRkZWQSKAoFbWVkaWEYASABKAsyGS5neW1tZXNoLnJvbGxvdXQudjEuTWVkaWEiiAEKDVNhbmRib3hPcGVuZWQSLwoHc2FuZGJveBgBIAEoCzIeLmd5bW1lc2guc2FuZGJveC52MS5TYW5kYm94UmVmEgwKBHJvbGUYAiABKAkSMAoDZW5kGAMgASgLMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLlNhbmRib3hFbmRIAIgBAUIGCgRfZW5kImQKDFNhbmRib3hFbmRlZBISCgpzYW5kYm94X2lkGAEgASgJEhMKC2luc3RhbmNlX2lkGAIgASgJEisKA2VuZBgDIAEoCzIeLmd5bW1lc2gucm9sbG91dC52MS5TYW5kYm94RW5kIlAKClNhbmRib3hFbmQSMgoFY2F1c2UYASABKA4yIy5neW1tZXNoLnJvbGxvdXQudjEuU2FuZGJveEVuZENhdXNlEg4KBmRldGFpbBgCIAEoCSJxCgxQcm9ncmFtRW5kZWQSFgoJZXhpdF9jb2RlGAEgASgFSACIAQESDgoGc2lnbmFsGAIgASgNEg4KBmRldGFpbBgDIAEoCRIbCgtvdXRwdXRfdGFpbBgEIAEoDEIGiqAZAhgBQgwKCl9leGl0X2NvZGUidwoLT3V0cHV0RGVsdGESDwoHY2FsbF9pZBgBIAEoCRIUCgxvdXRwdXRfaW5kZXgYAiABKA0SDgoEdGV4dBgDIAEoDEgAEhMKCWFyZ3VtZW50cxgEIAEoDEgAEhMKCXJlYXNvbmluZxgFIAEoDEgAQgcKBWRlbHRhIqoEChJNb2RlbENhbGxDb21wbGV0ZWQSDwoHY2FsbF9pZBgBIAEoCRIWCg5wYXJlbnRfY2FsbF9pZBgCIAEoCRINCgVhY3RvchgDIAEoCRINCgVtb2RlbBgEIAEoCRIRCgl0cmFpbmFibGUYBSABKAgSEAoIZGV0YWNoZWQYBiABKAgSMQoNY29udGV4dF9pdGVtcxgHIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW0SMAoIcmVzcG9uc2UYCCABKAsyHi5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZRIzCgZ0b2tlbnMYCSABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlRva2VuQ2FwdHVyZUgAiAEBEjAKB3RpbWluZ3MYCiABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbFRpbWluZ3MSLgoHcmV0cmllcxgLIAMoCzIdLmd5bW1lc2gubW9kZWwudjEuQ2FsbFJldHJpZXMSKgoEbGluaxgMIAEoDjIcLmd5bW1lc2gucm9sbG91dC52MS5DYWxsTGluaxIRCglzaWRlX2NhbGwYDSABKAkSKQoEZm9yaxgOIAEoCzIWLmd5bW1lc2gubW9kZWwudjEuRm9ya0gBiAEBEhwKFHJlcGxhY2VkX3BhcmFtc19qc29uGA8gASgMEhAKCGxlZnRfb3V0GBAgAygJQgkKB190b2tlbnNCBwoFX2ZvcmsiVgoPVG9vbENhbGxTdGFydGVkEg8KB2NhbGxfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIVCg1tb2RlbF9jYWxsX2lkGAMgASgJEg0KBWFjdG9yGAQgASgJIogCChFUb29sQ2FsbENvbXBsZXRlZBIPCgdjYWxsX2lkGAEgASgJEgwKBG5hbWUYAiABKAkSFQoNbW9kZWxfY2FsbF9pZBgDIAEoCRINCgVhY3RvchgEIAEoCRIqCgZvdXRwdXQYBSABKAsyGi5neW1tZXNoLnJlc3BvbnNlcy52MS5JdGVtEjAKB291dGNvbWUYBiABKA4yHy5neW1tZXNoLnJvbGxvdXQudjEuVG9vbE91dGNvbWUSMAoHdGltaW5ncxgHIAEoCzIfLmd5bW1lc2gucm9sbG91dC52MS5DYWxsVGltaW5ncxITCgZyZXdhcmQYCCABKAFIAIgBAUIJCgdfcmV3YXJkIsYBCg1UdXJuQ29tcGxldGVkEgwKBHR1cm4YASABKA0SFQoNbW9kZWxfY2FsbF9pZBgCIAEoCRIpCgVpdGVtcxgDIAMoCzIaLmd5bW1lc2gucmVzcG9uc2VzLnYxLkl0ZW0SEwoGcmV3YXJkGAQgASgBSACIAQESDAoEZG9uZRgFIAEoCBI3Cgttb2RlbF91c2FnZRgGIAMoCzIiLmd5bW1lc2gucm9sbG91dC52MS5Nb2RlbENhbGxVc2FnZUIJCgdfcmV3YXJkIr4BCghWZXJpZmllZBI2Cgx2ZXJpZmljYXRpb24YASABKAsyIC5neW1tZXNoLnJvbGxvdXQudjEuVmVyaWZpY2F0aW9uEjAKB3RpbWluZ3MYAiABKAsyHy5neW1tZXNoLnJvbGxvdXQudjEuQ2FsbFRpbWluZ3MSOAoLZmluYWxfc3RhdGUYAyABKAsyHi5neW1tZXNoLnJvbGxvdXQudjEuRmluYWxTdGF0ZUgAiAEBQg4KDF9maW5hbF9zdGF0ZSK0AQoJQ29tcGxldGVkEjMKC3N0b3BfcmVhc29uGAEgASgOMh4uZ3ltbWVzaC5yb2xsb3V0LnYxLlN0b3BSZWFzb24SEwoLc3RvcF9kZXRhaWwYAiABKAkSKgoGY291bnRzGAMgASgLMhouZ3ltbWVzaC5yb2xsb3V0LnYxLkNvdW50cxIOCgZldmVudHMYBCABKAQSEwoLZHVyYXRpb25fdXMYBiABKARKBAgFEAZSBmRpZ2VzdCKHAQoGRmFpbGVkEiwKB2ZhaWx1cmUYASABKAsyGy5neW1tZXNoLnJvbGxvdXQudjEuRmFpbHVyZRIqCgZjb3VudHMYAiABKAsyGi5neW1tZXNoLnJvbGxvdXQudjEuQ291bnRzEg4KBmV2ZW50cxgDIAEoBBITCgtkdXJhdGlvbl91cxgEIAEoBCJUCgpBbm5vdGF0aW9uEhMKA2tleRgBIAEoCUIGiqAZAhABEhoKCnZhbHVlX2pzb24YAiABKAxCBoqgGQIQARIVCg1tb2RlbF9jYWxsX2lkGAMgASgJImUKDlRvb2xDYWxsUmVjb3JkEjgKCWNvbXBsZXRlZBgBIAEoCzIlLmd5bW1lc2gucm9sbG91dC52MS5Ub29sQ2FsbENvbXBsZXRlZBIZChFzdGFydGVkX3VuaXhfbmFubxgCIAEoBiL2BQoHUm9sbG91dBIOCgZydW5faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRIUCgxyZXBlYXRfaW5kZXgYAyABKA0SEgoKcm9sbG91dF9pZBgEIAEoCRIPCgdhdHRlbXB0GAUgASgNEiwKB3N0YXJ0ZWQYBiABKAsyGy5neW1tZXNoLnJvbGxvdXQudjEuU3RhcnRlZBI7Cgttb2RlbF9jYWxscxgHIAMoCzImLmd5bW1lc2gucm9sbG91dC52MS5Nb2RlbENhbGxDb21wbGV0ZWQSNgoKdG9vbF9jYWxscxgIIAMoCzIiLmd5bW1lc2gucm9sbG91dC52MS5Ub29sQ2FsbFJlY29yZBIwCgV0dXJucxgJIAMoCzIhLmd5bW1lc2gucm9sbG91dC52MS5UdXJuQ29tcGxldGVkEjMKCHZlcmlmaWVkGAogASgLMhwuZ3ltbWVzaC5yb2xsb3V0LnYxLlZlcmlmaWVkSAGIAQESMgoJY29tcGxldGVkGAsgASgLMh0uZ3ltbWVzaC5yb2xsb3V0LnYxLkNvbXBsZXRlZEgAEiwKBmZhaWxlZBgMIAEoCzIaLmd5bW1lc2gucm9sbG91dC52MS5GYWlsZWRIABIZChFzdGFydGVkX3VuaXhfbmFubxgNIAEoBhIXCg9lbmRlZF91bml4X25hbm8YDiABKAYSMwoLYW5ub3RhdGlvbnMYDyADKAsyHi5neW1tZXNoLnJvbGxvdXQudjEuQW5ub3RhdGlvbhIoCgVtZWRpYRgQIAMoCzIZLmd5bW1lc2gucm9sbG91dC52MS5NZWRpYRI0CglzYW5kYm94ZXMYESADKAsyIS5neW1tZXNoLnJvbGxvdXQudjEuU2FuZGJveE9wZW5lZBI2Cgdwcm9ncmFtGBIgASgLMiAuZ3ltbWVzaC5yb2xsb3V0LnYxLlByb2dyYW1FbmRlZEgCiAEBQgkKB291dGNvbWVCCwoJX3ZlcmlmaWVkQgoKCF9wcm9ncmFtKv0BCghCb3VuZGFyeRIYChRCT1VOREFSWV9VTlNQRUNJRklFRBAAEhIKDkJPVU5EQVJZX01PREVMEAESEQoNQk9VTkRBUllfVE9PTBACEhUKEUJPVU5EQVJZX1JFU09VUkNFEAMSFQoRQk9VTkRBUllfVkVSSUZJRVIQBBISCg5CT1VOREFSWV9BR0VOVBAFEhMKD0JPVU5EQVJZX0JVREdFVBAGEhUKEUJPVU5EQVJZX0RFQURMSU5FEAcSFgoSQk9VTkRBUllfQ0FOQ0VMTEVEEAgSFAoQQk9VTkRBUllfU0FOREJPWBAJEhQKEEJPVU5EQVJZX1BST0dSQU0QCirfAgoKU3RvcFJlYXNvbhIbChdTVE9QX1JFQVNPTl9VTlNQRUNJRklFRBAAEh4KGlNUT1BfUkVBU09OX01PREVMX0ZJTklTSEVEEAESGQoVU1RPUF9SRUFTT05fTUFYX1NURVBTEAISIQodU1RPUF9SRUFTT05fTUFYX09VVFBVVF9UT0tFTlMQAxIeChpTVE9QX1JFQVNPTl9DT05URVhUX0xFTkdUSBAEEiAKHFNUT1BfUkVBU09OX0VOVklST05NRU5UX0RPTkUQBRIeChpTVE9QX1JFQVNPTl9DT05URU5UX0ZJTFRFUhAGEhoKFlNUT1BfUkVBU09OX0FHRU5UX1JVTEUQBxIXChNTVE9QX1JFQVNPTl9BQk9SVEVEEAgSHgoaU1RPUF9SRUFTT05fUFJPR1JBTV9FWElURUQQCRIfChtTVE9QX1JFQVNPTl9QUk9HUkFNX1RJTUVPVVQQCiqdAQoSVmVyaWZpY2F0aW9uU3RhdHVzEiMKH1ZFUklGSUNBVElPTl9TVEFUVVNfVU5TUEVDSUZJRUQQABIgChxWRVJJRklDQVRJT05fU1RBVFVTX1ZFUklGSUVEEAESHwobVkVSSUZJQ0FUSU9OX1NUQVRVU19QRU5ESU5HEAISHwobVkVSSUZJQ0FUSU9OX1NUQVRVU19TS0lQUEVEEAMqjAIKD1NhbmRib3hFbmRDYXVzZRIhCh1TQU5EQk9YX0VORF9DQVVTRV9VTlNQRUNJRklFRBAAEhsKF1NBTkRCT1hfRU5EX0NBVVNFX09XTkVSEAESHQoZU0FOREJPWF9FTkRfQ0FVU0VfRVhQSVJFRBACEhoKFlNBTkRCT1hfRU5EX0NBVVNFX0xJRkUQAxIjCh9TQU5EQk9YX0VORF9DQVVTRV9PVVRfT0ZfTUVNT1JZEAQSHQoZU0FOREJPWF9FTkRfQ0FVU0VfUkVNT1ZFRBAFEh4KGlNBTkRCT1hfRU5EX0NBVVNFX1NIVVRET1dOEAYSGgoWU0FOREJPWF9FTkRfQ0FVU0VfTE9TVBAHKoABCghDYWxsTGluaxIZChVDQUxMX0xJTktfVU5TUEVDSUZJRUQQABIaChZDQUxMX0xJTktfQ09OVElOVUFUSU9OEAESEgoOQ0FMTF9MSU5LX0ZPUksQAhISCg5DQUxMX0xJTktfU0lERRADEhUKEUNBTExfTElOS19VTktOT1dOEAQqnAEKC1Rvb2xPdXRjb21lEhwKGFRPT0xfT1VUQ09NRV9VTlNQRUNJRklFRBAAEhMKD1RPT0xfT1VUQ09NRV9PSxABEhsKF1RPT0xfT1VUQ09NRV9UT09MX0VSUk9SEAISHgoaVE9PTF9PVVRDT01FX0JBRF9BUkdVTUVOVFMQAxIdChlUT09MX09VVENPTUVfVU5LTk9XTl9UT09MEARChAEKFWlvLmd5bW1lc2gucm9sbG91dC52MUIMUm9sbG91dFByb3RvUAFaRmdpdGh1Yi5jb20vZ3ltbWVzaC9neW1tZXNoL2NsaWVudHMvZ28vZ2VuL2d5bW1lc2gvcm9sbG91dC92MTtyb2xsb3V0djGqAhJHeW1tZXNoLlJvbGxvdXQuVjFiBnByb3RvMw", [file_gymmesh_json_v1_json, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_gymmesh_sandbox_v1_grant, file_google_rpc_status]);
 
 /**
  * One task: a prompt with parameters, and what its verifier needs.
@@ -754,6 +754,14 @@ export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
      */
     value: ProgramEnded;
     case: "programEnded";
+  } | {
+    /**
+     * A sandbox ended before the rollout did. Ignorable.
+     *
+     * @generated from field: gymmesh.rollout.v1.SandboxEnded sandbox_ended = 23;
+     */
+    value: SandboxEnded;
+    case: "sandboxEnded";
   } | { case: undefined; value?: undefined };
 };
 
@@ -904,7 +912,8 @@ export const ProgramSchema: GenMessage<Program> = /*@__PURE__*/
 
 /**
  * An image or another medium. It travels once: items name it by its digest, as
- * `gymmesh-media:` and the digest, where they would have a URL.
+ * `gymmesh-media:` and the digest, where they would have a URL. The data URL
+ * `data:<media_type>;base64,<data>` in its place gives the item back.
  *
  * @generated from message gymmesh.rollout.v1.Media
  */
@@ -939,7 +948,8 @@ export const MediaSchema: GenMessage<Media> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 13);
 
 /**
- * A medium came in; sent before the first event whose items name it.
+ * A medium came in; sent before the first event whose items name it, and right
+ * after `started` where that one does.
  *
  * @generated from message gymmesh.rollout.v1.MediaAdded
  */
@@ -978,6 +988,14 @@ export type SandboxOpened = Message<"gymmesh.rollout.v1.SandboxOpened"> & {
    * @generated from field: string role = 2;
    */
   role: string;
+
+  /**
+   * How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
+   * ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+   *
+   * @generated from field: optional gymmesh.rollout.v1.SandboxEnd end = 3;
+   */
+  end?: SandboxEnd | undefined;
 };
 
 /**
@@ -986,6 +1004,70 @@ export type SandboxOpened = Message<"gymmesh.rollout.v1.SandboxOpened"> & {
  */
 export const SandboxOpenedSchema: GenMessage<SandboxOpened> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 15);
+
+/**
+ * A sandbox ended before the terminal event. Sent once for each at most, and only for one
+ * that an event SandboxOpened named.
+ *
+ * @generated from message gymmesh.rollout.v1.SandboxEnded
+ */
+export type SandboxEnded = Message<"gymmesh.rollout.v1.SandboxEnded"> & {
+  /**
+   * The sandbox's id.
+   *
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * The instance that ran it.
+   *
+   * @generated from field: string instance_id = 2;
+   */
+  instanceId: string;
+
+  /**
+   * How.
+   *
+   * @generated from field: gymmesh.rollout.v1.SandboxEnd end = 3;
+   */
+  end?: SandboxEnd | undefined;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.SandboxEnded.
+ * Use `create(SandboxEndedSchema)` to create a new message.
+ */
+export const SandboxEndedSchema: GenMessage<SandboxEnded> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 16);
+
+/**
+ * How a sandbox ended.
+ *
+ * @generated from message gymmesh.rollout.v1.SandboxEnd
+ */
+export type SandboxEnd = Message<"gymmesh.rollout.v1.SandboxEnd"> & {
+  /**
+   * Why.
+   *
+   * @generated from field: gymmesh.rollout.v1.SandboxEndCause cause = 1;
+   */
+  cause: SandboxEndCause;
+
+  /**
+   * One line on it, for people; may be empty.
+   *
+   * @generated from field: string detail = 2;
+   */
+  detail: string;
+};
+
+/**
+ * Describes the message gymmesh.rollout.v1.SandboxEnd.
+ * Use `create(SandboxEndSchema)` to create a new message.
+ */
+export const SandboxEndSchema: GenMessage<SandboxEnd> = /*@__PURE__*/
+  messageDesc(file_gymmesh_rollout_v1_rollout, 17);
 
 /**
  * The program ended.
@@ -1027,7 +1109,7 @@ export type ProgramEnded = Message<"gymmesh.rollout.v1.ProgramEnded"> & {
  * Use `create(ProgramEndedSchema)` to create a new message.
  */
 export const ProgramEndedSchema: GenMessage<ProgramEnded> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 16);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 18);
 
 /**
  * A piece of text or arguments as it is generated.
@@ -1086,7 +1168,7 @@ export type OutputDelta = Message<"gymmesh.rollout.v1.OutputDelta"> & {
  * Use `create(OutputDeltaSchema)` to create a new message.
  */
 export const OutputDeltaSchema: GenMessage<OutputDelta> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 17);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 19);
 
 /**
  * A model call that came to an answer.
@@ -1204,6 +1286,14 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
    * @generated from field: bytes replaced_params_json = 15;
    */
   replacedParamsJson: Uint8Array;
+
+  /**
+   * What a captured program's request had that the model service was not sent, such
+   * as a parameter or a kind of tool that it does not know: names, each once.
+   *
+   * @generated from field: repeated string left_out = 16;
+   */
+  leftOut: string[];
 };
 
 /**
@@ -1211,7 +1301,7 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
  * Use `create(ModelCallCompletedSchema)` to create a new message.
  */
 export const ModelCallCompletedSchema: GenMessage<ModelCallCompleted> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 18);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 20);
 
 /**
  * A tool call is on its way to the environment. Not sent for a call that the
@@ -1254,7 +1344,7 @@ export type ToolCallStarted = Message<"gymmesh.rollout.v1.ToolCallStarted"> & {
  * Use `create(ToolCallStartedSchema)` to create a new message.
  */
 export const ToolCallStartedSchema: GenMessage<ToolCallStarted> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 19);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 21);
 
 /**
  * A tool call was answered. Side-by-side calls may be answered in any order;
@@ -1326,7 +1416,7 @@ export type ToolCallCompleted = Message<"gymmesh.rollout.v1.ToolCallCompleted"> 
  * Use `create(ToolCallCompletedSchema)` to create a new message.
  */
 export const ToolCallCompletedSchema: GenMessage<ToolCallCompleted> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 20);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 22);
 
 /**
  * The environment took its turn (a game's move, a simulated user's answer).
@@ -1382,7 +1472,7 @@ export type TurnCompleted = Message<"gymmesh.rollout.v1.TurnCompleted"> & {
  * Use `create(TurnCompletedSchema)` to create a new message.
  */
 export const TurnCompletedSchema: GenMessage<TurnCompleted> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 21);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 23);
 
 /**
  * The verifier's verdict. Sent once by every attempt that completes, also for
@@ -1418,7 +1508,7 @@ export type Verified = Message<"gymmesh.rollout.v1.Verified"> & {
  * Use `create(VerifiedSchema)` to create a new message.
  */
 export const VerifiedSchema: GenMessage<Verified> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 22);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 24);
 
 /**
  * The rollout is complete. Terminal.
@@ -1467,7 +1557,7 @@ export type Completed = Message<"gymmesh.rollout.v1.Completed"> & {
  * Use `create(CompletedSchema)` to create a new message.
  */
 export const CompletedSchema: GenMessage<Completed> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 23);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 25);
 
 /**
  * The rollout failed. Terminal. There is no reward, and none may be inferred.
@@ -1509,7 +1599,7 @@ export type Failed = Message<"gymmesh.rollout.v1.Failed"> & {
  * Use `create(FailedSchema)` to create a new message.
  */
 export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 24);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 26);
 
 /**
  * Something that a custom agent wants to keep with the rollout.
@@ -1544,7 +1634,7 @@ export type Annotation = Message<"gymmesh.rollout.v1.Annotation"> & {
  * Use `create(AnnotationSchema)` to create a new message.
  */
 export const AnnotationSchema: GenMessage<Annotation> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 25);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 27);
 
 /**
  * One tool call of a rollout, as folded from its events.
@@ -1572,7 +1662,7 @@ export type ToolCallRecord = Message<"gymmesh.rollout.v1.ToolCallRecord"> & {
  * Use `create(ToolCallRecordSchema)` to create a new message.
  */
 export const ToolCallRecordSchema: GenMessage<ToolCallRecord> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 26);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 28);
 
 /**
  * A whole rollout, folded from the events of its current attempt.
@@ -1721,7 +1811,7 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
  * Use `create(RolloutSchema)` to create a new message.
  */
 export const RolloutSchema: GenMessage<Rollout> = /*@__PURE__*/
-  messageDesc(file_gymmesh_rollout_v1_rollout, 27);
+  messageDesc(file_gymmesh_rollout_v1_rollout, 29);
 
 /**
  * Which part of the system a failure is attributed to. Exactly one.
@@ -1951,6 +2041,75 @@ export const VerificationStatusSchema: GenEnum<VerificationStatus> = /*@__PURE__
   enumDesc(file_gymmesh_rollout_v1_rollout, 2);
 
 /**
+ * Why a sandbox ended.
+ *
+ * @generated from enum gymmesh.rollout.v1.SandboxEndCause
+ */
+export enum SandboxEndCause {
+  /**
+   * Not used on the wire.
+   *
+   * @generated from enum value: SANDBOX_END_CAUSE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Its owner ended it: the environment, or the agent that made it.
+   *
+   * @generated from enum value: SANDBOX_END_CAUSE_OWNER = 1;
+   */
+  OWNER = 1,
+
+  /**
+   * Its own lease was not renewed in time.
+   *
+   * @generated from enum value: SANDBOX_END_CAUSE_EXPIRED = 2;
+   */
+  EXPIRED = 2,
+
+  /**
+   * Its `Resources.life_s` was over.
+   *
+   * @generated from enum value: SANDBOX_END_CAUSE_LIFE = 3;
+   */
+  LIFE = 3,
+
+  /**
+   * It was ended at its limit of memory.
+   *
+   * @generated from enum value: SANDBOX_END_CAUSE_OUT_OF_MEMORY = 4;
+   */
+  OUT_OF_MEMORY = 4,
+
+  /**
+   * An operator removed it.
+   *
+   * @generated from enum value: SANDBOX_END_CAUSE_REMOVED = 5;
+   */
+  REMOVED = 5,
+
+  /**
+   * Its service was shut down.
+   *
+   * @generated from enum value: SANDBOX_END_CAUSE_SHUTDOWN = 6;
+   */
+  SHUTDOWN = 6,
+
+  /**
+   * It, its host or its service is gone or cannot be reached.
+   *
+   * @generated from enum value: SANDBOX_END_CAUSE_LOST = 7;
+   */
+  LOST = 7,
+}
+
+/**
+ * Describes the enum gymmesh.rollout.v1.SandboxEndCause.
+ */
+export const SandboxEndCauseSchema: GenEnum<SandboxEndCause> = /*@__PURE__*/
+  enumDesc(file_gymmesh_rollout_v1_rollout, 3);
+
+/**
  * How a call that a gateway captured hangs on the calls before it.
  *
  * @generated from enum gymmesh.rollout.v1.CallLink
@@ -1996,7 +2155,7 @@ export enum CallLink {
  * Describes the enum gymmesh.rollout.v1.CallLink.
  */
 export const CallLinkSchema: GenEnum<CallLink> = /*@__PURE__*/
-  enumDesc(file_gymmesh_rollout_v1_rollout, 3);
+  enumDesc(file_gymmesh_rollout_v1_rollout, 4);
 
 /**
  * How a tool call was answered.
@@ -2044,5 +2203,5 @@ export enum ToolOutcome {
  * Describes the enum gymmesh.rollout.v1.ToolOutcome.
  */
 export const ToolOutcomeSchema: GenEnum<ToolOutcome> = /*@__PURE__*/
-  enumDesc(file_gymmesh_rollout_v1_rollout, 4);
+  enumDesc(file_gymmesh_rollout_v1_rollout, 5);
 

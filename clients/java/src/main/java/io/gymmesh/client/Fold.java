@@ -9,6 +9,8 @@ import io.gymmesh.rollout.v1.RewardComponent;
 import io.gymmesh.rollout.v1.Rollout;
 import io.gymmesh.rollout.v1.RolloutEvent;
 import io.gymmesh.rollout.v1.RolloutEvent.EventCase;
+import io.gymmesh.rollout.v1.SandboxEnded;
+import io.gymmesh.rollout.v1.SandboxOpened;
 import io.gymmesh.rollout.v1.StopReason;
 import io.gymmesh.rollout.v1.ToolCallCompleted;
 import io.gymmesh.rollout.v1.ToolCallRecord;
@@ -16,6 +18,7 @@ import io.gymmesh.rollout.v1.ToolCallStarted;
 import io.gymmesh.rollout.v1.Verification;
 import io.gymmesh.rollout.v1.VerificationStatus;
 import io.gymmesh.rollout.v1.Verified;
+import io.gymmesh.sandbox.v1.SandboxRef;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -100,6 +103,7 @@ public final class Fold {
       case ANNOTATION -> rollout.addAnnotations(event.getAnnotation());
       case MEDIA_ADDED -> rollout.addMedia(event.getMediaAdded().getMedia());
       case SANDBOX_OPENED -> rollout.addSandboxes(event.getSandboxOpened());
+      case SANDBOX_ENDED -> takeSandboxEnd(event.getSandboxEnded());
       case PROGRAM_ENDED -> rollout.setProgram(event.getProgramEnded());
       case EVENT_NOT_SET -> {
         if (!event.getIgnorable()) {
@@ -208,6 +212,16 @@ public final class Fold {
       tools.add(new Tool(key, 0, answer));
     } else {
       waiting.remove().answer = answer;
+    }
+  }
+
+  private void takeSandboxEnd(SandboxEnded ended) {
+    for (SandboxOpened.Builder opened : rollout.getSandboxesBuilderList()) {
+      SandboxRef ref = opened.getSandbox();
+      if (ref.getSandboxId().equals(ended.getSandboxId())
+          && ref.getInstanceId().equals(ended.getInstanceId())) {
+        opened.setEnd(ended.getEnd());
+      }
     }
   }
 

@@ -166,6 +166,8 @@ public final class Rows {
     Started started = rollout.getStarted();
     row.setEnvironment(either(started.getEnvironment(), row.getEnvironment()));
     row.setAgent(either(started.getAgent(), row.getAgent()));
+    row.setProgramName(started.getProgram().getName());
+    row.setProgramVersion(started.getProgram().getVersion());
     if (rollout.hasStarted() && !beginsWithInput()) {
       row.addAllFirstItems(started.getItemsList());
     }

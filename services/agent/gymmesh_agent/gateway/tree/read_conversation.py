@@ -1,0 +1,162 @@
+"""What was read of a request: the recorded answers in it, and what stands in their place. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gymmesh.responses.v1 import responses_pb2 as pb
+from gymmesh_agent.gateway.minted import minted_of
+from gymmesh_agent.gateway.tree.calls import CapturedCall
+from gymmesh_agent.gateway.tree.normal_form import AnswerForm
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """Items in the place of an answer that are not the recorded answer there.
+
+    Attributes:
+        start, end: their places in the request.
+        form: them in normal form.
+        named: the call whose recorded answer they are by their ids, changed or out of place.
+        instead: the recorded answers that a recorded conversation has in this place.
+    """
+
+    start: int
+    end: int
+    form: AnswerForm
+    named: CapturedCall | None
+    instead: tuple[CapturedCall, ...]
+
+
+class Recorded(NamedTuple):
+    """Items that are recorded answers.
+
+    Attributes:
+        start, end: their places in the request.
+        calls: the calls that may have written them; one, unless their answers are equal.
+        wire_ids: the ids of their tool calls as the program sends them, in order.
+    """
+
+    start: int
+    end: int
+    calls: tuple[CapturedCall, ...]
+    wire_ids: tuple[str, ...]
+
+
+class ReadConversation(msgspec.Struct, kw_only=True):
+    """A request's conversation as far as it is recorded, and what follows.
+
+    Attributes:
+        items: the request's.
+        lead: a digest of the leading system text.
+        offer: a digest of the instructions and tools.
+        context: a digest of the whole conversation without its preamble.
+        recorded: the recorded answers along the way.
+        boundary: how many items the longest recorded conversation has that it begins with.
+        known: how many items the longest recorded context has that it begins with: at least the
+            boundary. Behind it nothing is as it was asked before.
+        foreign: what stands behind `known` in the place of answers.
+        left_out: the calls whose context that is, where no answer follows it.
+        ids: from a tool call's id in the request to the recorded one. Programs with ids of their
+            own may use one id in several answers: the last one's is here.
+    """
+
+    items: Sequence[pb.Item]
+    lead: bytes = b""
+    offer: bytes = b""
+    context: bytes = b""
+    recorded: list[Recorded] = []
+    boundary: int = 0
+    known: int = 0
+    foreign: list[Foreign] = []
+    left_out: list[CapturedCall] = []
+    ids: dict[str, str] = {}
+
+    @property
+    def last(self) -> tuple[CapturedCall, ...]:
+        """The calls whose conversation is the longest recorded one that this begins with."""
+        return self.recorded[-1].calls if self.recorded else ()
+
+    def after(self, start: int, parent: CapturedCall | None) -> tuple[pb.Item, ...]:
+        """The items from `start` on, recorded answers as recorded, ids as recorded.
+
+        Args:
+            parent: the call that the request hangs on. Of several calls that may have written the
+                last recorded answer it is the one that did.
+        """
+        answers = self._answers(parent)
+        ids = {**self.ids}
+        before = answers.get(self.recorded[-1].start) if start and self.recorded else None
+        if before is not None:
+            ids.update(recorded_ids(before.wire_ids, before.call))
+        found: list[pb.Item] = []
+        place = start
+        while place < len(self.items):
+            answer = answers.get(place)
+            if answer is not None:
+                found += answer.call.output
+                ids.update(recorded_ids(answer.wire_ids, answer.call))
+                place = answer.end
+                continue
+            item = self.items[place]
+            if item.WhichOneof("kind") == "function_call" and minted_of(item) is None:
+                # A call that is not known; an earlier answer may have had a call of this id.
+                ids.pop(item.function_call.call_id, None)
+            found.append(_with_recorded_id(item, ids))
+            place += 1
+        return tuple(found)
+
+    def _answers(self, parent: CapturedCall | None) -> dict[int, _Answer]:
+        """The recorded answers whose calls are known, by the places where they begin."""
+        found = {
+            one.start: _Answer(one.end, one.calls[0], one.wire_ids)
+            for one in self.recorded
+            if len(one.calls) == 1
+        }
+        if parent is not None and self.recorded and parent in (last := self.recorded[-1]).calls:
+            found[last.start] = _Answer(last.end, parent, last.wire_ids)
+        for one in self.foreign:
+            if one.named is not None and one.named.wrote(one.form, named=True):
+                found[one.start] = _Answer(one.end, one.named, wire_ids(one.form))
+        return found
+
+
+class _Answer(NamedTuple):
+    """A recorded answer: the place behind it, the call that wrote it, the ids as sent."""
+
+    end: int
+    call: CapturedCall
+    wire_ids: tuple[str, ...]
+
+
+def recorded_ids(wire_ids: Sequence[str], call: CapturedCall) -> Iterable[tuple[str, str]]:
+    """The ids of an answer's tool calls as sent, each with the recorded one."""
+    return zip(wire_ids, call.recorded_ids(), strict=True)
+
+
+def wire_ids(form: AnswerForm) -> tuple[str, ...]:
+    """The ids of an answer's tool calls as the program sends them."""
+    return tuple(one.wire_id for one in form.calls)
+
+
+def _with_recorded_id(item: pb.Item, ids: Mapping[str, str]) -> pb.Item:
+    kind = item.WhichOneof("kind")
+    if kind == "function_call_output":
+        recorded = ids.get(item.function_call_output.call_id)
+        if recorded is not None and recorded != item.function_call_output.call_id:
+            item = _copy(item)
+            item.function_call_output.call_id = recorded
+    elif kind == "function_call":
+        recorded = ids.get(item.function_call.call_id)
+        if recorded is not None and recorded != item.function_call.call_id:
+            item = _copy(item)
+            item.function_call.call_id = recorded
+    return item
+
+
+def _copy(item: pb.Item) -> pb.Item:
+    copied = pb.Item()
+    copied.CopyFrom(item)
+    return copied

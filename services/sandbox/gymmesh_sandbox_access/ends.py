@@ -1,0 +1,77 @@
+"""How the sandboxes of a rollout end, as far as those who use them learn it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.sandbox.v1 import grant_pb2
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.text import one_line, shortened
+
+#: The word of an error's `cause` for each end that a service decides; any other is a loss.
+_CAUSES: Final[Mapping[str, rollout_pb2.SandboxEndCause.ValueType]] = MappingProxyType(
+    {
+        "asked": rollout_pb2.SANDBOX_END_CAUSE_OWNER,
+        "expired": rollout_pb2.SANDBOX_END_CAUSE_EXPIRED,
+        "life": rollout_pb2.SANDBOX_END_CAUSE_LIFE,
+        "out_of_memory": rollout_pb2.SANDBOX_END_CAUSE_OUT_OF_MEMORY,
+        "removed": rollout_pb2.SANDBOX_END_CAUSE_REMOVED,
+        "shutdown": rollout_pb2.SANDBOX_END_CAUSE_SHUTDOWN,
+    }
+)
+_LONGEST: Final = 300
+
+
+class SandboxEnds:
+    """Notes how each sandbox ends, once: what is learnt first counts.
+
+    note: takes what is learnt; raises nothing.
+    """
+
+    def __init__(self, note: Callable[[rollout_pb2.SandboxEnded], None]) -> None:
+        self._note = note
+        self._running: dict[str, grant_pb2.SandboxRef] = {}
+
+    def opened(self, ref: grant_pb2.SandboxRef) -> None:
+        """A sandbox runs from now on."""
+        self._running[ref.sandbox_id] = ref
+
+    def ended(self, ref: grant_pb2.SandboxRef) -> None:
+        """Its owner ends it now."""
+        end = rollout_pb2.SandboxEnd(cause=rollout_pb2.SANDBOX_END_CAUSE_OWNER)
+        self._end(ref.sandbox_id, end)
+
+    def failed(self, error: MeshError) -> None:
+        """An error came that may say that a sandbox is gone."""
+        end = end_of(error)
+        if end is not None:
+            self._end(error.metadata.get("sandbox_id", ""), end)
+
+    def reported(self, ended: rollout_pb2.SandboxEnded) -> None:
+        """Another service says how one ended."""
+        self._end(ended.sandbox_id, ended.end)
+
+    def _end(self, sandbox_id: str, end: rollout_pb2.SandboxEnd) -> None:
+        ref = self._running.pop(sandbox_id, None)
+        if ref is not None:
+            self._note(
+                rollout_pb2.SandboxEnded(
+                    sandbox_id=sandbox_id, instance_id=ref.instance_id, end=end
+                )
+            )
+
+
+def end_of(error: MeshError) -> rollout_pb2.SandboxEnd | None:
+    """How the sandbox ended that an error is about; None: the error says of no end."""
+    if error.reason == errors_pb2.ERROR_REASON_SANDBOX_OUT_OF_MEMORY:
+        cause = rollout_pb2.SANDBOX_END_CAUSE_OUT_OF_MEMORY
+    elif error.reason == errors_pb2.ERROR_REASON_SANDBOX_LOST:
+        said = error.metadata.get("cause", "")
+        cause = _CAUSES.get(said, rollout_pb2.SANDBOX_END_CAUSE_LOST)
+    else:
+        return None
+    return rollout_pb2.SandboxEnd(cause=cause, detail=shortened(one_line(error.message), _LONGEST))

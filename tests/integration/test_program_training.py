@@ -1,0 +1,103 @@
+"""A few steps of a training whose agent is a program in a sandbox: what the trainer gets is what
+the model read and wrote. That a training by such a loop raises the reward: tests/handoff/trainers.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from examples.grpo.program import program_tasks, through_program
+from examples.grpo.sums import tasks
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_trainers import (
+    Generation,
+    SamplingParams,
+    TokenBackend,
+    TrainerCollector,
+)
+from gymmesh_trainers.rollouts import Rollout
+from tests.support.optional import require
+from tests.unit.trainers.char_model import EOS, CharTokenizer
+from tests.unit.trainers.trainer_collector.engines import drawn
+
+# Added to the id of a character, it is another token for the same character.
+_OTHER = 500_000
+
+
+class TwoTokensEach(CharTokenizer):
+    """Reads two tokens for each character, and writes one of them: text that were tokenised again
+    would have other ids than the model sampled.
+    """
+
+    def decode(self, token_ids: Sequence[int], **options: Any) -> str:
+        return super().decode([one - _OTHER if one > _OTHER else one for one in token_ids])
+
+
+class NotingEngine:
+    """Answers a sum with one of three numbers, in tokens that the tokenizer would not choose.
+
+    Attributes:
+        version: of its weights.
+        noted: each call's prompt, answer and version, by rollout.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.noted: dict[str, list[tuple[list[int], list[int], int]]] = defaultdict(list)
+
+    async def __call__(self, prompt: list[int], params: SamplingParams) -> Generation:
+        text = TwoTokensEach().decode(prompt)
+        answer = str(drawn(text, params.seed, self.version, 3))
+        ids = [*(one + _OTHER for one in TwoTokensEach().encode(answer)), EOS]
+        self.noted[params.request_id].append((prompt, ids, self.version))
+        weights = [(self.version, 0)]
+        return Generation(ids, [-0.5] * len(ids), finished=True, weights=weights)
+
+
+def holds_what_was_noted(
+    rollout: Rollout, noted: Sequence[tuple[list[int], list[int], int]]
+) -> None:
+    """The rollout's one sample is the model's last prompt and answer, and trains each answer."""
+    assert 2 <= len(noted) <= 3  # it asks until it hears an answer twice, three times at most
+    prompt, answer, version = noted[-1]
+    (sample,) = rollout.samples
+    assert sample.tokens == prompt + answer
+    answers = {place for asked, said, _ in noted for place in range(len(asked), len(asked + said))}
+    assert {place for place, on in enumerate(sample.mask) if on} == answers
+    assert set(sample.weights_versions) == {-1, version}
+    assert rollout.counts.sampled == rollout.counts.trained == len(answers)
+    links = [one.link for one in rollout.message.model_calls]
+    assert links == [rollout_pb2.CALL_LINK_CONTINUATION] * len(noted)
+    assert rollout.stop_reason == "PROGRAM_EXITED"
+    right = rollout.task.require("expected_answer", str)
+    assert rollout.reward == float(TwoTokensEach().decode(answer) == right)
+
+
+async def test_each_step_trains_what_the_model_wrote_for_the_program() -> None:
+    require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
+    engine = NotingEngine()
+    sums = [task | {"seed": seed} for seed, task in enumerate(program_tasks(tasks(1)))]
+    collector = TrainerCollector(
+        through_program(),
+        model=TokenBackend(TwoTokensEach(), engine),
+        repeats=2,
+        concurrency=4,
+        params={"temperature": 1.0},
+        max_staleness=0,
+    )
+    async with collector:
+        await collector.set_weights_version(0)
+        for number in range(3):
+            async with collector.step(sums[number : number + 2]) as step:
+                groups = [group async for group in step]
+            for group in groups:
+                assert len(group.rollouts) == 2, group.failed
+                for rollout in group.rollouts:
+                    holds_what_was_noted(rollout, engine.noted.pop(rollout.id))
+            assert not engine.noted  # no call is of no rollout
+            engine.version = number + 1
+            await collector.set_weights_version(engine.version)
+        assert collector.counts["rollouts"] == 12

@@ -1,0 +1,72 @@
+"""What the gateway costs: captured calls, programs in sandboxes, and a long session.
+
+    python tests/scale/bench_gateway.py [--quick] [--rounds N] [--layout NAME]
+                                        [--part calls|programs|session …]
+
+- calls: what a call of 1, 64 and 256 programs takes longer through the gateway than to the same
+  scripted model server itself, and its CPU, for Chat Completions and Messages, streamed and whole;
+  beside verifiers' interception, where that is installed (`make bench-peers`).
+- programs: 256 small programs, 32 of Codex and 24 of Claude Code in sandboxes at once, where these
+  are installed (`make test-programs`): memory, CPU and start. Any that fails is an error.
+- session: bytes and CPU of the row, the page and the exports of 125, 250 and 500 calls.
+
+CPU is user and system time over all processes of a contender; the model server and what plays the
+programs are processes of their own. Without an option it writes its section of
+docs/performance.md. `--quick` does less of everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.scale.gateway_bench import calls, programs, session
+from tests.scale.report import machine, write_section
+
+PARTS: Final = ("calls", "programs", "session")
+
+
+def main() -> int:
+    """Prints the figures and writes the section."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="less of all; writes nothing")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--layout", choices=calls.LAYOUTS, default="cell")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--programs", type=int, nargs="+", choices=calls.PACES,
+                        default=list(calls.PACES))  # fmt: skip
+    parser.add_argument("--only", nargs="+", choices=programs.AT_ONCE, default=programs.AT_ONCE)
+    given = parser.parse_args()
+    texts: list[str] = []
+    missed: list[str] = []
+    if "calls" in given.part:
+        kinds = calls.QUICK_KINDS if given.quick else calls.KINDS
+        at = calls.points(given.programs, kinds)
+        measured = calls.measure((calls.BARE, given.layout, calls.VERIFIERS), at, given.rounds)
+        texts.append(calls.report(measured, at))
+        missed += calls.misses(measured, at)
+    if "programs" in given.part:
+        numbers = {kind: programs.AT_ONCE[kind] for kind in given.only}
+        ran = programs.measure(programs.quick(numbers) if given.quick else numbers)
+        texts.append(programs.report(ran))
+        missed += programs.misses(ran)
+    if "session" in given.part:
+        sessions = {count: session.measure(count) for count in session.CALLS}
+        texts.append(session.report(sessions))
+        missed += session.misses(sessions)
+    texts.append(machine())
+    text = "\n\n".join(texts)
+    print(f"\n{text}\n")
+    for line in missed:
+        print(f"not reached: {line}")
+    if len(sys.argv) == 1:
+        write_section("make bench-gateway", text)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
