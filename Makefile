@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # Extra arguments for pytest, as in: make test ARGS="tests/unit/tools -x"
 ARGS ?=
 # More processes than small machines have cores, since many tests wait. A file's tests stay together,
-# so that its module-wide fixtures start once.
+# so that its module-wide fixtures start once; tests/conftest.py says which files come first.
 WORKERS ?= 4
 # Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
 HANDOFF ?= loaders trackers trainers
@@ -29,7 +29,7 @@ demo: setup ## collect real, scored rollouts from a small local language model
 	@tools/demo.sh
 
 test: setup ## run the tests (ARGS=… goes to pytest)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 audit: setup ## put the verifiers of all ready environments on trial, with all attacks (minutes)
 	GYMMESH_TEST_AUDIT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/audit $(ARGS)
