@@ -36,6 +36,7 @@ FLOORS = (
         "gateway.minted",
         "gateway.request",
         "loop",
+        "media",
         "model.answer",
         "model.gateway_call",
         "model.metrics",
