@@ -9,6 +9,7 @@ import pytest
 
 from gymmesh_agent.gateway.dialects import DIALECTS, SeenRequests, route, seen
 from gymmesh_agent.gateway.request import GatewayRequest, Json, Refusal
+from gymmesh_responses import items_from_json
 from tests.unit.gateway_dialects.requests import PATHS
 
 TOOL = {"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}
@@ -36,7 +37,7 @@ def test_each_item_of_a_growing_conversation_is_read_once() -> None:
     before = SeenRequests()
     texts: list[str] = []
     made = 0
-    plain = seen.items_from_json
+    plain = items_from_json
 
     def counted(documents: list[Json]) -> object:
         nonlocal made
