@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
 import pytest
 
 from gymmesh_conformance.command import FAILED, USAGE, Options, run
-from gymmesh_conformance.gateway import run_gateway_suite, select_gateway_cases
+from gymmesh_conformance.gateway import (
+    CaughtCall,
+    Script,
+    run_gateway_suite,
+    select_gateway_cases,
+)
 from gymmesh_conformance.gateway.playing import SUITE, TOKENS
 from tests.conformance.one_chain_gateway import OneChainGateway, TokenChainGateway
-from tests.conformance.our_gateway import OurGateway
+from tests.conformance.our_gateway import OurGateway, OurRollout
 
 NAMES = [f"{program.program}/{case.name}" for program, case in select_gateway_cases(())]
 
@@ -20,6 +28,32 @@ async def test_our_gateway_conforms(name: str) -> None:
     for result in results:
         assert result.problems == ()
         assert result.outcome == "passed"
+
+
+class _Kept(OurGateway):
+    """Keeps what was captured last."""
+
+    calls: Sequence[CaughtCall] = ()
+
+    @asynccontextmanager
+    async def rollout(self, script: Script, program: str) -> AsyncGenerator[OurRollout]:
+        async with super().rollout(script, program) as rollout:
+            yield rollout
+            self.calls = await rollout.finish()
+
+
+async def test_our_gateway_says_more_than_a_gateway_must() -> None:
+    cases = [
+        (program, case, place)
+        for program, case in select_gateway_cases(())
+        for place, step in enumerate(one for one in case.steps if not one.expect.repeats)
+        if step.expect.may_hang_on_nothing
+    ]
+    assert cases
+    gateway = _Kept()
+    for program, case, place in cases:
+        await run_gateway_suite(gateway, only=[f"{program.program}/{case.name}"])
+        assert gateway.calls[place].parent is not None, (program.program, case.name, place)
 
 
 def test_ten_programs_are_recorded() -> None:

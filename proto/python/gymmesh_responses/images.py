@@ -86,8 +86,9 @@ def media_urls_in_json(media: Any) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in media if type(media) is list else ():
         said = [one.get(key) for key in _MEDIA_KEYS] if type(one) is dict else []
-        if said and all(type(value) is str for value in said):
-            digest, media_type, data = said
+        texts = [value for value in said if isinstance(value, str)]
+        if len(texts) == len(_MEDIA_KEYS):
+            digest, media_type, data = texts
             found[media_url(digest)] = f"data:{media_type};base64,{data}"
     return found
 

@@ -98,7 +98,7 @@ def in_tool(dialect: str, part: Json) -> Json:
                 "messages": [asked, {"role": "assistant", "tool_calls": calls}, answer],
             }
         case "anthropic":
-            use = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+            use: Json = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
             content = [{"type": "text", "text": "see"}, part]
             result = {"type": "tool_result", "tool_use_id": "c", "content": content}
             messages = [
@@ -107,12 +107,12 @@ def in_tool(dialect: str, part: Json) -> Json:
                 {"role": "user", "content": [result]},
             ]
             return {"model": "m", "max_tokens": 9, "messages": messages}
-    answer = {"id": "c", "name": "look", "response": {"output": "see"}, "parts": [part]}
+    reply: Json = {"id": "c", "name": "look", "response": {"output": "see"}, "parts": [part]}
     return {
         "contents": [
             {"role": "user", "parts": [{"text": "look"}]},
             {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "look"}}]},
-            {"role": "user", "parts": [{"functionResponse": answer}]},
+            {"role": "user", "parts": [{"functionResponse": reply}]},
         ]
     }
 
