@@ -19,7 +19,7 @@ SUBMIT: Final = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _SHELLS: Final = ("bash", "Bash", "shell", "shell_command", "exec_command")
 _AGENTS: Final = ("spawn_agent", "Task", "Agent")
 _AGENT_ID: Final = re.compile(r'"agent_id":\s*"([^"]+)"')
-_WAITS: Final = ("wait_agent", "wait")
+_WAITS: Final = ("wait_agent",)
 # Parts of what programs ask for a summary with.
 _COMPACTIONS: Final = ("CONTEXT CHECKPOINT COMPACTION", "create a detailed summary of")
 _USUAL: Final[Mapping[str, Any]] = {
@@ -63,7 +63,7 @@ def wait(asked: AskedCall) -> str:
     """Waits for the sub-agent, which the last message names."""
     found = _AGENT_ID.search(asked.last)
     agents = [found[1]] if found else []
-    return call(asked, tool_of(asked, _WAITS), {"ids": agents, "targets": agents})
+    return call(asked, tool_of(asked, _WAITS), {"targets": agents, "timeout_ms": 600_000})
 
 
 def tool_of(asked: AskedCall, names: Sequence[str]) -> str:
