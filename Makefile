@@ -16,7 +16,7 @@ DEVICE ?= cpu
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean fuzz scaling capture-law
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean compare-gateways fuzz scaling capture-law
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -205,6 +205,9 @@ chaos-sandboxes: setup ## kill services, owners and daemons of 2,000 sandboxes (
 
 fuzz: setup ## send what is malformed to every RPC, endpoint and port, ten minutes each (ARGS=…)
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+compare-gateways: setup ## run the gateway suite over ours and other projects' gateways (PyPI)
+	@tools/compare-gateways.sh $(ARGS)
 
 capture-law: setup ## hold the tree of captured calls against 20,000 random programs (ARGS=…)
 	$(BIN)/python -m tests.capture_law $(ARGS)

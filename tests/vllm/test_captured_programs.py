@@ -49,6 +49,7 @@ from tests.vllm.serving import free_port, running
 from tests.vllm.tiny import make_long
 
 FOLDER: Final = Path(os.environ.get("GYMMESH_TEST_PROGRAMS_FOLDER") or ROOT / ".cache" / "programs")
+PROGRAMS: Final = ("claude-code", "codex", "mini-swe-agent")
 CONTEXT: Final = 131_072
 ARGS: Final = [
     *("--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", "8"),
@@ -69,10 +70,19 @@ class ForcedServer:
     folder: Path
 
 
+def installed(program: str) -> bool:
+    return (FOLDER / program / "bin").exists()
+
+
+def how_to_install(*programs: str) -> str:
+    return f'make test-programs PROGRAMS="{" ".join(programs)}" TASKS=1 installs them'
+
+
 @pytest.fixture(scope="module")
 def server(
     environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ForcedServer]:
+    require(any(map(installed, PROGRAMS)), "coding agents", how_to_install(*PROGRAMS))
     folder = tmp_path_factory.mktemp("long")
     make_long(folder, WEIGHTS)
     port = free_port()
@@ -94,9 +104,7 @@ async def ran(
     import transformers
 
     program = options["program"]
-    installed = (FOLDER / program / "bin").exists()
-    how = f"run make test-programs PROGRAMS={program} TASKS=1, which installs it"
-    require(installed, program, how)
+    require(installed(program), program, how_to_install(program))
     require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(server.folder)
     checks = [
@@ -215,7 +223,7 @@ async def test_claude_code_compacts_and_has_a_sub_agent(
 ) -> None:
     script = ProgramScript(with_sub_agent_and_compaction())
     files = {"log.txt": LINES, "sub.txt": ["sub"]}
-    env = {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "14"}
+    env = {"CLAUDE_CODE_MAX_CONTEXT_TOKENS": "60000"}
     rollout, proxy = await ran(server, tmp_path, script, files, program="claude-code", env=env)
     captured(rollout, proxy)
     has_sub_agent_and_compaction(rollout, script)
