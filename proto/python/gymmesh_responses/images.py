@@ -85,9 +85,10 @@ def media_urls_in_json(media: Any) -> dict[str, str]:
     """As `media_urls`, of a row's `media`, parsed; empty for anything else."""
     found: dict[str, str] = {}
     for one in media if type(media) is list else ():
-        said = [one.get(key) for key in _MEDIA_KEYS] if type(one) is dict else []
-        if said and all(type(value) is str for value in said):
-            digest, media_type, data = said
+        if type(one) is not dict:
+            continue
+        digest, media_type, data = (one.get(key) for key in _MEDIA_KEYS)
+        if isinstance(digest, str) and isinstance(media_type, str) and isinstance(data, str):
             found[media_url(digest)] = f"data:{media_type};base64,{data}"
     return found
 

@@ -107,7 +107,7 @@ def test_conversations_and_judges_of_groups_get_the_images() -> None:
     before = found.SerializeToString(deterministic=True)
     wanted = [image_part(1)]
     for items in (conversation(found, "c2"), continuation(found, "c1"), transcript(found)):
-        assert items_to_list(items)[0]["content"] == wanted  # type: ignore[index,call-overload]
+        assert items_to_list(items)[0]["content"] == wanted
     member = group_request([HeldRollout(task, found)]).group.members[0]
     assert member.transcript[0].message.parts.parts[0].input_image.image_url == png_url(1)
     assert found.SerializeToString(deterministic=True) == before

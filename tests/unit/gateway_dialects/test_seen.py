@@ -7,8 +7,9 @@ from unittest import mock
 
 import pytest
 
-from gymmesh_agent.gateway.dialects import DIALECTS, SeenRequests, route, seen
+from gymmesh_agent.gateway.dialects import DIALECTS, SeenRequests, route
 from gymmesh_agent.gateway.request import GatewayRequest, Json, Refusal
+from gymmesh_responses import items_from_json
 from tests.unit.gateway_dialects.requests import PATHS
 
 TOOL = {"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}
@@ -36,14 +37,13 @@ def test_each_item_of_a_growing_conversation_is_read_once() -> None:
     before = SeenRequests()
     texts: list[str] = []
     made = 0
-    plain = seen.items_from_json
 
     def counted(documents: list[Json]) -> object:
         nonlocal made
         made += len(documents)
-        return plain(documents)
+        return items_from_json(documents)
 
-    with mock.patch.object(seen, "items_from_json", counted):
+    with mock.patch(f"{SeenRequests.__module__}.items_from_json", counted):
         for number in range(200):
             texts.append(f"message {number}")
             request = read(chat(*texts), before)

@@ -29,7 +29,7 @@ _PART: Final = b'"input_image"'
 _KEYS: Final = ("responses_create_params", "prompt")
 
 
-class _Refused(Exception):
+class _BadImage(Exception):
     """Why a file is not taken."""
 
 
@@ -38,7 +38,7 @@ def image_mistakes(items: JsonValue, key: str, folder: Path) -> Mistakes:
     for place, path in _paths(items):
         try:
             _read(path, folder)
-        except _Refused as refused:
+        except _BadImage as refused:
             yield f"{key}{place}", str(refused)
 
 
@@ -60,7 +60,7 @@ def images_digest(line: bytes, folder: Path) -> bytes:
         count += 1
         try:
             digest.update(hashlib.sha256(_read(path, folder)[1]).digest())
-        except _Refused:
+        except _BadImage:
             digest.update(b"-")
     return digest.digest() if count else b""
 
@@ -92,23 +92,25 @@ def _paths(items: JsonValue) -> Iterator[tuple[str, str]]:
 
 
 def _read(path: str, folder: Path) -> tuple[str, bytes]:
-    """An image's media type and bytes. Raises _Refused."""
+    """An image's media type and bytes. Raises _BadImage."""
     named = f"the image {path[:200]!r}"
     try:
         root = folder.resolve()
         found = (root / path).resolve()
         if not found.is_relative_to(root):
-            raise _Refused(f"{named} is outside the task file's folder; put it in the folder")
+            raise _BadImage(f"{named} is outside the task file's folder; put it in the folder")
         if not found.is_file():
-            raise _Refused(f"{named} is not a file in the task file's folder; give a path or a URL")
+            raise _BadImage(
+                f"{named} is not a file in the task file's folder; give a path or a URL"
+            )
         with found.open("rb") as file:
             data = file.read(MOST_IMAGE_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         why = os_reason(error) if isinstance(error, OSError) else str(error)
-        raise _Refused(f"{named} cannot be read: {why}") from None
+        raise _BadImage(f"{named} cannot be read: {why}") from None
     if len(data) > MOST_IMAGE_BYTES:
-        raise _Refused(f"{named} has more than {MOST_IMAGE_BYTES:,} bytes; give a smaller one")
+        raise _BadImage(f"{named} has more than {MOST_IMAGE_BYTES:,} bytes; give a smaller one")
     kind = image_type(data)
     if kind is None:
-        raise _Refused(f"{named} is not a PNG, JPEG, GIF or WebP")
+        raise _BadImage(f"{named} is not a PNG, JPEG, GIF or WebP")
     return kind, data

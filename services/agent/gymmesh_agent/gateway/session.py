@@ -134,8 +134,8 @@ class GatewaySession:
         self._callers: dict[asyncio.BaseTransport, int] = {}  # with the tickets of their requests
         self._answered: dict[str, ModelCall] = {}
         self._tasks = set[asyncio.Task[Any]]()
-        self._asked: dict[str, _Asked] = {}  # by actor: what its last call asked for
-        self._params_of = _Asked(b"", ()), responses_pb2.ResponseParams()
+        self._asked: dict[str, _AskedBeside] = {}  # by actor: what its last call asked for
+        self._params_of = _AskedBeside(b"", ()), responses_pb2.ResponseParams()
         self._too_long = 0  # refusals in a row
         self._bytes_per_token = _BYTES_PER_TOKEN
 
@@ -299,7 +299,7 @@ class GatewaySession:
             "params": request.params,
             "left_out": request.left_out,
         }
-        asked = _Asked(dumps_clean(noted), request.tools)
+        asked = _AskedBeside(dumps_clean(noted), request.tools)
         if not asked.is_same(self._asked.get(call.actor)):
             self._asked[call.actor] = asked
             await self._policy.annotate(_ASKED, {**noted, "tools": request.tools}, call)
@@ -321,7 +321,7 @@ class GatewaySession:
         params = {**asked, **run}
         if request.instructions:
             params["instructions"] = request.instructions
-        asked_now = _Asked(dumps_clean(params), request.tools)
+        asked_now = _AskedBeside(dumps_clean(params), request.tools)
         known, message = self._params_of
         if not asked_now.is_same(known):
             whole = {**params, "tools": list(request.tools)} if request.tools else params
@@ -331,13 +331,13 @@ class GatewaySession:
         return message, replaced
 
 
-class _Asked(NamedTuple):
+class _AskedBeside(NamedTuple):
     """What a request asks for beside its conversation: its tools, and all else as JSON."""
 
     others: bytes
     tools: Sequence[Json]
 
-    def is_same(self, other: _Asked | None) -> bool:
+    def is_same(self, other: _AskedBeside | None) -> bool:
         """Whether both ask for the same. Equal tools of a rollout are mostly the same object; where
         they are not, they count as others.
         """

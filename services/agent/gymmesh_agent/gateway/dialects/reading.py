@@ -227,7 +227,7 @@ class Draft:
                 dumps_clean([route.dialect, route.kind.value, named, instructions]),
                 tools.digest,
                 dumps_clean(self.params),
-                *(one.digest for one in items),
+                b"".join([one.digest for one in items]),
             ),
         )
 
