@@ -1,4 +1,4 @@
-"""An agent of its own kind: it asks again until it hears an answer twice, and writes that one down.
+"""An agent of its own kind: it asks until the answer is a number, and writes down what it heard.
 
     python3 agent.py QUESTION
 
@@ -45,14 +45,12 @@ class Conversation:
 
 
 def main(question: str) -> None:
-    """Ask at most three times."""
+    """Ask at most three times, in one conversation."""
     conversation = Conversation()
-    heard: list[str] = []
-    while True:
+    for _ in range(MOST_QUESTIONS):
         answer = conversation.ask(question)
-        if answer in heard or len(heard) + 1 == MOST_QUESTIONS:
+        if answer.isdecimal():
             break
-        heard.append(answer)
     with open("answer", "w", encoding="utf-8") as file:
         file.write(answer)
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from gymmesh_runtime.text.plain_text import laid_out
 from tests.support import endpoint as fake
 from tests.support.cli import BOUND_S, sums, write_tasks
 from tests.support.endpoint import FakeEndpoint
+from tests.support.forked import fork_on_terminal
 
 # Sets the clipboard, clears the screen (in 7 and in 8 bits), turns the direction, forges verdicts.
 HOSTILE = (
@@ -31,10 +31,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\d+F|\x1b\[0J")
 async def on_a_terminal(*args: str | Path, cwd: Path) -> str:
     """What gym-cli writes to a terminal, to its end."""
     ours, theirs = os.openpty()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gymmesh_cli", *map(str, args),
-        stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, start_new_session=True,
-    )  # fmt: skip
+    process = await fork_on_terminal([*map(str, args)], cwd, theirs)
     os.close(theirs)
     try:
         said = await asyncio.wait_for(asyncio.to_thread(_read_all, ours), BOUND_S)

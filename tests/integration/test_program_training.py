@@ -37,7 +37,7 @@ class TwoTokensEach(CharTokenizer):
 
 
 class NotingEngine:
-    """Answers a sum with one of three numbers, in tokens that the tokenizer would not choose.
+    """Answers a sum with a number or with none, in tokens that the tokenizer would not choose.
 
     Attributes:
         version: of its weights.
@@ -50,7 +50,7 @@ class NotingEngine:
 
     async def __call__(self, prompt: list[int], params: SamplingParams) -> Generation:
         text = TwoTokensEach().decode(prompt)
-        answer = str(drawn(text, params.seed, self.version, 3))
+        answer = ("0", "2", "+")[drawn(text, params.seed, self.version, 3)]
         ids = [*(one + _OTHER for one in TwoTokensEach().encode(answer)), EOS]
         self.noted[params.request_id].append((prompt, ids, self.version))
         weights = [(self.version, 0)]
@@ -61,11 +61,14 @@ def holds_what_was_noted(
     rollout: Rollout, noted: Sequence[tuple[list[int], list[int], int]]
 ) -> None:
     """The rollout's one sample is the model's last prompt and answer, and trains each answer."""
-    assert 2 <= len(noted) <= 3  # it asks until it hears an answer twice, three times at most
+    said = [TwoTokensEach().decode(answer) for _, answer, _ in noted]
+    # It asks until the answer is a number, three times at most.
+    assert set(said[:-1]) <= {"+"}
+    assert said[-1] != "+" or len(said) == 3
     prompt, answer, version = noted[-1]
     (sample,) = rollout.samples
     assert sample.tokens == prompt + answer
-    answers = {place for asked, said, _ in noted for place in range(len(asked), len(asked + said))}
+    answers = {at for read, wrote, _ in noted for at in range(len(read), len(read + wrote))}
     assert {place for place, on in enumerate(sample.mask) if on} == answers
     assert set(sample.weights_versions) == {-1, version}
     assert rollout.counts.sampled == rollout.counts.trained == len(answers)
@@ -73,7 +76,7 @@ def holds_what_was_noted(
     assert links == [rollout_pb2.CALL_LINK_CONTINUATION] * len(noted)
     assert rollout.stop_reason == "PROGRAM_EXITED"
     right = rollout.task.require("expected_answer", str)
-    assert rollout.reward == float(TwoTokensEach().decode(answer) == right)
+    assert rollout.reward == float(said[-1] == right)
 
 
 async def test_each_step_trains_what_the_model_wrote_for_the_program() -> None:
@@ -88,6 +91,7 @@ async def test_each_step_trains_what_the_model_wrote_for_the_program() -> None:
         params={"temperature": 1.0},
         max_staleness=0,
     )
+    lengths = set[int]()
     async with collector:
         await collector.set_weights_version(0)
         for number in range(3):
@@ -96,8 +100,11 @@ async def test_each_step_trains_what_the_model_wrote_for_the_program() -> None:
             for group in groups:
                 assert len(group.rollouts) == 2, group.failed
                 for rollout in group.rollouts:
-                    holds_what_was_noted(rollout, engine.noted.pop(rollout.id))
+                    noted = engine.noted.pop(rollout.id)
+                    holds_what_was_noted(rollout, noted)
+                    lengths.add(len(noted))
             assert not engine.noted  # no call is of no rollout
             engine.version = number + 1
             await collector.set_weights_version(engine.version)
         assert collector.counts["rollouts"] == 12
+    assert {1, 2} <= lengths, lengths  # the same everywhere: answers follow from the seeds

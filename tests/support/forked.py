@@ -25,7 +25,10 @@ class ForkedProcess(Process):
     """A process that the fork server started; its parent waits for it and says how it ended."""
 
     def __init__(
-        self, answers: _Answers, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader
+        self,
+        answers: _Answers,
+        stdout: asyncio.StreamReader | None = None,
+        stderr: asyncio.StreamReader | None = None,
     ) -> None:
         # Not super's, which wants a transport of a child of this process.
         self._answers = answers
@@ -94,13 +97,35 @@ async def fork(
     """Starts gym-cli in a session of its own; None where the environment wants a fresh process."""
     if _read_at_import(environment) != _read_at_import(_server()[1]):
         return None
-    ours, theirs = socket.socketpair()
     reads, writes = zip(os.pipe(), os.pipe(), strict=True)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    socket.send_fds(_server()[0], [b"+"], [nothing, *writes, theirs.fileno()])
-    theirs.close()
+    answers = await _started([nothing, *writes], arguments, folder, environment)
     for descriptor in (nothing, *writes):
         os.close(descriptor)
+    stdout, stderr = [await _reader(descriptor) for descriptor in reads]
+    await answers.pid
+    return ForkedProcess(answers, stdout, stderr)
+
+
+async def fork_on_terminal(
+    arguments: Sequence[str], folder: Path | None, terminal: int
+) -> ForkedProcess:
+    """Starts gym-cli in a session of its own, with a terminal's descriptor in place of pipes."""
+    answers = await _started([terminal] * 3, arguments, folder, os.environ)
+    await answers.pid
+    return ForkedProcess(answers)
+
+
+async def _started(
+    stdio: Sequence[int],
+    arguments: Sequence[str],
+    folder: Path | None,
+    environment: Mapping[str, str],
+) -> _Answers:
+    """Sends the fork server its request."""
+    ours, theirs = socket.socketpair()
+    socket.send_fds(_server()[0], [b"+"], [*stdio, theirs.fileno()])
+    theirs.close()
     request = {
         "arguments": list(arguments),
         "folder": str(folder or Path.cwd()),
@@ -109,9 +134,7 @@ async def fork(
     loop = asyncio.get_running_loop()
     transport, answers = await loop.create_unix_connection(_Answers, sock=ours)
     transport.write(json.dumps(request).encode() + b"\n")
-    stdout, stderr = [await _reader(descriptor) for descriptor in reads]
-    await answers.pid
-    return ForkedProcess(answers, stdout, stderr)
+    return answers
 
 
 async def _reader(descriptor: int) -> asyncio.StreamReader:

@@ -85,10 +85,10 @@ def media_urls_in_json(media: Any) -> dict[str, str]:
     """As `media_urls`, of a row's `media`, parsed; empty for anything else."""
     found: dict[str, str] = {}
     for one in media if type(media) is list else ():
-        said = [one.get(key) for key in _MEDIA_KEYS] if type(one) is dict else []
-        texts = [value for value in said if isinstance(value, str)]
-        if len(texts) == len(_MEDIA_KEYS):
-            digest, media_type, data = texts
+        if type(one) is not dict:
+            continue
+        digest, media_type, data = (one.get(key) for key in _MEDIA_KEYS)
+        if isinstance(digest, str) and isinstance(media_type, str) and isinstance(data, str):
             found[media_url(digest)] = f"data:{media_type};base64,{data}"
     return found
 

@@ -23,15 +23,23 @@ def judge_rows(
     wanted: Sequence[WantedLines],
     rows: Sequence[Mapping[str, Any]],
     failures: Sequence[Mapping[str, Any]],
+    killed: int,
 ) -> Iterable[str]:
-    """Each rollout has one outcome: completed and right, or failed with its cause."""
+    """Each rollout has one outcome: completed and right, or failed with its cause.
+
+    killed: how many programs were killed. Such an end may be judged by what the program did, see
+    docs/programs.md; no more rollouts may end so.
+    """
     counts = Counter(row["task_id"] for row in (*rows, *failures))
     asked = {one.task_id: one for one in wanted}
     for task_id in sorted(asked.keys() | counts.keys()):
         if counts[task_id] != 1 or task_id not in asked:
             yield f"{task_id} has {counts[task_id]} outcomes"
+    ended_by_kill = [row for row in rows if row["program"].get("signal")]
+    if len(ended_by_kill) > killed:
+        yield f"{len(ended_by_kill)} programs ended by a signal, and {killed} were killed"
     for row in rows:
-        if row["task_id"] in asked:
+        if row["task_id"] in asked and not row["program"].get("signal"):
             yield from _completed(asked[row["task_id"]], row)
     for row in failures:
         yield from _failed(row)

@@ -34,8 +34,8 @@ class ProgramWorld:
     concurrency: int = 8
     slowest_s: float = 0.3
     attempts: int = 12
-    calls_between: tuple[int, int] = (8, 40)
-    seconds: float = 900.0
+    calls_between: tuple[int, int] = (20, 80)
+    seconds: float = 1800.0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tests.chaos.processes import ROOT
 from tests.chaos.programs.judge import judge_rows
 from tests.chaos.programs.kills import ProgramKills
 from tests.chaos.programs.lines import WantedLines
-from tests.chaos.programs.plan import ProgramFault, ProgramWorld, program_faults
+from tests.chaos.programs.plan import PROGRAM, ProgramFault, ProgramWorld, program_faults
 from tests.chaos.programs.world import TTL_S, ProgramsUp, programs_up
 from tests.chaos.seed import quiet
 
@@ -76,7 +76,7 @@ async def run_program_seed(
         if not killing.cancelled() and (error := killing.exception()) is not None:
             raise error
         result.violations += said
-        result.violations += judge_rows(wanted, rows, failures)
+        result.violations += judge_rows(wanted, rows, failures, kills.done[PROGRAM])
         result.completed, result.failed = len(rows), len(failures)
         result.attempts = sum(row["attempt"] for row in (*rows, *failures))
         result.failures = Counter(row["failure"]["status"]["reason"] for row in failures)
@@ -86,7 +86,7 @@ async def run_program_seed(
         further = [WantedLines(world.rollouts + number) for number in range(_NEXT)]
         rows, failures, said = await _collected(up, world, path, "next", further, attempts=1)
         result.violations += said
-        result.violations += [f"next: {one}" for one in judge_rows(further, rows, failures)]
+        result.violations += [f"next: {one}" for one in judge_rows(further, rows, failures, 0)]
         result.violations += [
             f"next: {row['rollout_id']} failed: {row['failure']}" for row in failures
         ]

@@ -21,6 +21,7 @@ from gymmesh_conformance.gateway import (
 )
 
 _HERE: Final = Path(__file__).parent
+_START_S: Final = 300.0  # imports of a large project on a busy machine
 _ANSWER_S: Final = 60.0
 _MAX_LINE: Final = 64_000_000
 
@@ -107,7 +108,7 @@ class PeerGateway:
                 limit=_MAX_LINE,
                 env={**os.environ, "PYTHONPATH": "", "PYTHONUNBUFFERED": "1"},
             )
-        found = (await self._heard())["ready"]
+        found = (await self._heard(_START_S))["ready"]
         if found != self.peer.version:
             raise AdapterError(
                 f"{self.peer.package} {found} is installed, {self.peer.version} is compared"
@@ -127,14 +128,14 @@ class PeerGateway:
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
         return await self._heard()
 
-    async def _heard(self) -> dict[str, Any]:
+    async def _heard(self, within_s: float = _ANSWER_S) -> dict[str, Any]:
         assert self._process is not None
         assert self._process.stdout is not None
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(within_s):
                 line = await self._process.stdout.readline()
         except TimeoutError:
-            raise AdapterError(f"{self.peer.file} said nothing for {_ANSWER_S:g} s") from None
+            raise AdapterError(f"{self.peer.file} said nothing for {within_s:g} s") from None
         if not line:
             raise AdapterError(f"{self.peer.file} ended; {self._log} has what it said")
         said: dict[str, Any] = json.loads(line)

@@ -90,7 +90,7 @@ def test_a_url_that_a_medium_would_not_give_back_is_none(url: str) -> None:
         {"type": "computer_call_output", "output": {"image_url": png_url()}},
     ],
 )
-def test_named_and_put_back_an_item_is_the_same(document: dict[str, Any]) -> None:
+def test_named_and_put_back_an_item_is_the_same(document: Any) -> None:
     item = item_from_json(document)
     before = item.SerializeToString(deterministic=True)
     media = [found for url in image_urls(item) if (found := medium_of(url)) is not None]

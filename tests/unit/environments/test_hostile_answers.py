@@ -105,7 +105,7 @@ CASES: dict[str, Case] = {
         "lenient_boxed", template_metadata={"output_regex": ["(a+)+$", r"Answer: (\w)|(x)"]}
     ),
     "sql": Case(
-        lambda: SqlEnvironment(workers=1, verdict_timeout_s=3.0),
+        lambda: SqlEnvironment(workers=1, verdict_timeout_s=1.0),
         {"gold_sql": "SELECT x FROM t", "setup_sql": _SCRIPT},
         "query",
         "sql",

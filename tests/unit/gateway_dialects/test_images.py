@@ -92,7 +92,7 @@ def in_tool(dialect: str, part: Json) -> Json:
             function = {"name": "look", "arguments": "{}"}
             calls = [{"id": "c", "type": "function", "function": function}]
             content = [{"type": "text", "text": "see"}, part]
-            answer = {"role": "tool", "tool_call_id": "c", "content": content}
+            answer: Json = {"role": "tool", "tool_call_id": "c", "content": content}
             return {
                 "model": "m",
                 "messages": [asked, {"role": "assistant", "tool_calls": calls}, answer],
@@ -101,20 +101,19 @@ def in_tool(dialect: str, part: Json) -> Json:
             use: Json = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
             content = [{"type": "text", "text": "see"}, part]
             result = {"type": "tool_result", "tool_use_id": "c", "content": content}
-            messages = [
+            messages: list[Json] = [
                 asked,
                 {"role": "assistant", "content": [use]},
                 {"role": "user", "content": [result]},
             ]
             return {"model": "m", "max_tokens": 9, "messages": messages}
-    reply: Json = {"id": "c", "name": "look", "response": {"output": "see"}, "parts": [part]}
-    return {
-        "contents": [
-            {"role": "user", "parts": [{"text": "look"}]},
-            {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "look"}}]},
-            {"role": "user", "parts": [{"functionResponse": reply}]},
-        ]
-    }
+    answer = {"id": "c", "name": "look", "response": {"output": "see"}, "parts": [part]}
+    contents: list[Json] = [
+        {"role": "user", "parts": [{"text": "look"}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "look"}}]},
+        {"role": "user", "parts": [{"functionResponse": answer}]},
+    ]
+    return {"contents": contents}
 
 
 CASES = [

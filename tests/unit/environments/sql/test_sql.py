@@ -391,7 +391,7 @@ async def last_query(mesh: Served, task: rollout_pb2.Task) -> None:
 async def test_an_endless_query_is_judged() -> None:
     script = "CREATE TABLE t (x); INSERT INTO t VALUES (1);"
     task = make_task({"gold_sql": "SELECT 1", "setup_sql": script})
-    environment = SqlEnvironment(workers=1, verdict_timeout_s=3.0)
+    environment = SqlEnvironment(workers=1, verdict_timeout_s=1.0)
     async with served(environment) as mesh:
         assert await reward(mesh, task, ENDLESS) == 0.0
         assert await reward(mesh, task, "SELECT 1") == 1.0
