@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # Extra arguments for pytest, as in: make test ARGS="tests/unit/tools -x"
 ARGS ?=
 # More processes than small machines have cores, since many tests wait. A file's tests stay together,
-# so that its module-wide fixtures start once.
+# so that its module-wide fixtures start once; tests/conftest.py says which files come first.
 WORKERS ?= 4
 # Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
 HANDOFF ?= loaders trackers trainers
@@ -16,7 +16,7 @@ DEVICE ?= cpu
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-sandboxes clean fuzz scaling capture-law
+.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean compare-gateways fuzz scaling capture-law
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -29,7 +29,7 @@ demo: setup ## collect real, scored rollouts from a small local language model
 	@tools/demo.sh
 
 test: setup ## run the tests (ARGS=… goes to pytest)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 audit: setup ## put the verifiers of all ready environments on trial, with all attacks (minutes)
 	GYMMESH_TEST_AUDIT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/audit $(ARGS)
@@ -197,11 +197,17 @@ chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=
 chaos-damage: setup ## damage 250 files of finished runs, and see what readers make of each (ARGS=…)
 	$(BIN)/python -m tests.chaos.damage $(ARGS)
 
+chaos-programs: setup ## kill programs, gateway, sandboxes, model and environment of 400 rollouts (root)
+	$(BIN)/python -m tests.chaos.programs $(ARGS)
+
 chaos-sandboxes: setup ## kill services, owners and daemons of 2,000 sandboxes (root; ARGS=…)
 	@tools/test-sandboxes.sh --chaos $(ARGS)
 
 fuzz: setup ## send what is malformed to every RPC, endpoint and port, ten minutes each (ARGS=…)
 	$(BIN)/python -m tests.fuzz $(ARGS)
+
+compare-gateways: setup ## run the gateway suite over ours and other projects' gateways (PyPI)
+	@tools/compare-gateways.sh $(ARGS)
 
 capture-law: setup ## hold the tree of captured calls against 20,000 random programs (ARGS=…)
 	$(BIN)/python -m tests.capture_law $(ARGS)

@@ -108,15 +108,19 @@ class RandomProgram:
         made = TrueCall(
             number=len(self._truth.calls) + 1,
             context=tuple(segment.key for segment in conversation.segments),
+            said=tuple(flat(_true_items(conversation))),
             preamble=preamble,
             thread=thread,
-            continues=expected.parent if expected.continues else None,
             side=side,
             ticket=placed.ticket,
             waiting=1,
             digest=asked.digest,
         )
         self.log.append(f"c{made.number} {said(expected)} <- {made.context[-3:]}")
+        also = self._truth.equal_explanations(expected, conversation.segments, preamble, thread)
+        named = [one for one in also if one.parent and one.parent.call_id == placed.parent]
+        expected = named[0] if named else expected
+        made.continues = expected.parent if expected.continues else None
         self._checks.check(expected, placed, asked, conversation, made)
         self._truth.calls.append(made)
         conversation.waiting = made
@@ -234,3 +238,7 @@ def _recorded_ids(segment: Segment) -> list[str]:
 
 def _key(key: Hashable) -> tuple[Hashable, ...]:
     return key if isinstance(key, tuple) else (key,)
+
+
+def _true_items(conversation: Conversation) -> list[pb.Item]:
+    return [item for segment in conversation.segments for item in segment.true]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh.rollout.v1 import rollout_pb2
+from tests.capture_law.compare import flat
 
 BRANCH = tokens_pb2.FORK_REASON_BRANCH
 REWRITTEN = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
@@ -59,10 +60,16 @@ class Segment:
 
 @dataclass(eq=False)
 class TrueCall:
-    """A call, and where it belongs."""
+    """A call, and where it belongs.
+
+    Attributes:
+        context: the keys of the segments that it was asked with.
+        said: the same as `flat` gives it: equal for calls whose conversations nobody tells apart.
+    """
 
     number: int
     context: tuple[Hashable, ...]
+    said: tuple[Hashable, ...]
     preamble: Preamble
     thread: Thread
     continues: TrueCall | None = None
@@ -127,6 +134,35 @@ class Truth:
             found = self._after(parent, end, segments, keys, preamble, thread, compacted)
             return replace(found, continues=True)
         return self._anew(segments, keys, preamble, thread, compacted, starter, is_sub_agent)
+
+    def equal_explanations(
+        self,
+        expected: Expected,
+        segments: Sequence[Segment],
+        preamble: Preamble,
+        thread: Thread,
+    ) -> list[Expected]:
+        """Where a request may belong as well that continues a call under another system text or
+        with other tools: there is a call under its own whose conversation is the same, word for
+        word, and ids do not say which it is.
+        """
+        parent = expected.parent
+        if parent is None or not expected.continues or parent.preamble == preamble:
+            return []
+        keys = tuple(segment.key for segment in segments)
+        end = self._longest(segments, keys)[0]
+        if segments[end - 1].is_named:
+            return []
+        wrote = flat(parent.output)
+        return [
+            replace(self._after(call, end, segments, keys, preamble, thread, None), continues=True)
+            for call in self._live()
+            if call.is_answered
+            and call is not parent
+            and (call.preamble, call.thread, call.side) == (preamble, thread, "")
+            and call.said == parent.said
+            and flat(call.output) == wrote
+        ]
 
     def _live(self) -> list[TrueCall]:
         return [call for call in self.calls if not call.is_failed]

@@ -65,7 +65,7 @@ def _reply(answer: WrittenAnswer) -> Reply:
 
 
 @dataclass
-class _Rollout:
+class OurRollout:
     """A rollout whose program is the suite."""
 
     url: str = ""
@@ -107,9 +107,9 @@ class OurGateway:
         self.target = target
 
     @asynccontextmanager
-    async def rollout(self, script: Script, program: str) -> AsyncGenerator[_Rollout]:
+    async def rollout(self, script: Script, program: str) -> AsyncGenerator[OurRollout]:
         """Open one. The requests' headers name the program."""
-        rollout = _Rollout()
+        rollout = OurRollout()
         ProgramAgent.main = staticmethod(rollout.program)
         agent = AgentConfig(use="tests.unit.gateway.programs:ProgramAgent")
         async with mesh_of(_ScriptedVllm(script), agent=agent) as (mesh, _):
@@ -123,7 +123,7 @@ class OurGateway:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-def _pass_on(done: asyncio.Task[list[rollout_pb2.RolloutEvent]], rollout: _Rollout) -> None:
+def _pass_on(done: asyncio.Task[list[rollout_pb2.RolloutEvent]], rollout: OurRollout) -> None:
     if (error := done.exception()) is not None:
         rollout.events.set_exception(error)
     else:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from xml.etree import ElementTree
+
 import pytest
 
 from gymmesh_conformance.command import FAILED, USAGE, Options, run
-from gymmesh_conformance.gateway import run_gateway_suite, select_gateway_cases
+from gymmesh_conformance.gateway import (
+    CaughtCall,
+    Script,
+    run_gateway_suite,
+    scripted_endpoint,
+    select_gateway_cases,
+)
 from gymmesh_conformance.gateway.playing import SUITE, TOKENS
+from gymmesh_conformance.reports import as_junit
+from gymmesh_conformance.runner import CaseResult
 from tests.conformance.one_chain_gateway import OneChainGateway, TokenChainGateway
-from tests.conformance.our_gateway import OurGateway
+from tests.conformance.our_gateway import OurGateway, OurRollout
 
 NAMES = [f"{program.program}/{case.name}" for program, case in select_gateway_cases(())]
 
@@ -20,6 +32,32 @@ async def test_our_gateway_conforms(name: str) -> None:
     for result in results:
         assert result.problems == ()
         assert result.outcome == "passed"
+
+
+class _Kept(OurGateway):
+    """Keeps what was captured last."""
+
+    calls: Sequence[CaughtCall] = ()
+
+    @asynccontextmanager
+    async def rollout(self, script: Script, program: str) -> AsyncGenerator[OurRollout]:
+        async with super().rollout(script, program) as rollout:
+            yield rollout
+            self.calls = await rollout.finish()
+
+
+async def test_our_gateway_says_more_than_a_gateway_must() -> None:
+    cases = [
+        (program, case, place)
+        for program, case in select_gateway_cases(())
+        for place, step in enumerate(one for one in case.steps if not one.expect.repeats)
+        if step.expect.may_hang_on_nothing
+    ]
+    assert cases
+    gateway = _Kept()
+    for program, case, place in cases:
+        await run_gateway_suite(gateway, only=[f"{program.program}/{case.name}"])
+        assert gateway.calls[place].parent is not None, (program.program, case.name, place)
 
 
 def test_ten_programs_are_recorded() -> None:
@@ -67,6 +105,30 @@ async def test_a_sample_for_each_call_is_right_until_a_program_spells_anew() -> 
         "step third: its prompt does not begin with the tokens of the call before it",
     )
     assert tokens["mini-swe-agent/marks_a_retry"].outcome == "not shown"
+
+
+class _Refuses:
+    """Has no address that programs know."""
+
+    @asynccontextmanager
+    async def rollout(self, script: Script, program: str) -> AsyncGenerator[OurRollout]:
+        async with scripted_endpoint(script) as url:
+            yield OurRollout(f"{url}/nowhere", "key")
+
+
+async def test_what_a_gateway_refuses_is_said_even_where_it_would_be_cut() -> None:
+    case = "qwen-code/repeats_after_a_cut_stream"
+    calls, tokens = await run_gateway_suite(_Refuses(), only=[case])
+    assert calls.problems == ("PlayError: step cut: 404 404: Not Found",)
+    assert (tokens.outcome, tokens.lacks) == ("not shown", "the session did not come to its end")
+
+
+def test_what_is_not_shown_is_no_pass_for_continuous_integration() -> None:
+    result = CaseResult(TOKENS, "codex/continues", "rule", "not shown", lacks="no samples")
+    (suite,) = ElementTree.fromstring(as_junit([result]))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("1", "0", "1")
+    (skipped,) = suite.iter("skipped")
+    assert skipped.get("message") == "not shown: no samples"
 
 
 def test_the_command_loads_an_adapter(capsys: pytest.CaptureFixture[str]) -> None:

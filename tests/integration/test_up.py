@@ -66,7 +66,7 @@ def workers_of(parent: int) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
-            stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            stat = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
             if int(stat[1]) == parent and stat[0] not in ("Z", "X"):
                 found.append(int(entry.name))
     return found

@@ -37,15 +37,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--layout", choices=calls.LAYOUTS, default="cell")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--programs", type=int, nargs="+", choices=calls.PACES,
-                        default=list(calls.PACES))  # fmt: skip
+    parser.add_argument("--programs", type=int, nargs="+", choices=calls.PACES)
     parser.add_argument("--only", nargs="+", choices=programs.AT_ONCE, default=programs.AT_ONCE)
     given = parser.parse_args()
     texts: list[str] = []
     missed: list[str] = []
     if "calls" in given.part:
-        kinds = calls.QUICK_KINDS if given.quick else calls.KINDS
-        at = calls.points(given.programs, kinds)
+        at = calls.QUICK if given.quick else calls.points(tuple(calls.PACES), calls.KINDS)
+        at = [point for point in at if not given.programs or point[2] in given.programs]
         measured = calls.measure((calls.BARE, given.layout, calls.VERIFIERS), at, given.rounds)
         texts.append(calls.report(measured, at))
         missed += calls.misses(measured, at)

@@ -91,7 +91,7 @@ async def recorded(events: Sequence[pb.RolloutEvent]) -> tuple[bytes, float, flo
     which counts what other programs take of a busy machine, too.
     """
     begun = time.process_time()
-    fold = Fold("ro-1", 1, "run-1", "t-1")
+    fold = Fold(events[0].rollout_id, events[0].attempt, "run-1", "t-1")
     for event in events:
         fold.add(event)
     parts = fold.parts()

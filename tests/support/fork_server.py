@@ -12,6 +12,7 @@ and, when it has ended, one with its exit code.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -20,15 +21,25 @@ import random
 import runpy
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 # What a mesh inside a command imports when it is used.
 _LATER: Final = (
+    "encodings.idna",
     "gymmesh_agent.service",
+    "gymmesh_agent.tool_loop",
+    "gymmesh_mesh.authoring.environments",
+    "gymmesh_mesh.connecting",
+    "gymmesh_mesh.processes",
     "gymmesh_model.backends.chat",
+    "gymmesh_model.backends.local",
+    "gymmesh_model.service",
     "gymmesh_model.transport.client",
     "gymmesh_resource.environments.math.calculator",
+    "gymmesh_resource.environments.math.environment",
+    "gymmesh_resource.environments.math.verdict",
     "gymmesh_resource.service",
     "uvloop",
 )
@@ -42,6 +53,9 @@ def preload() -> None:
     for name in (*(found.name for found in every), *_LATER):
         if not name.endswith(".__main__"):
             importlib.import_module(name)
+    # At its end each fork would look at all of it, and copy every page for that.
+    gc.collect()
+    gc.freeze()
     tasks = Path("/proc/self/task")
     if tasks.exists() and len(list(tasks.iterdir())) > 1:
         raise RuntimeError("importing gym-cli starts threads, so it cannot be forked")
@@ -82,22 +96,27 @@ def fork_and_wait(descriptors: list[int]) -> dict[str, Any]:
     return request
 
 
-def become(request: dict[str, Any]) -> None:
+def generators() -> list[random.Random]:
+    """Those of all modules, which draw the same in all forks unless they are seeded anew."""
+    values = (value for module in list(sys.modules.values()) for value in vars(module).values())
+    return [value for value in values if isinstance(value, random.Random)]
+
+
+def become(request: dict[str, Any], loaded: Sequence[random.Random]) -> None:
     """Makes what a process is given at its start the request's."""
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[0] = os.getcwd()
     sys.argv[1:] = request["arguments"]
-    for module in list(sys.modules.values()):
-        for value in list(vars(module).values()):
-            if isinstance(value, random.Random):
-                value.seed()
+    for generator in loaded:
+        generator.seed()
 
 
 if __name__ == "__main__":
     preload()
+    found = generators()
     asked = next_request(socket.socket(fileno=int(sys.argv[1])))
     if asked is not None:
-        become(asked)
+        become(asked, found)
         runpy.run_module("gymmesh_cli", run_name="__main__", alter_sys=True)

@@ -80,10 +80,10 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
     def first_items(self) -> list[Json]:
         """The Responses items that the conversation began with."""
         if self.spoken is not None:
-            return parsed_items(self.spoken.before)
+            return self.columns.items(self.spoken.before)
         if self._begins_anew:
-            return parsed_items(self.columns.response.output[: self._said_before])
-        return parsed_items(self.columns.opening)
+            return self.columns.items(self.columns.response.output[: self._said_before])
+        return self.columns.items(self.columns.opening)
 
     @property
     def _begins_anew(self) -> bool:
@@ -102,7 +102,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def output(self) -> list[Json]:
         """The items after these."""
-        return parsed_items(self.unparsed_output)
+        return self.columns.items(self.unparsed_output)
 
     @cached_property
     def unparsed_output(self) -> list[Raw]:
@@ -224,13 +224,6 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
         found = members_of(bytes(self.columns.members["response"])).get("usage")
         usage = None if found is None else parsed(found)
         return usage if isinstance(usage, dict) else {}
-
-
-def parsed_items(items: list[Raw]) -> list[Json]:
-    """Items, parsed."""
-    found: Any = parsed(b"[%b]" % b",".join(map(bytes, items)))
-    read: list[Json] = found
-    return read
 
 
 def object_of(value: Json, key: str) -> Json:

@@ -32,7 +32,7 @@ def task_of(rollout: StoredRollout) -> Json:
     row = rollout.row
     task: Json = {
         "task_id": rollout.task_id,
-        "responses_create_params": row["responses_create_params"],
+        "responses_create_params": dict(rollout.columns.params),
     }
     task |= {key: row[key] for key in _KEPT if row.get(key) not in (None, "")}
     payload = payload_of(row)

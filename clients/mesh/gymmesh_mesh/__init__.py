@@ -18,28 +18,55 @@ uses.py                  the environment of a place, in a configuration's words
 authoring/               trials and checks for authors of environments
 """
 
-from gymmesh_mesh.compose import Objects
-from gymmesh_mesh.config import Defaults, MeshConfig, MeshSettings
-from gymmesh_mesh.connecting import EnvironmentClient, EnvironmentSession, connect
-from gymmesh_mesh.meshes import SCHEMES, Mesh, Target, discovered, embedded, read_target, remote
-from gymmesh_mesh.processes import ServiceInfo, run_up, up
+from __future__ import annotations
 
-__all__ = [
-    "SCHEMES",
-    "Defaults",
-    "EnvironmentClient",
-    "EnvironmentSession",
-    "Mesh",
-    "MeshConfig",
-    "MeshSettings",
-    "Objects",
-    "ServiceInfo",
-    "Target",
-    "connect",
-    "discovered",
-    "embedded",
-    "read_target",
-    "remote",
-    "run_up",
-    "up",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gymmesh_mesh.compose import Objects as Objects
+    from gymmesh_mesh.config import Defaults as Defaults
+    from gymmesh_mesh.config import MeshConfig as MeshConfig
+    from gymmesh_mesh.config import MeshSettings as MeshSettings
+    from gymmesh_mesh.connecting import EnvironmentClient as EnvironmentClient
+    from gymmesh_mesh.connecting import EnvironmentSession as EnvironmentSession
+    from gymmesh_mesh.connecting import connect as connect
+    from gymmesh_mesh.meshes import SCHEMES as SCHEMES
+    from gymmesh_mesh.meshes import Mesh as Mesh
+    from gymmesh_mesh.meshes import Target as Target
+    from gymmesh_mesh.meshes import discovered as discovered
+    from gymmesh_mesh.meshes import embedded as embedded
+    from gymmesh_mesh.meshes import read_target as read_target
+    from gymmesh_mesh.meshes import remote as remote
+    from gymmesh_mesh.processes import ServiceInfo as ServiceInfo
+    from gymmesh_mesh.processes import run_up as run_up
+    from gymmesh_mesh.processes import up as up
+
+_HOME = {
+    "SCHEMES": "meshes",
+    "Defaults": "config",
+    "EnvironmentClient": "connecting",
+    "EnvironmentSession": "connecting",
+    "Mesh": "meshes",
+    "MeshConfig": "config",
+    "MeshSettings": "config",
+    "Objects": "compose",
+    "ServiceInfo": "processes",
+    "Target": "meshes",
+    "connect": "connecting",
+    "discovered": "meshes",
+    "embedded": "meshes",
+    "read_target": "meshes",
+    "remote": "meshes",
+    "run_up": "processes",
+    "up": "processes",
+}
+
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when it is asked for: the process of one service needs no client and no other mesh.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -7,6 +7,19 @@ what it is given. `response_to_json(response_from_json(x))` is a document equal 
 
 from gymmesh_responses.errors import CodecError
 from gymmesh_responses.finish import Finish, finish_of, promises_calls
+from gymmesh_responses.images import (
+    MOST_IMAGE_BYTES,
+    data_of_url,
+    data_url,
+    image_type,
+    image_urls,
+    media_url,
+    media_urls,
+    media_urls_in_json,
+    medium_of,
+    with_images,
+    with_images_in_json,
+)
 from gymmesh_responses.items import (
     item_from_json,
     item_to_dict,
@@ -67,6 +80,7 @@ __all__ = [
     "LOGPROB_ROUNDING",
     "LONGEST_TOOL_NAME",
     "MAX_DEPTH",
+    "MOST_IMAGE_BYTES",
     "TOKEN_BYTES",
     "TOOL_NAME_RULE",
     "CodecError",
@@ -75,6 +89,8 @@ __all__ = [
     "JsonValue",
     "bytes_to_text",
     "common_tokens",
+    "data_of_url",
+    "data_url",
     "dumps",
     "dumps_clean",
     "dumps_sorted",
@@ -82,6 +98,8 @@ __all__ = [
     "finish_of",
     "function_call_output",
     "greatest_logprob",
+    "image_type",
+    "image_urls",
     "incomplete_details_to_dict",
     "is_tool_name",
     "item_from_json",
@@ -91,6 +109,10 @@ __all__ = [
     "items_to_json",
     "items_to_list",
     "loads",
+    "media_url",
+    "media_urls",
+    "media_urls_in_json",
+    "medium_of",
     "message_text",
     "new_message",
     "overlay_without",
@@ -115,5 +137,7 @@ __all__ = [
     "usage_from_json",
     "usage_to_dict",
     "usage_to_json",
+    "with_images",
+    "with_images_in_json",
     "with_name_characters",
 ]

@@ -907,7 +907,8 @@ class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """An image or another medium. It travels once: items name it by its digest, as `gymmesh-media:`
-    and the digest, where they would have a URL.
+    and the digest, where they would have a URL. The data URL `data:<media_type>;base64,<data>` in
+    its place gives the item back.
 
     Attributes:
         digest: `sha256:` and 64 hexadecimal digits, over `data`.
@@ -1053,8 +1054,8 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
     Attributes:
         responses_create_params: The task's parameters, with tools, instructions and sampling
             parameters as they were in force: the task's own, replaced by those of `started` key by
-            key, but for `input`, which is the task's; the task's alone for a rollout that never
-            started.
+            key, but for `input`, which is the task's, images that `media` has named by their
+            digests; the task's alone for a rollout that never started.
         first_items: What the conversation began with, only where the agent or the environment added
             something to the task's input. What the model saw is this, else the input, and then
             `response.output`.

@@ -26,6 +26,7 @@ _USAGE: Final = ("input_tokens", "output_tokens", "total_tokens")
 # Of `metadata`: what it has now, and had in version 0.1.
 NEW_COLUMNS: Final = (
     *("calls", "tool_calls", "turns", "annotations", "media", "sandboxes", "program"),
+    *("program_name", "program_version"),
 )
 """Columns that neither form had: a key of that name is the task's own there."""
 

@@ -30,6 +30,7 @@ def nemo_row(row: Row) -> Json:
         document.pop(key, None)
     final = row.final_call
     path = [] if final is None else row.path(final)
+    _put_images_back(row, document)
     output = document["response"]["output"]
     placed = set[str]()
     for call in path:
@@ -47,6 +48,18 @@ def nemo_row(row: Row) -> Json:
     if timed := [_timed(call) for call in row.calls if _is_timed(call)]:
         notes["model_calls"] = timed
     return document
+
+
+def _put_images_back(row: Row, document: Json) -> None:
+    """Put images where that form has them: in the items that name them."""
+    if not row.media:
+        return
+    params, response = document["responses_create_params"], document["response"]
+    document["response"] = {**response, "output": row.items(row.response.output)}
+    if row.first_items:
+        document["first_items"] = row.items(row.first_items)
+    if "input" in params:
+        document["responses_create_params"] = {**params, "input": row.params["input"]}
 
 
 def _put(row: Row, call: ModelCall, items: list[JsonValue], place: int, placed: set[str]) -> None:
@@ -72,12 +85,12 @@ def _actor(row: Row, actor: Actor, said: Json, placed: set[str]) -> Json:
         items: list[JsonValue] = []
         for call in one.calls:
             begins = len(items)
-            items += [parsed(item) for item in row.part(call)]
+            items += row.items(row.part(call))
             if call.answer_count and (call.trainable or not learned):
                 _put(row, call, items, begins + call.context_count + call.answer_count - 1, placed)
         conversation: Json = {"after": one.after} if one.after else {}
         if one.before:
-            conversation["first_items"] = [parsed(item) for item in one.before]
+            conversation["first_items"] = row.items(one.before)
         conversations.append(conversation | {"items": items})
     return said | {"conversations": conversations}
 

@@ -14,7 +14,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw
 
-from gymmesh_responses import CodecError, JsonValue, dumps_clean, loads
+from gymmesh_responses import (
+    CodecError,
+    JsonValue,
+    dumps_clean,
+    loads,
+    media_url,
+    with_images_in_json,
+)
 from gymmesh_rows.columns import ModelCall, RowMetadata
 from gymmesh_rows.columns import Row as Columns
 
@@ -60,9 +67,26 @@ class Row(Columns, dict=True):
 
     @cached_property
     def params(self) -> Mapping[str, Any]:
-        """`responses_create_params`, parsed."""
+        """`responses_create_params`, parsed, with the images in its input that it names."""
         params: dict[str, Any] = parsed(self.responses_create_params)
+        if "input" in params:
+            params["input"] = with_images_in_json(params["input"], self.images)
         return params
+
+    @cached_property
+    def images(self) -> Mapping[str, str]:
+        """The data URLs of the row's media, by the URLs with which its items name them."""
+        return {
+            media_url(one.digest): f"data:{one.media_type};base64,{one.data}" for one in self.media
+        }
+
+    def items(self, texts: list[Raw]) -> list[Any]:
+        """Items of the row, parsed, with the images in them that they name. Items share the text of
+        an image that several of them have.
+        """
+        found: Any = parsed(b"[%b]" % b",".join(map(bytes, texts)))
+        items: list[Any] = with_images_in_json(found, self.images)
+        return items
 
     @cached_property
     def members(self) -> Mapping[str, Raw]:

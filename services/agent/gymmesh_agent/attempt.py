@@ -17,6 +17,7 @@ from gymmesh_agent.events import EventSink, EventStream
 from gymmesh_agent.failures import budget_failure, deadline_failure, failure_of, step_failed
 from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, StopRollout
+from gymmesh_agent.media import AttemptMedia
 from gymmesh_agent.model import ModelServices
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlans, add_items
 from gymmesh_agent.sandboxes import AttemptSandboxes
@@ -161,6 +162,7 @@ class RunningAttempt:
         self.plan = agent.plans.read(request.options, task.params)
         self.clock = RolloutClock(deadline, self.plan.max_wall_s)
         self.events = EventStream(self.id.rollout_id, self.id.attempt, sink, self.plan.bounds)
+        self.media = AttemptMedia(self.events.note)
         self.session = SessionClient(
             agent.environments, task.environment, self.id, task, self.clock
         )
@@ -249,6 +251,7 @@ class RunningAttempt:
             agent.models,
             agent.gateway,
             self.events,
+            self.media,
             self.clock,
             self.sandboxes,
         )
@@ -274,7 +277,8 @@ class RunningAttempt:
         started.preamble_items = agent.preamble_items
         if self.program is not None:
             started.program.CopyFrom(self.program)
-        add_items(started.items, plan.items if self._context is None else self._context.items)
+        items = plan.items if self._context is None else self._context.items
+        add_items(started.items, self.media.all_named(items))
         return event
 
     def end_sandboxes(self) -> None:

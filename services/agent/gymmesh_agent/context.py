@@ -25,6 +25,7 @@ from gymmesh_agent.failures import FailureStage, StepFailed
 from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
+from gymmesh_agent.media import AttemptMedia
 from gymmesh_agent.model import (
     Continuations,
     ConversationTree,
@@ -117,6 +118,7 @@ class RolloutContext:
         models: ModelServices,
         gateway: GatewayServer,
         events: EventStream,
+        media: AttemptMedia,
         clock: RolloutClock,
         sandboxes: AttemptSandboxes,
     ) -> None:
@@ -135,6 +137,7 @@ class RolloutContext:
         self._model_names = plan.models
         self._session = session
         self._events = events
+        self._media = media
         self._clock = clock
         self._conversations = ConversationTree(self.items)
         self._continuations = Continuations(attempt.name, self._conversations, plan)
@@ -146,6 +149,7 @@ class RolloutContext:
         self._learning = ""  # the model service of the last call to learn from
         self._calls = 0
         self._steps = 0
+        self._side_calls = 0
         self._program_tool_calls = 0
         self._turns = 0
         self._weights = WeightsAge(plan.max_staleness)
@@ -200,9 +204,10 @@ class RolloutContext:
             params: Responses parameters that this call alone changes. They go over the
                 rollout's for the role `policy`; other roles start from none, since the task's
                 parameters and tools are meant for the policy.
-            captured: what a gateway knows of a program's call, of which `params` are then all
-                parameters; None: the agent makes the call itself. A side call is no step, and no
-                actor's last call; every other one is a step, of any actor.
+            captured: what a gateway knows of a program's call, all parameters included; None: the
+                agent makes the call itself. A side call is no actor's last
+                call, and no step unless there were more side calls than `max_steps`; every other
+                one is a step, of any actor.
 
         Raises:
             StopRollout: a limit of the policy is reached; ContextExceeded when the
@@ -214,15 +219,15 @@ class RolloutContext:
         completed = event.model_call_completed
         if captured is not None:
             captured.describe(completed)
-        # A program may begin a new conversation, and so an actor, with every call.
-        is_step = not actor if captured is None else not captured.side_call
-        completed.call_id = self._count_call(is_step=is_step)
+        completed.call_id = self._count_call(is_step=self._is_step(actor, captured))
         completed.parent_call_id = self._continued(parent, actor, detached)
         completed.actor = actor
         completed.model = self._model_names.get(role) or role
         completed.trainable = role == "policy" if trainable is None else trainable
         completed.detached = detached
-        request = self._continuations.request(completed, role, params, items)
+        request = self._continuations.request(
+            completed, role, params, items, None if captured is None else captured.params
+        )
         with model_span(request.model, role) as span:
             began = time.monotonic_ns()
             try:
@@ -329,7 +334,7 @@ class RolloutContext:
             event = rollout_pb2.RolloutEvent()
             completed = event.turn_completed
             completed.turn, completed.model_call_id = turn, after
-            add_items(completed.items, reply.items)
+            add_items(completed.items, self._media.all_named(reply.items))
             if reward is not None:
                 completed.reward = reward
             completed.done = reply.done
@@ -390,11 +395,22 @@ class RolloutContext:
             raise RuntimeError("the rollout's agent has returned; its context is closed")
         self._events.check()
 
+    def _is_step(self, actor: str, captured: GatewayCall | None) -> bool:
+        """Whether a call that is made now counts as a step."""
+        if captured is None:
+            return not actor
+        # A program may begin a new conversation, and so an actor, with every call.
+        if not captured.side_call:
+            return True
+        # What a side call is, the program's own words say: as many as there are steps are free.
+        self._side_calls += 1
+        most = self.limits.max_steps
+        return most is not None and self._side_calls > most
+
     def _count_call(self, *, is_step: bool) -> str:
         """The id of the model call that is made now. Raises StopRollout at a limit.
 
-        Steps are the root agent's calls and a program's, side calls aside; output tokens are
-        everyone's.
+        Steps are the root agent's calls and a program's; output tokens are everyone's.
         """
         steps = self._steps if is_step else 0
         limit = self.limits.reached(steps, self.tally.output_tokens)
@@ -437,7 +453,7 @@ class RolloutContext:
         tally.input_tokens += call.input_tokens
         tally.output_tokens += call.output_tokens
         if items:
-            add_items(completed.context_items, items)
+            add_items(completed.context_items, self._media.all_named(items))
         completed.response.CopyFrom(call.response)
         timings = completed.timings
         timings.total_us = took_us
@@ -485,13 +501,18 @@ class RolloutContext:
             completed.call_id, completed.name = call_id, name
             completed.model_call_id, completed.actor = call.call_id, call.actor
             completed.outcome = reply.outcome
-            # Shared by the event and the conversation; neither changes it.
-            item = completed.output
-            output = item.function_call_output
-            output.call_id = call_id
             if reply.HasField("parts"):
+                item = responses_pb2.Item()
+                output = item.function_call_output
+                output.call_id = call_id
                 output.parts.CopyFrom(reply.parts)
+                # The event names the images that the conversation holds.
+                completed.output.CopyFrom(self._media.named(item))
             else:
+                # Shared by the event and the conversation; neither changes it.
+                item = completed.output
+                output = item.function_call_output
+                output.call_id = call_id
                 output.text = reply.text
             completed.timings.total_us = _us_since(began)
             self._conversations.add_tool_output(call.call_id, position, item)

@@ -83,16 +83,13 @@ class EventStream:
         """
         room = self._put(event)
         self._measure(event)
-        if self._early:
-            early, self._early = self._early, []
-            for one in early:
-                self.note(one)
+        self._send_early()
         self.check()
         if room is not None:
             await room.wait()
 
     def note(self, event: rollout_pb2.RolloutEvent) -> None:
-        """Send a small event for which nobody waits; one after the attempt's end is dropped.
+        """Send an event for which nobody waits; one after the attempt's end is dropped.
 
         What comes before the first event is sent behind it.
         """
@@ -138,6 +135,7 @@ class EventStream:
         """
         if not self.count:
             self._put(started())
+            self._send_early()
         failed = rollout_pb2.Failed(
             failure=failure,
             counts=counts,
@@ -159,6 +157,14 @@ class EventStream:
         """Raises ATTEMPT_TOO_LARGE where an event went over a bound: no step may follow."""
         if self._exceeded is not None:
             raise _too_large(*self._exceeded)
+
+    def _send_early(self) -> None:
+        """Send what came before the first event, which was sent now."""
+        if not self._early:
+            return
+        early, self._early = self._early, []
+        for one in early:
+            self.note(one)
 
     def _measure(self, event: rollout_pb2.RolloutEvent) -> None:
         self._bytes += event.ByteSize()

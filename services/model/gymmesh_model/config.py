@@ -89,6 +89,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_concurrency: calls at the endpoints at a time, at most. max_queue: calls that may wait for a
         place; one more is refused with QUEUE_FULL.
     max_retries: how often a failed call is sent again, where that is safe; 0 is never.
+    images: whether the model reads images. False, or a backend of text alone: a call with one fails
+        before it is sent, with PARAMETER_UNSUPPORTED.
     max_conversations: how many conversations are kept, so that only what is new need be sent;
         0 keeps none. max_conversation_bytes: what they may take, by an estimate.
     adapt: how that number follows what the endpoints can take; null is an AdaptConfig's defaults.
@@ -117,6 +119,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_concurrency: int = 64
     max_queue: int = 4096
     max_retries: int = 2
+    images: bool = True
     max_conversations: int = 10_000
     max_conversation_bytes: int = 256 * 1024 * 1024
     adapt: AdaptConfig | None = None

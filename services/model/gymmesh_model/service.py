@@ -188,6 +188,7 @@ class ModelService(Service):
         )
         # Kept here, so every backend has them; whether tokens go on, `token_ids` says.
         model.capabilities.conversations = self._config.max_conversations > 0
+        model.capabilities.images = backend.capabilities.images and self._config.images
         return model
 
     async def SetWeightsVersion(

@@ -40,6 +40,7 @@ from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
     from gymmesh_resource.session import Session
+    from gymmesh_resource.tools import Image
     from gymmesh_resource.workers import ProcessPool
     from gymmesh_sandbox_access import SandboxSpec
 
@@ -47,8 +48,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-Said: TypeAlias = "str | responses_pb2.Item"
-"""Something said to the model: a user's message as text, or any item."""
+Said: TypeAlias = "str | Image | responses_pb2.Item"
+"""Something said to the model: a user's message as text or as an image, or any item."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from gymmesh_sandbox_access import (
     SandboxUse,
 )
 
-Answer: TypeAlias = (
+SessionAnswer: TypeAlias = (
     resource_pb2.CallToolResponse | resource_pb2.NextTurnResponse | verify_pb2.VerifyResponse
 )
 """An answer that names the session's sandboxes to the agent."""
@@ -111,7 +111,7 @@ class SessionSandboxes:
         lent = [role for role, spec in self._specs.items() if spec.lent]
         return await asyncio.gather(*(self[role].grant(role) for role in lent))
 
-    def report(self, answer: Answer) -> None:
+    def report(self, answer: SessionAnswer) -> None:
         """Adds what opened and ended since the answer before; those that are lent are named as
         they end alone, since their grants named them.
         """

@@ -161,7 +161,7 @@ class Archives:
             return MeshError(
                 errors_pb2.ERROR_REASON_SANDBOX_DISK_FULL,
                 "The host of the sandbox has no space left for the archive.",
-                metadata={"sandbox_id": self._sandbox_id},
+                metadata={"sandbox_id": self._sandbox_id, "disk": "host"},
             )
         return MeshError(
             errors_pb2.ERROR_REASON_INTERNAL_FAULT,

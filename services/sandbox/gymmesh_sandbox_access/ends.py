@@ -13,7 +13,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.text import one_line, shortened
 
 #: The word of an error's `cause` for each end that a service decides; any other is a loss.
-_CAUSES: Final[Mapping[str, rollout_pb2.SandboxEndCause]] = MappingProxyType(
+_CAUSES: Final[Mapping[str, rollout_pb2.SandboxEndCause.ValueType]] = MappingProxyType(
     {
         "asked": rollout_pb2.SANDBOX_END_CAUSE_OWNER,
         "expired": rollout_pb2.SANDBOX_END_CAUSE_EXPIRED,

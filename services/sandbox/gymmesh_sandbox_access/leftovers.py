@@ -3,12 +3,17 @@
 Works in any sandbox with /bin/sh, /proc and the usual small programs; no `ps` is needed. Never
 touched: the first process, and what runs the look itself. In a sandbox that shares its processes
 with its machine (a backend without isolation), only processes that carry the mark are seen.
+
+What is ended may not want to be. So a process is known by its number and its start, since numbers
+come again; a name is printed and never read as a command; a process whose first thread has ended
+runs as long as another one does; and processes that are born faster than they are found are stopped
+all at once before they are killed. The scripts start no other program where they end processes: a
+sandbox may be full of them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,15 +28,21 @@ _NAME: Final = 60  # characters of a name that are shown
 # The kernel's own number of the first space of process ids, PROC_PID_INIT_INO.
 _MACHINES: Final = "pid:[4026531836]"
 
-# `others` writes a line for each process that lives, may be touched, and is outside of this
-# shell's own tree: number and name. In /proc/PID/stat, field 3 is the state and 4 the parent; the
-# name before them may hold anything.
+# `each` calls a function for each process that lives, may be touched, and is outside of this
+# shell's own tree. In /proc/PID/stat, field 3 is the state, 4 the parent and 22 the start, in ticks
+# of the clock; the name before them may hold anything, brackets and ends of lines included. A
+# process in the state Z whose folder `task` has several entries has threads that run.
 _FUNCTIONS: Final = r"""
-space=$(readlink /proc/self/ns/pid)
-case $space in ''|"$MACHINES"|"$CALLERS") own_space=;; *) own_space=1;; esac
 about() {
-  line=; read -r line 2>/dev/null <"/proc/$1/stat" || [ -n "$line" ] || return 1
-  rest=${line##*) }; state=${rest%% *}; rest=${rest#* }; parent=${rest%% *}
+  of=$1 text=
+  while read -r line || [ -n "$line" ]; do text="$text $line"; done 2>/dev/null <"/proc/$of/stat"
+  [ -n "$text" ] || return 1
+  set -- ${text##*) }
+  state=$1 parent=$2 start=${20}
+}
+threads() {
+  set -- "/proc/$1/task/"*
+  [ $# -gt 1 ]
 }
 top_of() {
   top=$1
@@ -44,88 +55,121 @@ marked() {
   [ -n "$MARKED" ] || return 1
   tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" | while read -r variable; do
     [ "$variable" = "$MARKED" ] && echo yes && break
-  done | read -r found
+  done | read -r found_mark
 }
 top_of $$; own=$top
-others() {
+each() {
   for folder in /proc/[0-9]*; do
     number=${folder#/proc/}
     [ "$number" = 1 ] && continue
     about "$number" || continue
-    case $state in Z|X) continue;; esac
-    [ -n "$own_space" ] || marked "$number" || continue
+    began=$start
+    case $state in Z|X) threads "$number" || continue;; esac
+    [ -n "$OWN_SPACE" ] || marked "$number" || continue
     top_of "$number"
     [ "$top" = "$own" ] && continue
     name=; read -r name 2>/dev/null <"/proc/$number/comm"
-    echo "$number $name"
+    "$1"
   done
 }
+show() { printf '%s %s %s\n' "$number" "$began" "$name"; }
 """
-_LIST: Final = _FUNCTIONS + "others\n"
+_LIST: Final = _FUNCTIONS + "each show\n"
+_SPACE: Final = "readlink /proc/self/ns/pid || :\n"
 _END: Final = (
     _FUNCTIONS
     + r"""
-for round in 1 2 3 4 5; do
-  found=$(others | while read -r number name; do
-    case " $KEPT " in *" $number "*) continue;; esac
-    kill -9 "$number" 2>/dev/null && echo "$number $name"
-  done)
-  [ -n "$found" ] || break
-  echo "$found"
+ended=
+finish() {
+  # One that was killed does nothing more, also while it is still listed.
+  case " $KEPT $ended " in *" $number:$began "*) return;; esac
+  kill -9 "$number" 2>/dev/null || return
+  ended="$ended $number:$began"
+  found=yes
+  show
+}
+for round in 1 2 3 4 5 6; do
+  found=
+  all_at_once=
+  [ "$round" -gt 2 ] && all_at_once=$OWN_SPACE
+  [ -z "$all_at_once" ] || kill -STOP -1 2>/dev/null
+  each finish
+  [ -z "$all_at_once" ] || kill -CONT -1 2>/dev/null
+  [ -n "$found" ] || exit 0
 done
+echo 'they are born faster than they can be ended' >&2
+exit 1
 """
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LeftProcess:
-    """A process that was found: its number in the sandbox, and its name."""
+    """A process that was found: its number in the sandbox, when it started, in ticks of the
+    sandbox's clock, and its name.
+    """
 
     number: int
+    began: int
     name: str
 
 
-async def running(sandbox: SandboxHandle, *, mark: str = "", user: str = "") -> list[LeftProcess]:
+@dataclass(frozen=True, slots=True)
+class SeenProcesses:
+    """What ran in a sandbox at one time.
+
+    own_space: whether the sandbox has process ids of its own; else only marked processes are seen.
+    """
+
+    processes: tuple[LeftProcess, ...] = ()
+    own_space: bool = False
+
+
+async def running(sandbox: SandboxHandle, *, mark: str = "", user: str = "") -> SeenProcesses:
     """The processes that run now. Raises MeshError."""
-    return await _looked(sandbox, _LIST, mark, user, ())
+    space = (await _run(sandbox, _SPACE, {}, user)).strip()
+    callers = os.readlink("/proc/self/ns/pid") if os.path.exists("/proc/self/ns") else ""
+    own_space = space not in ("", _MACHINES, callers)
+    output = await _run(sandbox, _LIST, _variables(mark, own_space=own_space), user)
+    return SeenProcesses(_found(output), own_space)
 
 
 async def end_others(
-    sandbox: SandboxHandle, kept: Collection[int], *, mark: str = "", user: str = ""
-) -> list[LeftProcess]:
-    """Kills what runs now, except the processes with these numbers; says what was killed.
+    sandbox: SandboxHandle, kept: SeenProcesses, *, mark: str = "", user: str = ""
+) -> tuple[LeftProcess, ...]:
+    """Kills what runs now, except what was seen before; says what was killed.
 
     mark: the value of MARK that the program was started with. user: who does it; one without the
-    right to end a process leaves it. Raises MeshError.
+    right to end a process leaves it. Raises MeshError, SANDBOX_LOST where some could not be ended.
     """
-    return await _looked(sandbox, _END, mark, user, kept)
+    known = " ".join(f"{one.number}:{one.began}" for one in kept.processes)
+    variables = {**_variables(mark, own_space=kept.own_space), "KEPT": known}
+    return _found(await _run(sandbox, _END, variables, user))
 
 
-async def _looked(
-    sandbox: SandboxHandle, script: str, mark: str, user: str, kept: Collection[int]
-) -> list[LeftProcess]:
+def _variables(mark: str, *, own_space: bool) -> dict[str, str]:
+    return {"MARKED": f"{MARK}={mark}" if mark else "", "OWN_SPACE": "yes" if own_space else ""}
+
+
+async def _run(sandbox: SandboxHandle, script: str, variables: dict[str, str], user: str) -> str:
     result = await sandbox.exec(
-        ["/bin/sh", "-c", script],
-        env={
-            "KEPT": " ".join(map(str, kept)),
-            "MARKED": f"{MARK}={mark}" if mark else "",
-            "MACHINES": _MACHINES,
-            "CALLERS": os.readlink("/proc/self/ns/pid") if os.path.exists("/proc/self/ns") else "",
-        },
-        user=user,
-        cwd="/",
-        timeout_s=_LOOK_S,
+        ["/bin/sh", "-c", script], env=variables, user=user, cwd="/", timeout_s=_LOOK_S
     )
     if not result.ok:
+        said = result.error_text.strip()[-200:] or f"exit code {result.exit_code}"
         raise MeshError(
             errors_pb2.ERROR_REASON_SANDBOX_LOST,
-            "the processes of the sandbox could not be listed: "
-            f"{result.error_text.strip()[-200:] or f'exit code {result.exit_code}'}",
-            metadata={"cause": "no /bin/sh or no /proc"},
+            f"The processes of the sandbox could not be listed and ended: {said}.",
+            metadata={"cause": "processes that could not be ended, no /bin/sh, or no /proc"},
         )
+    return result.text
+
+
+def _found(output: str) -> tuple[LeftProcess, ...]:
     found: dict[int, LeftProcess] = {}
-    for line in result.text.splitlines():
-        number, _, name = line.partition(" ")
-        if number.isdecimal():
-            found[int(number)] = LeftProcess(int(number), name[:_NAME])
-    return list(found.values())
+    for line in output.split("\n"):
+        number, _, rest = line.partition(" ")
+        began, _, name = rest.partition(" ")
+        if number.isdecimal() and began.isdecimal():
+            found[int(number)] = LeftProcess(int(number), int(began), name[:_NAME])
+    return tuple(found.values())

@@ -112,7 +112,7 @@ def _children() -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue
         found.setdefault(int(fields[1]), []).append(int(folder.name))

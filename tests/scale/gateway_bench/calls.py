@@ -29,8 +29,6 @@ VERIFIERS: Final = "verifiers"
 LAYOUTS: Final = ("embedded", "cell", "mesh")
 #: The kinds of calls: a dialect, and whether its answers are streamed.
 KINDS: Final = (("chat", False), ("chat", True), ("messages", False), ("messages", True))
-#: Those of a quick run.
-QUICK_KINDS: Final = (("chat", False), ("messages", True))
 #: By how many programs there are: calls of each, and seconds of the model and of a pause.
 PACES: Final = {1: (100, 0.01, 0.0), 64: (8, 0.25, 0.25), 256: (5, 1.0, 1.0)}
 #: The aims, at 256 programs: milliseconds that a call takes longer, and shares of verifiers' CPU.
@@ -59,9 +57,13 @@ class Found:
         return sum(one.cpu_s for one in played) / sum(len(one.ms) for one in played) * 1e3
 
 
-def points(numbers: Sequence[int], kinds: Sequence[tuple[str, bool]] = KINDS) -> list[Point]:
+def points(numbers: Sequence[int], kinds: Sequence[tuple[str, bool]]) -> list[Point]:
     """Each kind at each number of programs."""
     return [(dialect, stream, number) for number in numbers for dialect, stream in kinds]
+
+
+#: Those of a quick run.
+QUICK: Final = points((1, 256), (("chat", False), ("messages", True)))
 
 
 def work_of(point: Point) -> Work:
@@ -98,7 +100,7 @@ async def _warm_up(
     running: dict[str, Contender | None], model: ScriptedEndpoint, opened: Door
 ) -> None:
     """Each kind of call, a few times."""
-    for point in points([1]):
+    for point in points((1,), KINDS):
         for contender in running.values():
             await _played(replace(work_of(point), calls=10), contender, model, opened)
 

@@ -47,7 +47,7 @@ def _streamed_chat() -> bytes:
     half = len(TEXT) // 2
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": TEXT[:half]}]
     deltas += [{"content": TEXT[half:]}, {"tool_calls": [{"index": 0, **_chat_call()}]}]
-    said = [{"delta": delta, "finish_reason": None} for delta in deltas]
+    said: list[dict[str, Any]] = [{"delta": delta, "finish_reason": None} for delta in deltas]
     said.append({"delta": {}, "finish_reason": "tool_calls"})
     events = [_chat(choice, "chat.completion.chunk") for choice in said]
     events.append({**events[-1], "choices": [], "usage": _USAGE})

@@ -45,7 +45,8 @@ def pss_mb(pids: Iterable[int]) -> float:
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/<pid>/stat after the name, which may hold blanks; none when it ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # A name may hold any bytes.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
 

@@ -12,6 +12,7 @@ from typing import Any
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_responses import media_urls, with_images
 
 Events = Sequence[rollout_pb2.RolloutEvent]
 TERMINAL = ("completed", "failed")
@@ -79,15 +80,18 @@ def model_calls(events: Events) -> list[rollout_pb2.ModelCallCompleted]:
 def check_requests(events: Events, requests: Iterable[model_pb2.CreateResponseRequest]) -> None:
     """Assert that each answered model call was sent what the events say it saw.
 
-    A request that names the call before it stands for that call's conversation, too.
+    Events name images that requests hold. A request that names the call before it stands for that
+    call's conversation, too.
     """
     rollout_id = events[0].rollout_id
     by_id = {one.call_id: one for one in requests if one.rollout_id == rollout_id}
     sent: dict[str, list[responses_pb2.Item]] = {}
+    images = media_urls(one.media_added.media for one in events if one.HasField("media_added"))
     outputs = {one.call_id: list(one.response.output) for one in model_calls(events)}
     for one in model_calls(events):
         request = by_id[one.call_id]
         parent = request.conversation.parent_call_id
         before = [*sent[parent], *outputs[parent]] if parent else []
         sent[one.call_id] = [*before, *request.params.input]
-        assert sent[one.call_id] == [*base(events, one), *one.context_items]
+        seen = [*base(events, one), *one.context_items]
+        assert sent[one.call_id] == [with_images(item, images) for item in seen]

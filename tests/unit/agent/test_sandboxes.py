@@ -113,7 +113,7 @@ def opened(events: Events) -> list[rollout_pb2.SandboxOpened]:
     return [event.sandbox_opened for event in found]
 
 
-def ended(events: Events) -> list[tuple[str, rollout_pb2.SandboxEndCause]]:
+def ended(events: Events) -> list[tuple[str, rollout_pb2.SandboxEndCause.ValueType]]:
     """Which sandboxes ended before their rollout, by role, and why."""
     roles = {one.sandbox.sandbox_id: one.role for one in opened(events)}
     found = [event for event in events if event.HasField("sandbox_ended")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -50,32 +51,39 @@ async def test_no_kubernetes_answers(tmp_path: Path) -> None:
 
 
 async def test_targets_of_collect(tmp_path: Path) -> None:
-    collect: list[str | Path] = [
-        "collect",
-        "-i",
-        write_tasks(tmp_path, sums(1)),
-        "-o",
-        tmp_path / "rows.jsonl",
+    tasks = write_tasks(tmp_path, sums(1))
+    server = f"discovery.kubernetes.server=http://127.0.0.1:{free_port()}"
+    # Options, and with which code and words that ends.
+    cases: list[tuple[list[str], int, list[str]]] = [
+        (["--agent", "consul://a:1/x", "--agent", "127.0.0.1:1"], 2, ["give it once and alone"]),
+        (["--agent", "consul://a/x"], 2, ["consul://HOST:PORT/AGENT is expected"]),
+        (
+            ["--agent", f"consul://127.0.0.1:{free_port()}/x"],
+            1,
+            ["Consul at 127.0.0.1:", "cannot be reached"],
+        ),
+        (["--agent", "discovery://a/x"], 2, ["discovery://HOST:PORT/AGENT is expected"]),
+        (
+            ["--agent", f"discovery://127.0.0.1:{free_port()}/x"],
+            1,
+            ["127.0.0.1:", "failed to connect"],
+        ),
+        (
+            ["--set", server, "--agent", "kubernetes:///x"],
+            1,
+            ["Kubernetes at http://127.0.0.1:", "cannot be reached"],
+        ),
     ]
-    done = await gym(*collect, "--agent", "consul://a:1/x", "--agent", "127.0.0.1:1")
-    assert done.code == 2
-    done.said("give it once and alone")
-    done = await gym(*collect, "--agent", "consul://a/x")
-    assert done.code == 2
-    done.said("consul://HOST:PORT/AGENT is expected")
-    done = await gym(*collect, "--agent", f"consul://127.0.0.1:{free_port()}/x")
-    assert done.code == 1
-    done.said("Consul at 127.0.0.1:", "cannot be reached")
-    done = await gym(*collect, "--agent", "discovery://a/x")
-    assert done.code == 2
-    done.said("discovery://HOST:PORT/AGENT is expected")
-    done = await gym(*collect, "--agent", f"discovery://127.0.0.1:{free_port()}/x")
-    assert done.code == 1
-    done.said("127.0.0.1:", "failed to connect")
-    server = ["--set", f"discovery.kubernetes.server=http://127.0.0.1:{free_port()}"]
-    done = await gym(*collect, *server, "--agent", "kubernetes:///x")
-    assert done.code == 1
-    done.said("Kubernetes at http://127.0.0.1:", "cannot be reached")
+    # Side by side: a registry that does not answer is waited for.
+    ended = await asyncio.gather(
+        *(
+            gym("collect", "-i", tasks, "-o", tmp_path / f"rows{number}.jsonl", *options)
+            for number, (options, _, _) in enumerate(cases)
+        )
+    )
+    for done, (options, code, words) in zip(ended, cases, strict=True):
+        assert done.code == code, options
+        done.said(*words)
 
 
 async def test_a_configuration_that_is_wrong(tmp_path: Path) -> None:

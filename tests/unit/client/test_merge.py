@@ -27,6 +27,8 @@ from gymmesh_client import (
 from gymmesh_client.output.merge import merge
 from gymmesh_client.tasks import Shard
 
+pytestmark = pytest.mark.long
+
 ONE = RunIdentity("t" * 64, "c" * 64, "1.0")
 TOOL = 2
 

@@ -16,6 +16,8 @@ from gymmesh_runtime.context import CallContext
 from tests.support.rollouts import NoGroups
 from tests.unit.client.test_collect import good, prepared, rows, tasks
 
+pytestmark = pytest.mark.long
+
 
 class Deaf(NoGroups):
     """Never ends rollouts of repeat 1, whatever their deadline."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import json_format
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -26,6 +27,7 @@ from gymmesh_runtime.errors import MeshError
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.data.rows import read_records, row, text, write_rows
 
+FOLDS = Path(__file__).parents[2] / "contract" / "fold_vectors"
 TOKENS = {
     "prompt_token_ids": [7, 8],
     "generation_token_ids": [9],
@@ -213,3 +215,19 @@ def test_show_says_how_a_program_ended_and_what_it_wrote_last() -> None:
     assert shown(signal=9, detail="codex: its time was up") == [
         "program       codex: its time was up (signal 9)"
     ]
+
+
+def test_show_names_the_program_and_the_sandboxes_that_ended_before_the_rollout() -> None:
+    folded = json.loads((FOLDS / "sandbox_ends.json").read_text())["rollout"]
+    rollout = json_format.ParseDict(folded, pb.Rollout())
+    made = stored_rollout(completed_row(pb.Task(task_id="t-1"), rollout), "rows.jsonl:1")
+    said = conversation_of(made)
+    document = ConversationView(100).document(made, said)
+    assert (document["program_name"], document["program_version"]) == ("small", "1")
+    assert [one["role"] for one in document["sandboxes"]] == ["workspace", "tests"]
+    shown = [
+        "".join(text for text, _ in one.parts) for one in ConversationView(100).lines(made, said)
+    ]
+    assert "program small 1" in shown[0]
+    about = [line for line in shown if line.startswith("sandbox")]
+    assert about == ["sandbox       tests OWNER: its owner ended it"]

@@ -32,6 +32,8 @@ from gymmesh_responses import params_from_json
 from tests.unit.environments.hostile_answers import FRAMES, call, said, transcripts
 from tests.unit.resource.served import served, task
 
+pytestmark = pytest.mark.long
+
 # Arguments for all instructions there are.
 _ARGUMENTS: dict[str, Any] = {
     "keywords": ["x"], "forbidden_words": ["x"], "keyword": "x", "keyword1": "x",
@@ -84,7 +86,7 @@ def _matching(mode: str) -> Case:
 def _choosing(mode: str, **row: Any) -> Case:
     options = [{"A": "Circle"}, {"B": "a square"}]
     row = {"options": options, "expected_answer": "A", "grading_mode": mode} | row
-    return Case(lambda: McqaEnvironment(pattern_timeout_s=4.0), row)
+    return Case(lambda: McqaEnvironment(pattern_timeout_s=0.5), row)
 
 
 CASES: dict[str, Case] = {
@@ -142,7 +144,11 @@ _PATIENT_S = 300.0
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", CASES)
-async def test_whatever_was_answered_gets_a_verdict(name: str) -> None:
+async def test_whatever_was_answered_gets_a_verdict(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What runs away is ended by its processor time, which a busy machine may give late.
+    monkeypatch.setattr("gymmesh_resource.workers.answer_work.PATIENCE", 2 * _PATIENT_S)
     case = CASES[name]
     own = task(**case.row)
     own.params.CopyFrom(params_from_json({"input": "", "tools": _TOOLS}))

@@ -18,7 +18,9 @@ from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_resource.environments.mcp.connection import McpConnection
 from gymmesh_resource.environments.mcp.options import ServerOptions
+from gymmesh_responses import item_from_json
 from gymmesh_runtime.errors import MeshError, from_status
+from tests.support.images import image_part, png_url
 from tests.unit.agent.mesh import Mesh, ask, running
 from tests.unit.agent.servicers import ScriptedModel, TinyEnvironment
 from tests.unit.agent.streams import Events
@@ -46,6 +48,12 @@ async def add(arguments: bytes) -> resource_pb2.CallToolResponse:
     return resource_pb2.CallToolResponse(text=str(given["a"] + given["b"]).encode(), outcome=OK)
 
 
+async def picture(arguments: bytes) -> resource_pb2.CallToolResponse:
+    parts = [{"type": "input_text", "text": "see"}, image_part(1)]
+    item = item_from_json({"type": "function_call_output", "call_id": "", "output": parts})
+    return resource_pb2.CallToolResponse(parts=item.function_call_output.parts, outcome=OK)
+
+
 async def refuse(arguments: bytes) -> resource_pb2.CallToolResponse:
     return resource_pb2.CallToolResponse(text=b"not so", outcome=ERROR)
 
@@ -66,7 +74,13 @@ async def run(
 ) -> tuple[Events, Mesh]:
     monkeypatch.setattr(ToolsAgent, "body", staticmethod(body), raising=False)
     monkeypatch.setattr(ToolsAgent, "offers", offers)
-    tools = {"add": add, "refuse": refuse, "finish": finish, "break_down": break_down}
+    tools = {
+        "add": add,
+        "refuse": refuse,
+        "picture": picture,
+        "finish": finish,
+        "break_down": break_down,
+    }
     config = AgentConfig(use=f"{__name__}:{ToolsAgent.__name__}")
     models = {"policy": ScriptedModel([], repeat=False)}
     async with running("direct", TinyEnvironment(tools=tools), models, config) as mesh:
@@ -104,7 +118,8 @@ async def test_the_official_client_lists_and_calls_them(monkeypatch: pytest.Monk
         await connection.close()
 
     events, mesh = await run(monkeypatch, body)
-    assert seen == [["add", "refuse", "finish", "break_down"], ("42", False), ("not so", True)]
+    names = ["add", "refuse", "picture", "finish", "break_down"]
+    assert seen == [names, ("42", False), ("not so", True)]
     assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
     ids = [call.request_id for call in mesh.environment.called]
     assert len(set(ids)) == 2
@@ -176,3 +191,19 @@ async def test_they_are_not_there_unless_they_are_offered(monkeypatch: pytest.Mo
 
     events, _ = await run(monkeypatch, body, offers=False)
     assert events[-1].HasField("completed"), events[-1]
+
+
+async def test_an_image_is_mcps_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    async def program(gateway: Gateway) -> None:
+        status, answer = await post(gateway, request("tools/call", name="picture", arguments={}))
+        assert status == 200
+        seen.extend(answer["result"]["content"])
+
+    await run(monkeypatch, program)
+    data = png_url(1).partition(",")[2]
+    assert seen == [
+        {"type": "text", "text": "see"},
+        {"type": "image", "data": data, "mimeType": "image/png"},
+    ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gymmesh_agent.gateway.dialects import DIALECTS, route
+from gymmesh_agent.gateway.dialects import DIALECTS, SeenRequests, route
 from gymmesh_agent.gateway.dialects.anthropic import read as anthropic
 from gymmesh_agent.gateway.dialects.chat import read as chat
 from gymmesh_agent.gateway.dialects.gemini import read as gemini
@@ -53,7 +53,7 @@ def ask(
     found = route("POST", path, query or {}, headers or {})
     if isinstance(found, Refusal):
         return found
-    return DIALECTS[found.dialect].read(found, headers or {}, raw)
+    return DIALECTS[found.dialect].read(found, headers or {}, raw, SeenRequests())
 
 
 def read(dialect: str, body: object) -> GatewayRequest:

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gymmesh_agent.gateway.dialects import DIALECTS, route
+from gymmesh_agent.gateway.dialects import DIALECTS, SeenRequests, route
 from gymmesh_agent.gateway.minted import answers_minted, minted_of
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind
 from tests.support.optional import require
@@ -49,7 +49,7 @@ class Endpoint:
         dialect = DIALECTS[found.dialect]
         if request.method == "GET":
             return _json(dialect.write_models(["m"], 1))
-        read = dialect.read(found, headers, await request.read())
+        read = dialect.read(found, headers, await request.read(), SeenRequests())
         assert isinstance(read, GatewayRequest), read
         self.requests.append(read)
         if self.refusal is not None:

@@ -567,3 +567,35 @@ def test_the_detail_says_whether_the_model_wrote_what_stands_there(
     assert (placed.parent, reason(placed)) == ("c1", REWRITTEN)
     assert placed.fork is not None
     assert placed.fork.detail == detail
+
+
+def test_a_summary_under_another_system_text_that_was_asked_with_before_is_unknown() -> None:
+    """The program may go on with its compaction, or show the answer to another agent."""
+    summary = "The first part is done, and the second part is left to do."
+    begun_anew = message("user", f"Another model wrote: {summary} Go on.")
+    captured = Captured()
+    captured.ask(request([TASK]), SECOND)
+    history = [TASK, *SECOND, message("user", "Summarize.")]
+    captured.ask(request(history), [message("assistant", summary)])
+    placed = captured.ask(request([begun_anew]), [message("assistant", "")])
+    assert (placed.parent, reason(placed)) == ("c2", COMPACTION)
+    placed = captured.place(request([begun_anew], system="Today is Tuesday."))
+    assert (placed.parent, placed.detached, placed.link) == ("", True, UNKNOWN)
+    assert placed.actor == ""
+    # With nothing asked before, it is another agent's.
+    reviewed = message("user", f"Review this: {summary}")
+    placed = captured.place(request([reviewed], system="You review."))
+    assert (placed.link, placed.actor) == (CONTINUATION, "conversation-1")
+
+
+def test_of_equal_conversations_that_under_the_requests_system_text_continues() -> None:
+    captured = Captured()
+    for system in ("One.", "Two."):
+        captured.ask(request([TASK], system=system), SECOND)
+    history = [TASK, *SECOND, message("user", "Go on.")]
+    for system, parent in (("Two.", "c2"), ("One.", "c1")):
+        placed = captured.place(request(history, system=system))
+        assert (placed.parent, placed.detached, placed.link) == (parent, False, CONTINUATION)
+    # Neither has this one.
+    placed = captured.place(request(history, system="Three."))
+    assert (placed.parent, placed.detached, placed.link) == ("", True, UNKNOWN)

@@ -207,6 +207,30 @@ def test_a_strange_answer_behind_a_summary_may_be_a_later_one_that_was_changed()
     assert placed.link == UNKNOWN
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["kept as an answer", "in a message"])
+def test_a_summary_that_is_quoted_behind_itself_begins_nothing_anew(kept: bool) -> None:
+    """Another branch of the conversation that the summary began tells the model what it wrote."""
+    captured = Captured("opencode")
+    hints = Hints(session="s")
+    captured.ask(request([TASK], hints=hints), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    system = "You are an anchored context summarization assistant for coding sessions."
+    asked = request([*history, message("user", "Summarize.")], system=system, tools=(), hints=hints)
+    wrote = [message("assistant", SUMMARY)]
+    captured.ask(asked, wrote)
+    begun = [message("user", "What did we do so far?"), *wrote, message("user", "Go on.")]
+    if not kept:
+        begun = [message("user", f"What we did so far: {SUMMARY}")]
+    captured.ask(request(begun, hints=hints), FIRST)
+    history = [*begun, *echo("c3", FIRST), output(wire_id("c3", 0), "a.py")]
+    captured.ask(request(history, hints=hints), [message("assistant", "Done.")])
+    quotes = message("user", f"You wrote: {SUMMARY} Is that so?")
+    placed = captured.place(request([*history[:-1], quotes], hints=hints))
+    assert (placed.parent, placed.detached, placed.link) == ("c3", False, FORK)
+    assert placed.fork is not None
+    assert placed.fork.reason == tokens_pb2.FORK_REASON_BRANCH
+
+
 def test_a_second_beginning_in_one_session_is_unknown() -> None:
     captured = Captured("claude-code")
     hints = Hints(session="s")

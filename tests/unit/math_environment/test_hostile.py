@@ -25,6 +25,8 @@ from gymmesh_resource.workers import (
 from tests.unit.math_environment import worker_functions as functions
 from tests.unit.math_environment.judging import judging
 
+pytestmark = pytest.mark.long
+
 # Seconds by the clock that no test waits for, unless something is broken.
 PATIENT = 3600.0
 

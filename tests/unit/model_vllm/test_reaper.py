@@ -75,6 +75,31 @@ async def test_a_killed_parent_takes_them_along(
         await gone(others[0], seconds=0.5)
 
 
+async def test_a_process_of_the_machine_has_a_name_that_is_no_text(others: list[int]) -> None:
+    code = (
+        "import ctypes, time\n"
+        "ctypes.CDLL(None).prctl(15, b'\\xff) Z', 0, 0, 0)\n"
+        "print(flush=True)\n"
+        "time.sleep(120)\n"
+    )
+    odd = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    assert odd.stdout is not None
+    await odd.stdout.readline()
+    parent, outer, inner = await _started(
+        "time.sleep(120)", others, "reaper.watch([outer.pid])", "contextlib.nullcontext()"
+    )
+    parent.kill()
+    await parent.wait()
+    try:
+        await gone(outer)
+        await gone(inner)
+    finally:
+        odd.kill()
+        await odd.wait()
+
+
 async def test_a_parent_that_says_goodbye_leaves_them_alone(others: list[int]) -> None:
     parent, outer, inner = await _started("reaper.stop(); reaper.stop()", others)
     others += [outer, inner]

@@ -24,6 +24,8 @@ from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_runtime.errors import MeshError, from_status
 from tests.unit.programs.rollouts import COMMAND, LOOP, program_mesh, shell
 
+pytestmark = pytest.mark.long
+
 CHECK = {"name": "done", "run": "grep -q right done"}
 Events = Sequence[rollout_pb2.RolloutEvent]
 

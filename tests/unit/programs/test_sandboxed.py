@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +14,11 @@ from gymmesh.sandbox.v1 import process_pb2
 from gymmesh_agent.programs.ends import ProgramEnd
 from gymmesh_agent.programs.options import ProgramOptions
 from gymmesh_agent.programs.sandboxed import ProgramTask, program_version, run_in_sandbox
-from gymmesh_mesh.compose import open_here
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_sandbox.config import SandboxConfig
-from gymmesh_sandbox.service import SandboxService
 from gymmesh_sandbox_access import SandboxClient, SandboxHandle, SandboxSpec
 from gymmesh_sandbox_access.leftovers import running
+from tests.support.bubblewrap_sandboxes import bubblewrap_sandbox
 from tests.support.optional import require
 from tests.support.sandboxes import serve_sandboxes
 
@@ -41,15 +37,8 @@ class Gateway:
 
 @pytest.fixture
 async def sandbox(tmp_path: Path) -> AsyncIterator[SandboxHandle]:
-    require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
-    config = SandboxConfig(adapts=False, places=4, options={"folder": str(tmp_path / "sandboxes")})
-    directory = PeerDirectory()
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(directory.close)
-        await open_here(SandboxService(config, "boxes", "boxes-0"), directory, stack)
-        client = await stack.enter_async_context(SandboxClient(directory, "boxes"))
-        limits = SandboxSpec(memory_mb=256)
-        yield await client.create(limits)
+    async with bubblewrap_sandbox(tmp_path, SandboxSpec(memory_mb=256)) as made:
+        yield made
 
 
 async def ran(
@@ -111,7 +100,7 @@ async def test_the_kernel_kills_it_at_the_sandboxs_memory(sandbox: SandboxHandle
 
 async def test_what_it_leaves_is_killed_and_counted(sandbox: SandboxHandle) -> None:
     server = await sandbox.start("sleep 1000")  # of the environment's set-up
-    before = {one.number for one in await running(sandbox)}
+    before = await running(sandbox)
     script = (
         "sleep 1000 >/dev/null 2>&1 & setsid sleep 1001 >/dev/null 2>&1 & "
         "env -i /bin/sh -c 'sleep 1002 & sleep 1003' >/dev/null 2>&1 & sleep 0.2"
@@ -120,7 +109,7 @@ async def test_what_it_leaves_is_killed_and_counted(sandbox: SandboxHandle) -> N
     assert end.exit_code == 0
     assert end.left.count("sleep") == 4
     assert "left and killed: " in end.detail
-    assert {one.number for one in await running(sandbox)} == before
+    assert (await running(sandbox)).processes == before.processes
     assert not (await server.status()).HasField("exit")
 
 
@@ -136,7 +125,7 @@ async def test_it_is_killed_when_its_rollout_is_over(
 
 async def test_a_sandbox_that_is_lost_is_an_error(sandbox: SandboxHandle) -> None:
     work = asyncio.create_task(ran(sandbox, "sleep 1000"))
-    while not await running(sandbox):  # noqa: ASYNC110  # nothing announces it
+    while not (await running(sandbox)).processes:  # noqa: ASYNC110  # nothing announces it
         await asyncio.sleep(0.05)
     await sandbox.end()
     with pytest.raises(MeshError) as lost:
@@ -192,4 +181,4 @@ async def test_processes_of_the_machine_are_never_seen(tmp_path: Path) -> None:
         SandboxClient(directory, "boxes") as client,
     ):
         handle = await client.create(SandboxSpec())
-        assert await running(handle) == []
+        assert not (await running(handle)).processes

@@ -29,7 +29,7 @@ BOX = grant_pb2.SandboxRef(sandbox_id="b-1", instance_id="boxes-0", service="box
     ],
 )
 def test_an_error_says_how_its_sandbox_ended(
-    reason: str, cause: str, end: pb.SandboxEndCause
+    reason: str, cause: str, end: pb.SandboxEndCause.ValueType
 ) -> None:
     found = end_of(error(reason, "two\nlines", cause=cause))
     assert found is not None

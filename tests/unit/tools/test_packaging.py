@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 EXTRA_LIBRARIES = {
     "consul",

@@ -11,7 +11,7 @@ from gymmesh_cli.terminal.writing import echo, echo_parts
 from gymmesh_client import FailedAttempt
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.rows import status_dict
-from gymmesh_responses import bytes_to_text, text_of
+from gymmesh_responses import bytes_to_text, image_urls, text_of
 from gymmesh_runtime.errors import from_status, repeats
 from gymmesh_runtime.text import one_line, shortened
 
@@ -126,12 +126,12 @@ def _item(item: responses_pb2.Item) -> None:
     kind = item.WhichOneof("kind")
     if kind == "message":
         role = item.message.role
-        _line(role or "message", text_of(item) or "(no text)", _ROLE_COLOURS.get(role, "cyan"))
+        _line(role or "message", _said(item), _ROLE_COLOURS.get(role, "cyan"))
     elif kind == "function_call":
         call = item.function_call
         _line("call", f"{call.name}({call.arguments.decode(errors='replace')})", "yellow")
     elif kind == "function_call_output":
-        _line("output", text_of(item) or "(no text)", "yellow")
+        _line("output", _said(item), "yellow")
     elif kind == "reasoning":
         reasoning = item.reasoning
         texts = [*reasoning.summary.texts, *reasoning.content.texts]
@@ -139,6 +139,15 @@ def _item(item: responses_pb2.Item) -> None:
             _line("reasoning", "\n".join(texts), "white", dim=True)
     elif kind == "opaque":
         _line(item.opaque.type or "item", item.opaque.json.decode(errors="replace"), "white")
+
+
+def _said(item: responses_pb2.Item) -> str:
+    """An item's text, and how many images it has."""
+    text, images = text_of(item), sum(1 for _ in image_urls(item))
+    if not images:
+        return text or "(no text)"
+    shown = "(an image)" if images == 1 else f"({images} images)"
+    return f"{text} {shown}" if text else shown
 
 
 _ROLE_COLOURS: Final = {"user": "blue", "system": "blue", "developer": "blue"}

@@ -11,7 +11,7 @@ from typing import Any
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout, object_of, parsed_items, text_of
+from gymmesh_data.rollout import Json, StoredRollout, object_of, text_of
 from gymmesh_data.tasks import payload_of
 from gymmesh_responses import CodecError, dumps, items_from_json, params_from_json
 
@@ -32,7 +32,7 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
             task_id=rollout.task_id,
             environment=environment,
             agent=rollout.agent,
-            params=params_from_json(row["responses_create_params"]),
+            params=params_from_json(dict(rollout.columns.params)),
             payload_json=dumps(payload_of(row, known)),
             tags=row.get("tags") or {},
         )
@@ -56,7 +56,7 @@ def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
         UserError: an item is none.
     """
     try:
-        return items_from_json(parsed_items(rollout.columns.response.output))
+        return items_from_json(rollout.columns.items(rollout.columns.response.output))
     except CodecError as error:
         raise UserError(f"{rollout.where}: response.output: {error}") from None
 

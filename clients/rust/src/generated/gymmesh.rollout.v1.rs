@@ -496,7 +496,8 @@ impl ::prost::Name for Program {
     }
 }
 /// An image or another medium. It travels once: items name it by its digest, as
-/// `gymmesh-media:` and the digest, where they would have a URL.
+/// `gymmesh-media:` and the digest, where they would have a URL. The data URL
+/// `data:<media_type>;base64,<data>` in its place gives the item back.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Media {
     /// `sha256:` and 64 hexadecimal digits, over `data`.
@@ -519,7 +520,8 @@ impl ::prost::Name for Media {
         "/gymmesh.rollout.v1.Media".into()
     }
 }
-/// A medium came in; sent before the first event whose items name it.
+/// A medium came in; sent before the first event whose items name it, and right
+/// after `started` where that one does.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MediaAdded {
     /// The medium.

@@ -6,7 +6,8 @@
 pub struct Row {
     /// The task's parameters, with tools, instructions and sampling parameters as they
     /// were in force: the task's own, replaced by those of `started` key by key, but for
-    /// `input`, which is the task's; the task's alone for a rollout that never started.
+    /// `input`, which is the task's, images that `media` has named by their digests; the
+    /// task's alone for a rollout that never started.
     #[prost(bytes = "vec", tag = "1")]
     pub responses_create_params_json: ::prost::alloc::vec::Vec<u8>,
     /// What the conversation began with, only where the agent or the environment added

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.rollout.rollout_parts import RolloutParts, ToolKey, ToolRecord
+from gymmesh_responses import media_urls, with_images
 
 Item: TypeAlias = responses_pb2.Item
 
@@ -36,18 +37,19 @@ class CallPart(NamedTuple):
 def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     """The conversation up to and including a model call, its tools' answers and its turns.
 
-    The items are those of the rollout, not copies.
+    The items are those of the rollout, not copies, but for items with images: these are copies that
+    hold the images, which the rollout's items name.
 
     Raises:
         ValueError: no such call, or parents that go in a circle.
     """
     items, whole = _items_of(rollout, call_id)
-    return [*rollout.started.items, *items] if whole else items
+    return _held(rollout, [*rollout.started.items, *items] if whole else items)
 
 
 def continuation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     """The conversation without the items of `started`; raises as `conversation`."""
-    return _items_of(rollout, call_id)[0]
+    return _held(rollout, _items_of(rollout, call_id)[0])
 
 
 def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
@@ -66,7 +68,9 @@ def transcript(rollout: pb.Rollout) -> list[Item]:
     With no model call, the items that the rollout began with.
     """
     last = final_call(rollout)
-    return list(rollout.started.items) if last is None else conversation(rollout, last.call_id)
+    if last is not None:
+        return conversation(rollout, last.call_id)
+    return _held(rollout, list(rollout.started.items))
 
 
 class CallParts:
@@ -154,6 +158,14 @@ class CallParts:
                         used[name] = place + 1
         items += turned
         return CallPart(items, context, len(wrote))
+
+
+def _held(rollout: pb.Rollout, items: list[Item]) -> list[Item]:
+    """Items with the images in them that they name."""
+    if not rollout.media:
+        return items
+    urls = media_urls(rollout.media)
+    return [with_images(item, urls) for item in items]
 
 
 def _items_of(rollout: pb.Rollout, call_id: str) -> tuple[list[Item], bool]:

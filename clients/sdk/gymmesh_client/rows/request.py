@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -10,11 +11,22 @@ from msgspec import UNSET, Raw, UnsetType
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_responses import JsonValue, dumps_clean, item_to_json, loads, params_to_dict, text_of
+from gymmesh_responses import (
+    JsonValue,
+    dumps_clean,
+    item_to_json,
+    loads,
+    media_urls,
+    params_to_dict,
+    text_of,
+    with_images,
+    with_images_in_json,
+)
 from gymmesh_rows import COLUMNS, METADATA_COLUMNS
 
 # What is no larger, in bytes, is kept for the next rollout that has the same.
 _KNOWN_BYTES: Final = 64 * 1024
+_NONE: Final[Mapping[str, str]] = {}
 # What the API echoes of a request in every response, with its defaults.
 _ECHOED: Final[dict[str, JsonValue]] = {
     "background": None,
@@ -54,23 +66,36 @@ class TaskExtras(msgspec.Struct, frozen=True):
     kept: Raw | UnsetType
 
 
-def request_of(task: pb.Task, started: pb.Started | None) -> tuple[Raw, bytes]:
+def names_of(media: Sequence[pb.Media]) -> Mapping[str, str]:
+    """The URLs that name media, by the data URLs that hold them."""
+    return {held: named for named, held in media_urls(media).items()} if media else {}
+
+
+def request_of(
+    task: pb.Task, started: pb.Started | None, names: Mapping[str, str]
+) -> tuple[Raw, bytes]:
     """A row's `responses_create_params`, and the JSON object of what its response repeats of them.
 
     They are the task's own parameters, but for the input as the rollout began with them; its own
-    alone for a rollout that never started. Raises ValueError when they are not JSON.
+    alone for a rollout that never started. names: of the images that the row has already. Raises
+    ValueError when they are not JSON.
     """
     # The repeats of a task have the same parameters, and a run's tasks mostly the same tools.
     used = None
     if started is not None and started.HasField("params"):
         used = started.params.SerializeToString()
     own = task.params.SerializeToString()
+    if names:
+        return _params_of(own, used, names)
     known = len(own) + len(used or b"") <= _KNOWN_BYTES
     return _known_params(own, used) if known else _params_of(own, used)
 
 
-def first_items(task: pb.Task, started: pb.Started | None) -> list[Raw]:
-    """What the conversation began with; empty where that is the task's input alone."""
+def first_items(task: pb.Task, started: pb.Started | None, names: Mapping[str, str]) -> list[Raw]:
+    """What the conversation began with; empty where that is the task's input alone.
+
+    names: as for `request_of`.
+    """
     if started is None:
         return []
     items, params = started.items, task.params
@@ -81,8 +106,16 @@ def first_items(task: pb.Task, started: pb.Started | None) -> list[Raw]:
             and text_of(items[0]) == params.input_text
         )
     else:
-        same = items == params.input
+        same = (
+            items == params.input
+            if not names
+            else _named(items, names) == _named(params.input, names)
+        )
     return [] if same else [Raw(item_to_json(item)) for item in items]
+
+
+def _named(items: Iterable[responses_pb2.Item], names: Mapping[str, str]) -> list[Any]:
+    return [with_images(item, names) for item in items]
 
 
 def extras_of(task: pb.Task) -> TaskExtras:
@@ -91,12 +124,14 @@ def extras_of(task: pb.Task) -> TaskExtras:
     return _known_extras(payload) if len(payload) <= _KNOWN_BYTES else _read_extras(payload)
 
 
-def _params_of(own: bytes, used: bytes | None) -> tuple[Raw, bytes]:
+def _params_of(
+    own: bytes, used: bytes | None, names: Mapping[str, str] = _NONE
+) -> tuple[Raw, bytes]:
     in_force = {} if used is None else _document_of(used)
     asked = _document_of(own)
     document = asked | in_force
     if "input" in asked:
-        document["input"] = asked["input"]
+        document["input"] = with_images_in_json(asked["input"], names)
     else:
         document.pop("input", None)
     # A null stands for the default, which the API then echoes.

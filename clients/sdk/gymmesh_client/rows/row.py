@@ -19,7 +19,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import BOUNDARIES
 from gymmesh_client.rollout import RolloutParts, RolloutReading, as_int64, as_uint32, read
 from gymmesh_client.rows.calls import RowCalls, actors_of
-from gymmesh_client.rows.request import TaskExtras, extras_of, first_items, request_of
+from gymmesh_client.rows.request import TaskExtras, extras_of, first_items, names_of, request_of
 from gymmesh_client.rows.response import rollout_response
 from gymmesh_client.summary import Counted, judged_by
 from gymmesh_responses import JsonValue, dumps_clean, loads
@@ -178,7 +178,8 @@ def _line(
     """A row. usage: of the environment's model calls for what failed."""
     parts = reading.parts
     started = parts.started or _NOT_STARTED
-    params, echoed = request_of(task, parts.started)
+    names = names_of(parts.media)
+    params, echoed = request_of(task, parts.started, names)
     extras = extras_of(task)
     calls = RowCalls(reading)
     reward = None if verified is None else parts.reward
@@ -190,7 +191,7 @@ def _line(
         parts,
         task,
         responses_create_params=params,
-        first_items=first_items(task, parts.started),
+        first_items=first_items(task, parts.started, names),
         response=rollout_response(reading, calls.output(), echoed),
         reward=reward,
         environment=started.environment or task.environment,

@@ -15,7 +15,7 @@ from typing import Final
 
 from gymmesh_client.problems import TaskProblem, unreadable
 from gymmesh_client.safe_writes import write_whole
-from gymmesh_client.tasks import TaskDefaults, TaskReader
+from gymmesh_client.tasks import TaskDefaults, TaskReader, images_digest
 
 HEADER: Final = b"\x89gymmesh tasks\n\x01\n"
 _DIGEST: Final = 8
@@ -24,7 +24,7 @@ _READER: Final = TaskReader(TaskDefaults("any", "any"))
 
 @dataclass(frozen=True, slots=True)
 class TaskLines:
-    """The lines of a task file."""
+    """The lines of a task file, with the images in files that they name."""
 
     sha256: str  # of the whole file, hex
     digests: array[int]  # 8 bytes of BLAKE2b of each line without the blanks around it; 0: blank
@@ -36,8 +36,9 @@ class TaskLines:
         try:
             with path.open("rb") as file:
                 for line in file:
-                    whole.update(line)
-                    digests.append(_digest(line))
+                    images = images_digest(line, path.parent)
+                    whole.update(line + images)
+                    digests.append(_digest(line, images))
         except OSError as error:
             raise unreadable(path, error) from None
         return TaskLines(whole.hexdigest(), digests)
@@ -79,11 +80,11 @@ def described(was: TaskLines, now: TaskLines, path: Path) -> str:
     return f"line {first + 1}{_task(path, first)} is another one; {counts}"
 
 
-def _digest(line: bytes) -> int:
+def _digest(line: bytes, images: bytes) -> int:
     text = line.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
         return 0
-    return int.from_bytes(hashlib.blake2b(text, digest_size=_DIGEST).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(text + images, digest_size=_DIGEST).digest(), "little")
 
 
 def _task(path: Path, place: int) -> str:

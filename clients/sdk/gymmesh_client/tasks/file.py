@@ -62,7 +62,7 @@ class TaskFile(Sequence[rollout_pb2.Task]):
                 raw = file.readline()
         except OSError as error:
             raise unreadable(self._path, error) from None
-        entry = self._reader.row(0, raw.removeprefix(b"\xef\xbb\xbf"))
+        entry = self._reader.row(0, raw.removeprefix(b"\xef\xbb\xbf"), self._path.parent)
         if isinstance(entry, TaskProblem):
             found = replace(entry, line=self._line_at(offset)).at(self._path)
             raise UserError(f"{found} (the file changed while it was being read)")

@@ -27,6 +27,7 @@ from gymmesh_client.tasks.checks import (
     check_row,
     named,
 )
+from gymmesh_client.tasks.images import image_mistakes, with_image_files
 from gymmesh_client.tasks.other_formats import refuse_other_formats
 from gymmesh_responses import CodecError, JsonValue, dumps, dumps_sorted, loads, params_from_json
 
@@ -96,14 +97,18 @@ class TaskReader:
         try:
             with path.open("rb") as file:
                 refuse_other_formats(file, path)
+                folder = path.parent
                 for line, offset, raw in _lines(file):
-                    yield from self._row(line, raw, seen, copies, offset)
+                    yield from self._row(line, raw, seen, copies, offset, folder)
         except OSError as error:
             raise unreadable(path, error) from None
 
-    def row(self, line: int, raw: bytes) -> TaskRow | TaskProblem:
-        """One row by itself, or the first of its problems; it is not compared with others."""
-        return next(self._row(line, raw, {}, {}, 0))
+    def row(self, line: int, raw: bytes, folder: Path | None = None) -> TaskRow | TaskProblem:
+        """One row by itself, or the first of its problems; it is not compared with others.
+
+        folder: of its file, for images that it names by a path; None: they stay paths.
+        """
+        return next(self._row(line, raw, {}, {}, 0, folder))
 
     def _row(
         self,
@@ -112,14 +117,15 @@ class TaskReader:
         seen: dict[bytes, int],
         copies: dict[bytes, int],
         offset: int,
+        folder: Path | None,
     ) -> Iterator[TaskRow | TaskProblem]:
         try:
             row = _parse(raw)
-            problems = [TaskProblem(line, key, text) for key, text in self._problems(row)]
+            problems = [TaskProblem(line, key, text) for key, text in self._problems(row, folder)]
             if problems:
                 yield from problems
                 return
-            task = self._task(row, copies)
+            task = self._task(row, copies, folder)
         except CodecError as error:
             yield TaskProblem(line, "", f"{error}; every line must hold one JSON object")
             return
@@ -145,7 +151,7 @@ class TaskReader:
             task.task_id, renamed = _numbered(name, line, seen, copies), True
         yield TaskRow(line, task, renamed, offset, other_agent)
 
-    def _problems(self, row: JsonValue) -> Iterator[tuple[str, str]]:
+    def _problems(self, row: JsonValue, folder: Path | None) -> Iterator[tuple[str, str]]:
         found = list(check_row(row))
         yield from found
         if any(key in ("", PARAMS_KEY) for key, _ in found):
@@ -155,6 +161,9 @@ class TaskReader:
         else:
             for key, problem in check_input(_params(row)):
                 yield key.replace(f"{PARAMS_KEY}.input", PROMPT_KEY, 1), problem
+        if folder is not None:
+            place = f"{PARAMS_KEY}.input" if PARAMS_KEY in row else PROMPT_KEY
+            yield from image_mistakes(_params(row).get("input"), place, folder)
         for key, default, known in (
             ("environment", self.defaults.environment, self.environments),
             ("agent", self.defaults.agent, self.agents),
@@ -162,7 +171,9 @@ class TaskReader:
             if not any(bad == key for bad, _ in found):
                 yield from check_names(key, named(row, key), default, known)
 
-    def _task(self, row: dict[str, JsonValue], copies: dict[bytes, int]) -> rollout_pb2.Task:
+    def _task(
+        self, row: dict[str, JsonValue], copies: dict[bytes, int], folder: Path | None
+    ) -> rollout_pb2.Task:
         conversation = PARAMS_KEY if PARAMS_KEY in row else PROMPT_KEY
         payload = {
             key: value
@@ -174,7 +185,7 @@ class TaskReader:
             task_id=_content_id(row, copies) if given is None else str(given),
             environment=named(row, "environment") or self.defaults.environment,
             agent=named(row, "agent") or self.defaults.agent,
-            params=params_from_json(_params(row)),
+            params=params_from_json(_params(row, folder)),
             payload_json=dumps(payload),
             tags=row.get("tags") or {},
         )
@@ -183,12 +194,14 @@ class TaskReader:
         return task
 
 
-def _params(row: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The Responses parameters of a row that was checked."""
-    if PARAMS_KEY in row:
-        params: dict[str, JsonValue] = row[PARAMS_KEY]
+def _params(row: dict[str, JsonValue], folder: Path | None = None) -> dict[str, JsonValue]:
+    """The Responses parameters of a row that was checked, with the images in this folder."""
+    params: dict[str, JsonValue] = (
+        row[PARAMS_KEY] if PARAMS_KEY in row else {"input": row[PROMPT_KEY]}
+    )
+    if folder is None or type(params.get("input")) is not list:
         return params
-    return {"input": row[PROMPT_KEY]}
+    return {**params, "input": with_image_files(params["input"], folder)}
 
 
 def _other_agent(row: dict[str, JsonValue], agent: str) -> str:

@@ -18,9 +18,11 @@ def refuse_images(rollout: Rollout | FailedRollout, trainer: str) -> None:
     and the trainer would compute other probabilities without the image. So is one that failed,
     for the chat templates of texts fail at images.
     """
-    if any(map(_is_medium, _parts(rollout.message))):
+    count = sum(map(_is_medium, _parts(rollout.message)))
+    if count:
+        what = "an image or a file" if count == 1 else f"{count} images or files"
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has an image or a file, which the "
+            f"rollout {rollout.id} of task {rollout.task.id}: has {what}, which the "
             f"hook for {trainer} can't hand over; it hands over token ids. Use tasks of text"
         )
 

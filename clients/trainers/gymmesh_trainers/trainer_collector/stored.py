@@ -213,7 +213,7 @@ def _put_call(rollout: pb.Rollout, row: Row, call: ModelCall) -> None:
         trainable=call.trainable,
         side_call=call.side_call,
     )
-    put.response.output.extend(item_from_json(bytes(item)) for item in row.answer(call))
+    put.response.output.extend(item_from_json(item) for item in row.items(row.answer(call)))
     if call.tokens is not UNSET:
         _put_tokens(put.tokens, call.tokens)
 
@@ -258,9 +258,9 @@ def _put_tools(
     rollout: pb.Rollout, row: Row, call: ModelCall, tools: dict[tuple[str, str], ToolCall]
 ) -> None:
     """What the tools answered that a call called."""
-    asked: list[Any] = [parsed(item) for item in row.answer(call)]
+    asked = row.items(row.answer(call))
     names = {one.get("call_id"): one.get("name") for one in asked if "name" in one}
-    replies: list[Any] = [parsed(item) for item in row.replies(call)]
+    replies = row.items(row.replies(call))
     for item in replies:
         if item.get("type") != "function_call_output":
             continue

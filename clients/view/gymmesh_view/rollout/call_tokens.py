@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gymmesh_data import StoredRollout
-from gymmesh_data.rollout import objects_of, parsed_items
+from gymmesh_data.rollout import objects_of
 from gymmesh_data.samples import token_reads
 from gymmesh_view.rows import Json, clean
 
@@ -56,7 +56,7 @@ def tokens_of(rollout: StoredRollout, call: int) -> Json:
         if number != call or tokens is None:
             continue
         sampled = tokens.output_token_ids
-        (last,) = parsed_items(rollout.unparsed_output[max(begin, end - 1) : end])
+        (last,) = rollout.columns.items(rollout.unparsed_output[max(begin, end - 1) : end])
         texts = _texts(last)
         return {
             "ids": sampled[:_MOST],

@@ -11,7 +11,6 @@ import json
 from typing import Any, Final
 
 from gymmesh_data import StoredRollout
-from gymmesh_data.rollout import parsed_items
 from gymmesh_responses import CodecError, loads
 from gymmesh_view.rollout.images import shown_image
 from gymmesh_view.rows import Json, clean, text_of
@@ -41,7 +40,7 @@ def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = T
     """
     found = [shown_item(one) | {"prompt": True} for one in rollout.first_items if first][:most]
     left = None if most is None else most - len(found)
-    output = parsed_items(rollout.unparsed_output[:left])
+    output = rollout.columns.items(rollout.unparsed_output[:left])
     numbers: list[int | None] = [None] * len(output)
     ends = set[int]()
     for number, (begin, end, call) in enumerate(rollout.answers()):
@@ -115,8 +114,17 @@ def _part(part: Any) -> Json:
             url = url.get("url")
         if isinstance(url, str):
             image, why = shown_image(url)
-            return {"as": "image", "text": image} if image else {"as": "note", "text": clean(why)}
+            if not image:
+                return {"as": "note", "text": clean(why)}
+            return {"as": "image", "text": image, "alt": _alt(image)}
     return _json(part)
+
+
+def _alt(url: str) -> str:
+    """What a data URL holds, for those who don't see it."""
+    kind, _, encoded = url.removeprefix("data:image/").partition(";base64,")
+    size = len(encoded) * 3 // 4
+    return f"{kind.upper()} image, {size >> 10} KiB" if size >= 1024 else f"{kind.upper()} image"
 
 
 def _arguments(arguments: Any) -> Json:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from msgspec import UNSET
 
 from gymmesh_data import Actor, StoredRollout, actors_of
-from gymmesh_data.rollout import list_of, object_of, objects_of, parsed_items
+from gymmesh_data.rollout import list_of, object_of, objects_of
 from gymmesh_rows import parsed
 from gymmesh_runtime.errors import reason_of, repeats
 from gymmesh_view.rollout.call_tokens import calls_of
 from gymmesh_view.rollout.conversation import items_of, laid_out
+from gymmesh_view.rollout.images import numbered
 from gymmesh_view.rows import Json, clean, text_of
 
 _SHOWN: Final = frozenset(
@@ -43,16 +44,20 @@ def detail_of(rollout: StoredRollout) -> Json:
     }
     actors = actors_of(rollout)
     spoken = [rollout, *(one for actor in actors for one in actor.conversations)]
+    said = items_of(rollout, _MOST)
     count = sum(len(one.first_items) + len(one.unparsed_output) for one in spoken)
+    by_actors = actors_shown(actors, _MOST if count <= _MOST else max(1, _MOST // len(spoken)))
+    threads = chain.from_iterable(one["conversations"] for one in by_actors)
     return {
         "where": clean(rollout.where),
         "run_id": clean(rollout.run_id),
         "stop_detail": clean(row.stop_detail),
         "instructions": clean(rollout.instructions),
         "tools": [_tool(tool) for tool in rollout.tools],
-        "items": items_of(rollout, _MOST),
+        "images": numbered([*said, *chain.from_iterable(one["items"] for one in threads)]),
+        "items": said,
         "items_left": max(0, len(rollout.first_items) + len(rollout.unparsed_output) - _MOST),
-        "actors": actors_shown(actors, _MOST if count <= _MOST else max(1, _MOST // len(spoken))),
+        "actors": by_actors,
         "calls": calls_of(rollout, _MOST),
         "forks": forks_of(rollout)[:_MOST],
         "weights": row.metadata.weights_versions,
@@ -106,7 +111,7 @@ def _side_calls(rollout: StoredRollout) -> Iterator[Json]:
         if not call.actor and call.first_item is UNSET:
             named = {"call_id": call.call_id, "model": call.model}
             why = {"for": call.side_call} if call.side_call else {}
-            yield named | why | {"answer": parsed_items(rollout.columns.answer(call))}
+            yield named | why | {"answer": rollout.columns.items(rollout.columns.answer(call))}
 
 
 def _listed(told: Iterator[Json]) -> str:

@@ -1,14 +1,22 @@
-"""Which images are shown: those in the row itself, of kinds that hold no code. Pure."""
+"""Which images are shown: those in the row itself, of kinds that hold no code. Pure.
+
+A page has each image once, and parts have its number: a program may send one with every call.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
+from collections.abc import Iterable
 from typing import Final
+
+from gymmesh_view.rows import Json
 
 _DATA: Final = re.compile(r"data:image/(png|jpeg|jpg|gif|webp);base64,([A-Za-z0-9+/\s]+={0,2})\s*")
 _MOST_CHARS: Final = 16 << 20
+# Of all images of a page, in characters.
+_MOST_IN_ALL: Final = 64 << 20
 _BEGINS: Final = {
     "png": (b"\x89PNG\r\n\x1a\n",),
     "jpeg": (b"\xff\xd8\xff",),
@@ -41,3 +49,23 @@ def shown_image(url: str) -> tuple[str, str]:
     if not begin.startswith(_BEGINS[kind]) or (kind == "webp" and begin[8:12] != b"WEBP"):
         return "", f"an image that says it is {kind}, and is not"
     return f"data:image/{kind};base64,{encoded}", ""
+
+
+def numbered(items: Iterable[Json]) -> list[str]:
+    """The images of items as a page shows them, each once: its number takes their URL's place.
+
+    What is over the bound of a page becomes a note.
+    """
+    images: dict[str, int] = {}
+    chars = 0
+    for part in (part for item in items for part in item["parts"] if part["as"] == "image"):
+        url = part["text"]
+        if url not in images:
+            if chars + len(url) > _MOST_IN_ALL:
+                why = f"an image that is not shown: the rollout has more than {_MOST_IN_ALL >> 20}"
+                part.update({"as": "note", "text": f"{why} MiB of images"})
+                continue
+            chars += len(url)
+            images[url] = len(images)
+        part.update({"text": "", "image": images[url]})
+    return list(images)

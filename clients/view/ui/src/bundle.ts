@@ -1,5 +1,6 @@
 // The data of a bundle: scripts beside the page, since a page opened from a file may load no others.
 
+import { withImages } from "./images";
 import { type BundleRow, overviewOf, selected } from "./select";
 import type { Detail, Facets, Overview, Row, Shown, Source, Status, Tokens } from "./types";
 
@@ -92,7 +93,7 @@ class BundleSource implements Source {
     const details = row && ((await part(String(row.part))) as Record<string, Bundled> | null);
     const detail = details && Object.hasOwn(details, key) ? details[key] : undefined;
     if (!row || !detail) throw new Error("This bundle has no such rollout.");
-    return { ...detail, summary: row };
+    return { ...withImages(detail), summary: row };
   }
 }
 

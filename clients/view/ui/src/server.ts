@@ -1,5 +1,6 @@
 // The data of a server: gym-cli view's own.
 
+import { withImages } from "./images";
 import { filtersOf } from "./route";
 import type { Detail, Facets, Overview, Row, Source, Status, Tokens } from "./types";
 
@@ -26,8 +27,8 @@ export class ServerSource implements Source {
     return get("facets");
   }
 
-  rollout(key: string): Promise<Detail> {
-    return get("rollout", new URLSearchParams({ key }));
+  async rollout(key: string): Promise<Detail> {
+    return withImages(await get<Detail>("rollout", new URLSearchParams({ key })));
   }
 
   tokens(key: string, call: number, thread: number): Promise<Tokens> {

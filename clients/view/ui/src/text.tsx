@@ -53,7 +53,7 @@ export function Parts({ parts }: { parts: Part[] }) {
 
 function OnePart({ part }: { part: Part }) {
   if (part.as === "image") {
-    return <img class="image" src={part.text} alt="Part of the message" loading="lazy" />;
+    return <img class="image" src={part.text} alt={part.alt ?? "An image"} loading="lazy" />;
   }
   if (part.as === "note") {
     return (

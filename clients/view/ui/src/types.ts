@@ -31,6 +31,9 @@ export interface Row {
 export interface Part {
   as: "text" | "json" | "image" | "note";
   text: string;
+  // Of an image: its number among those of the rollout, and what it is in words.
+  image?: number;
+  alt?: string;
   left?: number;
   annotations?: string;
   refusal?: boolean;
@@ -117,6 +120,7 @@ export interface Detail {
   stop_detail: string;
   instructions: string;
   tools: { name: string; description: string; parameters: string }[];
+  images: string[];
   items: Item[];
   items_left: number;
   actors: Actor[];

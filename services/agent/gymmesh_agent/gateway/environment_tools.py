@@ -14,7 +14,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.loop import Completion, StopRollout
-from gymmesh_responses import CodecError, bytes_to_text, dumps, item_to_dict, loads
+from gymmesh_responses import CodecError, bytes_to_text, data_of_url, dumps, item_to_dict, loads
 from gymmesh_runtime.errors import MeshError
 
 #: Where programs find it, below the gateway's address.
@@ -137,8 +137,8 @@ def _content(reply: resource_pb2.CallToolResponse) -> list[dict[str, Any]]:
 
 
 def _block(part: Mapping[str, Any]) -> dict[str, Any]:
-    kind, _, data = str(part.get("image_url") or "").partition(";base64,")
-    if part.get("type") == "input_image" and data and kind.startswith("data:"):
-        return {"type": "image", "data": data, "mimeType": kind.removeprefix("data:")}
+    held = data_of_url(str(part.get("image_url") or ""))
+    if part.get("type") == "input_image" and held is not None:
+        return {"type": "image", "data": held[1], "mimeType": held[0]}
     text = part.get("text")
     return {"type": "text", "text": text if isinstance(text, str) else dumps(part).decode()}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -14,6 +13,7 @@ from typing import Final, TypeVar
 from aiohttp import web
 
 from gymmesh_agent.gateway import metrics
+from gymmesh_agent.gateway.bodies import HeldBodies
 from gymmesh_agent.gateway.config import GatewayConfig
 from gymmesh_agent.gateway.connections import GatewayConnections
 from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
@@ -74,7 +74,7 @@ class GatewayServer:
         self._connections: GatewayConnections
         # Of its own: programs that send much hold up nothing else of this process.
         self._readers = ThreadPoolExecutor(_READERS, "gateway-bodies")
-        self._held_bytes = 0
+        self._bodies = HeldBodies(_MOST_BODIES * config.max_body_bytes)
         self._started = int(time.time())
 
     async def open(self) -> None:
@@ -157,7 +157,7 @@ class GatewayServer:
             elif asked.kind in (RequestKind.LIST_MODELS, RequestKind.GET_MODEL):
                 outcome = await writer.whole(self._about_models(dialect, asked))
             else:
-                read = partial(dialect.read, asked, headers)
+                read = partial(dialect.read, asked, headers, seen=session.seen)
                 outcome = await self._answer(session, request, read, dialect, writer, began)
         except (ConnectionError, TimeoutError):
             writer.abort()
@@ -189,7 +189,7 @@ class GatewayServer:
         began: float,
     ) -> str:
         """Answer a request with a body; how it ended."""
-        read, length = await self._read(request, read_body)
+        read, length = await self._read(session, request, read_body)
         if isinstance(read, Refusal):
             return await writer.refuse(read)
         if read.kind is RequestKind.COUNT_TOKENS:
@@ -237,7 +237,7 @@ class GatewayServer:
         """Answer a request of MCP; how it ended."""
         if request.method != "POST":
             return await writer.status(HTTPStatus.METHOD_NOT_ALLOWED)
-        read, _ = await self._read(request, bytes)
+        read, _ = await self._read(session, request, bytes)
         if isinstance(read, Refusal):
             return await writer.refuse(read)
         if session.connections.answering >= self.config.calls_per_rollout:
@@ -249,7 +249,10 @@ class GatewayServer:
             return await writer.whole(answer)
 
     async def _read(
-        self, request: web.BaseRequest, read_body: Callable[[bytes], T | Refusal]
+        self,
+        session: GatewaySession,
+        request: web.BaseRequest,
+        read_body: Callable[[bytes], T | Refusal],
     ) -> tuple[T | Refusal, int]:
         """The request, or why it cannot be read, and the length of its body."""
         most = self.config.max_body_bytes
@@ -259,7 +262,7 @@ class GatewayServer:
             # Asked for before a long body; the server of aiohttp leaves it to its applications.
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = bytearray()
-        with self._holding() as hold:
+        with self._bodies.holding(session) as hold:
             try:
                 async with asyncio.timeout(_BODY_S):
                     while piece := await request.content.readany():
@@ -276,23 +279,8 @@ class GatewayServer:
             if len(whole) < _LARGE_BODY:
                 return read_body(whole), len(whole)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._readers, read_body, whole), len(whole)
-
-    @contextmanager
-    def _holding(self) -> Iterator[Callable[[int], bool]]:
-        """Counts the bytes of a body while it is held; tells whether there is room for more."""
-        held = 0
-
-        def hold(count: int) -> bool:
-            nonlocal held
-            held += count
-            self._held_bytes += count
-            return self._held_bytes <= _MOST_BODIES * self.config.max_body_bytes
-
-        try:
-            yield hold
-        finally:
-            self._held_bytes -= held
+            async with session.reading:  # one at a time: the other readers are for other rollouts
+                return await loop.run_in_executor(self._readers, read_body, whole), len(whole)
 
 
 def _too_large(most: int) -> Refusal:

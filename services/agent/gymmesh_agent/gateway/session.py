@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_agent.gateway.connections import RolloutConnections
+from gymmesh_agent.gateway.dialects import SeenRequests
 from gymmesh_agent.gateway.environment_tools import EnvironmentTools
-from gymmesh_agent.gateway.request import GatewayAnswer, GatewayRequest, Refusal, RefusalKind
+from gymmesh_agent.gateway.request import (
+    GatewayAnswer,
+    GatewayRequest,
+    Json,
+    Refusal,
+    RefusalKind,
+)
 from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
 from gymmesh_agent.loop import ContextExceeded, StopRollout
 from gymmesh_agent.model import GatewayCall, ItemSequence, ModelCall
-from gymmesh_responses import CodecError, dumps, params_to_dict
+from gymmesh_responses import CodecError, dumps_clean, params_from_json, params_to_dict
 from gymmesh_runtime.errors import MeshError
 
 _OVER: Final = Refusal(RefusalKind.STOP, "The rollout is over.")
@@ -57,7 +64,6 @@ class PolicyCalls(Protocol):
         parent: ModelCall | Literal["start"] | None = None,
         detached: bool = False,
         trainable: bool | None = None,
-        params: Mapping[str, Any] | None = None,
         captured: GatewayCall | None = None,
     ) -> ModelCall:
         """See RolloutContext."""
@@ -101,9 +107,11 @@ class GatewaySession:
 
     Attributes:
         connections: those that showed the key.
+        reading: held while a long body of its programs is read.
         cause: what ended the rollout: StopRollout at a limit, an error of the model service;
             None: it may go on.
         stopped: set once there is a cause, or the session was closed.
+        seen: what its programs sent, for reading further requests.
         tools: answers requests of MCP; None: the environment's tools are not offered.
     """
 
@@ -112,8 +120,10 @@ class GatewaySession:
     ) -> None:
         self.key = key
         self.connections = RolloutConnections()
+        self.reading = asyncio.Lock()
         self.cause: Exception | None = None
         self.stopped = asyncio.Event()
+        self.seen = SeenRequests()
         self.tools: EnvironmentTools | None = None
         self._policy = policy
         self._tree = tree
@@ -124,7 +134,8 @@ class GatewaySession:
         self._callers: dict[asyncio.BaseTransport, int] = {}  # with the tickets of their requests
         self._answered: dict[str, ModelCall] = {}
         self._tasks = set[asyncio.Task[Any]]()
-        self._asked: dict[str, bytes] = {}  # by actor: what its last call asked for, as JSON
+        self._asked: dict[str, _AskedBeside] = {}  # by actor: what its last call asked for
+        self._params_of = _AskedBeside(b"", ()), responses_pb2.ResponseParams()
         self._too_long = 0  # refusals in a row
         self._bytes_per_token = _BYTES_PER_TOKEN
 
@@ -253,8 +264,8 @@ class GatewaySession:
             parent=self._answered[placed.parent] if placed.parent else "start",
             detached=placed.detached,
             trainable=placed.trainable,
-            params=params,
             captured=GatewayCall(
+                params=params,
                 link=placed.link,
                 side_call=placed.side_call,
                 fork=placed.fork,
@@ -280,19 +291,18 @@ class GatewaySession:
         """Keep what a call asked for beside its conversation, where its actor asked for something
         else before.
         """
-        asked = {
+        noted = {
             "model": request.model,
             "dialect": request.dialect,
             "program": request.hints.program,
             "instructions": request.instructions or None,
-            "tools": list(request.tools),
             "params": request.params,
-            "left_out": list(request.left_out),
+            "left_out": request.left_out,
         }
-        text = dumps(asked)
-        if self._asked.get(call.actor) != text:
-            self._asked[call.actor] = text
-            await self._policy.annotate(_ASKED, asked, call)
+        asked = _AskedBeside(dumps_clean(noted), request.tools)
+        if not asked.is_same(self._asked.get(call.actor)):
+            self._asked[call.actor] = asked
+            await self._policy.annotate(_ASKED, {**noted, "tools": request.tools}, call)
 
     def _exceeded(self, placed: NewCall) -> Refusal:
         if not placed.side_call:
@@ -301,16 +311,37 @@ class GatewaySession:
                 self.stop(ContextExceeded())
         return _TOO_LONG
 
-    def _params(self, request: GatewayRequest) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A call's parameters, the run's over the program's, and those that the run replaced."""
+    def _params(
+        self, request: GatewayRequest
+    ) -> tuple[responses_pb2.ResponseParams, dict[str, Any]]:
+        """A call's parameters, the run's over the program's, and those that the run replaced.
+        Raises CodecError.
+        """
         run, asked = self._run_params, request.params
         params = {**asked, **run}
         if request.instructions:
             params["instructions"] = request.instructions
-        if request.tools:
-            params["tools"] = list(request.tools)
+        asked_now = _AskedBeside(dumps_clean(params), request.tools)
+        known, message = self._params_of
+        if not asked_now.is_same(known):
+            whole = {**params, "tools": list(request.tools)} if request.tools else params
+            message = params_from_json(whole)
+            self._params_of = asked_now, message
         replaced = {key: asked[key] for key in asked if key in run and asked[key] != run[key]}
-        return params, replaced
+        return message, replaced
+
+
+class _AskedBeside(NamedTuple):
+    """What a request asks for beside its conversation: its tools, and all else as JSON."""
+
+    others: bytes
+    tools: Sequence[Json]
+
+    def is_same(self, other: _AskedBeside | None) -> bool:
+        """Whether both ask for the same. Equal tools of a rollout are mostly the same object; where
+        they are not, they count as others.
+        """
+        return other is not None and self.tools is other.tools and self.others == other.others
 
 
 def _run_params(params: responses_pb2.ResponseParams) -> Mapping[str, Any]:

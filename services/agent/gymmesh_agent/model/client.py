@@ -263,7 +263,7 @@ class ModelClient:
         """The request without `conversation`; its items from position `known_items` on."""
         attempt, plan = self._attempt, self._plan
         budget = plan.limits.max_total_output_tokens
-        runs_own = request.role == "policy" and not request.captured
+        runs_own = plan.params if request.role == "policy" else _NO_PARAMS
         message = model_pb2.CreateResponseRequest(
             rollout_id=attempt.rollout_id,
             request_id=f"{attempt.name}/{request.call_id}",
@@ -271,7 +271,7 @@ class ModelClient:
         )
         fill_params(
             message.params,
-            plan.params if runs_own else _NO_PARAMS,
+            runs_own if request.captured is None else request.captured,
             request.items[known_items:],
             None if budget is None else budget - self._tally.output_tokens,
             request.changes,

@@ -221,7 +221,8 @@ class ModelRequest(msgspec.Struct, eq=False):
         model: the name of the model service.
         role: the role that the model has.
         changes: Responses parameters that this call alone changes.
-        captured: whether a gateway captured it: `changes` are all of its parameters then.
+        captured: all of its parameters but the input, where a gateway captured it; there are no
+            `changes` then. None: the agent makes it.
         items: the whole conversation.
         parent: the call of the same service that it continues; empty when there is none, or when
             that call left neither a kept conversation nor tokens.
@@ -233,7 +234,7 @@ class ModelRequest(msgspec.Struct, eq=False):
     model: str
     role: str
     changes: Mapping[str, Any] | None
-    captured: bool
+    captured: responses_pb2.ResponseParams | None
     items: ItemSequence
     parent: str
     continuation: Continuation | None
@@ -278,12 +279,13 @@ class Continuations:
         role: str,
         changes: Mapping[str, Any] | None,
         context: ItemSequence,
+        captured: responses_pb2.ResponseParams | None = None,
     ) -> ModelRequest:
         """A request, before it is known which instance of the model service is asked.
 
         Args:
             about: the call: its id, model, parent call, and whether it is detached.
-            role, changes: see ModelRequest.
+            role, changes, captured: see ModelRequest.
             context: the items put after the conversation that the call continues.
         """
         above, model = about.parent_call_id, about.model
@@ -297,7 +299,6 @@ class Continuations:
         if self._plan.capture is not None or len(items) > _FEW_ITEMS:
             continuation = self._continuation(above, answered, len(base))
         plain = continuation is None
-        captured = about.link != rollout_pb2.CALL_LINK_UNSPECIFIED
         return ModelRequest(
             about.call_id, model, role, changes, captured, items, above, continuation, plain
         )

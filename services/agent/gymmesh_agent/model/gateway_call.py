@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gymmesh.model.v1 import tokens_pb2
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_responses import dumps
 
@@ -16,6 +17,7 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How a program's call hangs on the calls before it.
 
     Attributes:
+        params: all Responses parameters of the call but its input; shared, and never changed.
         link: as in ModelCallCompleted.
         side_call: what it is for, where it is beside the conversation; empty for all others.
         fork: how its conversation departs from the parent's; None: it does not.
@@ -23,6 +25,7 @@ class GatewayCall(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         left_out: the names of what the request had that the model service is not sent.
     """
 
+    params: responses_pb2.ResponseParams
     link: rollout_pb2.CallLink.ValueType
     side_call: str = ""
     fork: tokens_pb2.Fork | None = None

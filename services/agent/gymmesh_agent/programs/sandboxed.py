@@ -77,7 +77,7 @@ async def run_in_sandbox(
     program = prepared(options, place, tools=options.mcp)
     await _put_files(sandbox, options, program)
     mark = secrets.token_hex(8)
-    before = frozenset(one.number for one in await running(sandbox, user=options.user))
+    before = await running(sandbox, user=options.user)
     log = OutputLog(
         Path(options.logs) if options.logs else None, task.name, gateway.key, _LOG_BYTES
     )

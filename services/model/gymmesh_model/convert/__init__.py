@@ -19,7 +19,7 @@ from gymmesh_model.convert.endpoint_text import (
 from gymmesh_model.convert.from_chat import as_written, from_chat, items_from_message
 from gymmesh_model.convert.messages import ChatOptions, messages_from_input, messages_from_items
 from gymmesh_model.convert.parameters import LACKING, OFF, asked, function_tools
-from gymmesh_model.convert.parts import data_of_url, text_of_part
+from gymmesh_model.convert.parts import text_of_part
 from gymmesh_model.convert.thinking import CLOSE, ThinkSplitter, lift_thinking, lower_thinking
 from gymmesh_model.convert.to_chat import settings_to_chat, to_chat
 
@@ -34,7 +34,6 @@ __all__ = [
     "content_pieces",
     "count_of",
     "cut_short",
-    "data_of_url",
     "document",
     "from_chat",
     "function_tools",

@@ -8,6 +8,9 @@ call, so items are joined accordingly:
 - reasoning or a message that comes after calls joins too when one of those calls is answered
   further on, and begins a new assistant message otherwise.
 
+Tool messages have text alone: an image that a tool returned, and what it said after it, follow the
+outputs of the same calls in a user message, unless the option `tool_images` says otherwise.
+
 Item ids and statuses have no place in Chat Completions and carry no meaning for the model.
 """
 
@@ -37,6 +40,8 @@ _CAPTURE: Final = (
     "generation_log_probs",
     "routed_experts",
 )
+# What the output of a tool says that showed an image and no text.
+_BELOW: Final = "See below."
 _ITEM: Final = frozenset(("type", "id", "status", *_CAPTURE))
 
 
@@ -52,12 +57,16 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         included, which few chat templates take: `merge`, those at the beginning are one, joined by
         blank lines, and a later one is a user message in its place; `first`, all are one, at the
         beginning; `keep`, each stays as it is.
+    tool_images: where images and files go that a tool returned: `user`, into a user message behind
+        the outputs, since tool messages have text alone; `tool`, into the tool's own message, for
+        endpoints that take them there.
     """
 
     max_tokens_key: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     developer_role: Literal["system", "developer"] = "system"
     reasoning_key: Literal["reasoning_content", "reasoning"] | None = "reasoning_content"
     system_messages: SystemMessages = "merge"
+    tool_images: Literal["user", "tool"] = "user"
 
 
 DEFAULT: Final = ChatOptions()
@@ -89,7 +98,7 @@ def messages_from_input(
         if not isinstance(item, Mapping):
             raise field_invalid(f"params.input[{index}]", "must be an object")
         transcript.add(item, f"input[{index}]")
-    transcript.close()
+    transcript.end()
     return with_system_messages(messages + transcript.messages, options.system_messages)
 
 
@@ -131,6 +140,19 @@ class _Transcript:
         self._items = items
         self._tools = tools
         self._open: Json | None = None
+        # What tools showed beside text, which follows their outputs.
+        self._shown: list[Json] = []
+
+    @cached_property
+    def _names(self) -> Mapping[object, object]:
+        """The names of the tools called, by the ids of the calls."""
+        return {
+            item["call_id"]: item.get("name")
+            for item in self._items
+            if isinstance(item, Mapping)
+            and item.get("type") == "function_call"
+            and isinstance(item.get("call_id"), str)
+        }
 
     @cached_property
     def _answered(self) -> frozenset[object]:
@@ -145,6 +167,8 @@ class _Transcript:
 
     def add(self, item: Mapping[str, Any], place: str) -> None:
         kind = item.get("type", "message" if "role" in item else None)
+        if self._shown and kind != "function_call_output":
+            self._show()
         if kind == "message":
             self._message(item, place)
         elif kind == "function_call":
@@ -197,7 +221,23 @@ class _Transcript:
         if not isinstance(item.get("call_id"), str):
             raise field_invalid(f"params.{place}.call_id", "must be text")
         content = content_of(item.get("output"), place, "output")
+        if isinstance(content, list) and self._options.tool_images == "user":
+            content = self._text_of(content, item["call_id"])
         self._close_with({"role": "tool", "tool_call_id": item["call_id"], "content": content})
+
+    def _text_of(self, parts: list[Json], call_id: str) -> str | list[Json]:
+        """A tool's texts before its first image; the rest goes to the next user message."""
+        place = next((at for at, part in enumerate(parts) if part["type"] != "text"), None)
+        if place is None:
+            return parts
+        tool = self._names.get(call_id)
+        self._shown += [{"type": "text", "text": f"Shown by {tool or call_id}:"}, *parts[place:]]
+        texts = parts[:place]
+        return texts if len(texts) > 1 else str(texts[0]["text"]) if texts else _BELOW
+
+    def _show(self) -> None:
+        shown, self._shown = self._shown, []
+        self._close_with({"role": "user", "content": shown})
 
     def _reasoning(self, item: Mapping[str, Any], place: str) -> None:
         text = _reasoning_text(item, place)
@@ -226,6 +266,12 @@ class _Transcript:
         self._open = {"role": "assistant", "content": None}
         self.messages.append(self._open)
         return self._open
+
+    def end(self) -> None:
+        """There are no more items."""
+        if self._shown:
+            self._show()
+        self.close()
 
     def close(self) -> None:
         """No more items join the last message."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,7 +11,6 @@ from gymmesh_runtime.errors import field_invalid
 Json = dict[str, Any]
 
 _TEXT: Final = ("input_text", "output_text", "text", "summary_text")
-_DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
 _TEXT_KEYS: Final = frozenset(("type", "text", "annotations", "logprobs"))
 
 
@@ -89,9 +87,3 @@ def text_of_part(part: Mapping[str, Any], key: str, place: str) -> str:
     if not isinstance(value, str):
         raise field_invalid(f"params.{place}.{key}", "must be text")
     return value
-
-
-def data_of_url(url: str) -> tuple[str, str] | None:
-    """The media type of a data URL in base64, and its data as written; None: another URL."""
-    found = _DATA_URL.fullmatch(url)
-    return None if found is None else (found[1], found[2])

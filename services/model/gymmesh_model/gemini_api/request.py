@@ -29,14 +29,13 @@ from gymmesh_model.convert import (
     LACKING,
     OFF,
     asked,
-    data_of_url,
     function_tools,
     sent_arguments,
     sent_name,
     text_of_part,
 )
 from gymmesh_model.errors import unsupported
-from gymmesh_responses import loads
+from gymmesh_responses import data_of_url, loads
 from gymmesh_runtime.errors import field_invalid
 
 Json = dict[str, Any]

@@ -30,14 +30,13 @@ import msgspec
 from gymmesh_model.convert import (
     LACKING,
     asked,
-    data_of_url,
     function_tools,
     sent_arguments,
     sent_name,
     text_of_part,
 )
 from gymmesh_model.errors import unsupported
-from gymmesh_responses import loads
+from gymmesh_responses import data_of_url, loads
 from gymmesh_runtime.errors import field_invalid
 
 Json = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.backends.calls import CallProgress, CallSettings, KnownSettings, RetryLog
 from gymmesh_model.config import ModelConfig, merge_params
-from gymmesh_model.errors import unreadable
+from gymmesh_model.errors import unreadable, unsupported
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_model.serving.call_state import CallCounts, CallState
@@ -21,7 +21,7 @@ from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.serving.weights import WeightsClock, spans
 from gymmesh_model.tokens import TokenRecord
-from gymmesh_responses import CodecError, items_to_list, params_to_dict
+from gymmesh_responses import CodecError, image_urls, items_to_list, params_to_dict
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security import owned
@@ -66,6 +66,7 @@ class CallRunner:
         self.calls = CallRegistry()
         self._converses = config.max_conversations > 0
         self._gives_tokens = backend.capabilities.token_ids
+        self._reads_images = backend.capabilities.images and config.images
         # Answers are kept by the whole of the parameters.
         self._takes_items = backend.features.takes_items and cache is None
         self.keep_aborted = backend.features.keep_aborted
@@ -170,6 +171,8 @@ class CallRunner:
     def _call_of(self, work: CallState) -> BackendCall:
         request, work.request = work.request, None
         assert request is not None  # a call is made once
+        if not self._reads_images:
+            _refuse_images(request.params.input)
         goes_on = work.has_conversation and self._converses
         params, items, settings = self._read(request.params, apart=not goes_on)
         if goes_on:
@@ -266,6 +269,13 @@ class CallRunner:
                 incomplete_details=responses_pb2.IncompleteDetails(reason="aborted"),
             )
         return self._answered(work, response)
+
+
+def _refuse_images(items: Iterable[responses_pb2.Item]) -> None:
+    """Raise PARAMETER_UNSUPPORTED for the first item with an image: the model reads text alone."""
+    for place, item in enumerate(items):
+        if any(True for _ in image_urls(item)):
+            raise unsupported(f"input[{place}]", "it has an image, and the model reads text alone")
 
 
 def _seconds_for(context: CallContext, most: float) -> float:

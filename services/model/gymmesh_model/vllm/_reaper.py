@@ -95,8 +95,8 @@ def _table() -> dict[int, tuple[int, str]]:
     for pid in _pids():
         with contextlib.suppress(OSError, IndexError):
             # After the name, which may hold anything: state, parent, … and the 20th, the start.
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            found[pid] = (int(fields[1]), fields[19])
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            found[pid] = (int(fields[1]), fields[19].decode())
     return found
 
 

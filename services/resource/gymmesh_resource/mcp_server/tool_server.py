@@ -43,6 +43,7 @@ from gymmesh_resource.serving import OpenSession, SessionStore
 from gymmesh_responses import (
     JsonValue,
     bytes_to_text,
+    data_of_url,
     dumps,
     item_to_dict,
     items_to_list,
@@ -300,8 +301,8 @@ def _content(reply: resource_pb2.CallToolResponse) -> list[Any]:
 
 
 def _block(part: Mapping[str, Any]) -> TextContent | ImageContent:
-    kind, _, data = str(part.get("image_url") or "").partition(";base64,")
-    if part.get("type") == "input_image" and data and kind.startswith("data:"):
-        return ImageContent(data=data, mime_type=kind.removeprefix("data:"))
+    held = data_of_url(str(part.get("image_url") or ""))
+    if part.get("type") == "input_image" and held is not None:
+        return ImageContent(data=held[1], mime_type=held[0])
     text = part.get("text")
     return TextContent(text=text if isinstance(text, str) else dumps(part).decode())

@@ -24,8 +24,9 @@ from gymmesh_resource.serving.sessions import OpenSession
 from gymmesh_resource.serving.tool_calls import ToolCalls
 from gymmesh_resource.session import Session
 from gymmesh_resource.task import Task
+from gymmesh_resource.tools import Image
 from gymmesh_resource.verdicts import turn_reward
-from gymmesh_responses import new_message
+from gymmesh_responses import item_from_json, new_message
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, field_invalid
@@ -35,6 +36,8 @@ from gymmesh_sandbox_access import RolloutAgent
 T = TypeVar("T")
 # 128 bits, so that an id cannot be guessed.
 _ID_BYTES = 16
+_SAID = (str, Image, responses_pb2.Item)
+_SAY = "say text, an image, an item or a list"
 _PAGE = 100
 _LARGEST_PAGE = 1000
 
@@ -234,13 +237,21 @@ def _items(
     """What an environment says, as items. Raises WrongResult for neither text nor item."""
     if said is None:
         return []
-    parts = [said] if isinstance(said, str | responses_pb2.Item) else said
+    parts = [said] if isinstance(said, _SAID) else said
     if not isinstance(parts, Sequence):
-        raise WrongResult(f"says {type(parts).__name__}: say text, an item or a list", method)
+        raise WrongResult(f"says {type(parts).__name__}: {_SAY}", method)
     for part in parts:
-        if not isinstance(part, str | responses_pb2.Item):
-            raise WrongResult(f"says {type(part).__name__}: say text, an item or a list", method)
-    return [new_message("user", part) if isinstance(part, str) else part for part in parts]
+        if not isinstance(part, _SAID):
+            raise WrongResult(f"says {type(part).__name__}: {_SAY}", method)
+    return [_item(part) for part in parts]
+
+
+def _item(said: Said) -> responses_pb2.Item:
+    if isinstance(said, str):
+        return new_message("user", said)
+    if isinstance(said, Image):
+        return item_from_json({"type": "message", "role": "user", "content": said.parts})
+    return said
 
 
 def _page(entries: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str]:

@@ -12,6 +12,7 @@ import msgspec
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.errors import DefinitionError, WrongResult
 from gymmesh_resource.tools.docstrings import read_docstring
+from gymmesh_resource.tools.image import parts_of
 from gymmesh_resource.tools.other_types import plain_of_other
 from gymmesh_resource.tools.signatures import arguments_schema, arguments_type, takes_session
 from gymmesh_responses import TOOL_NAME_RULE, dumps, is_tool_name, text_to_bytes
@@ -39,9 +40,10 @@ def tool(
     `Annotated[str, "…"]`) those of the parameters. A parameter called `session` is given the
     session and is not shown to the model.
 
-    The method may be `async`, or plain and then runs in a thread. It returns text, content
-    parts (`ContentParts`), or anything that JSON can hold. `ToolError` tells the model what it
-    should do differently; any other exception is a fault of the environment.
+    The method may be `async`, or plain and then runs in a thread. It returns text, an `Image`
+    or a list of images and texts, content parts (`ContentParts`), or anything that JSON can hold.
+    `ToolError` tells the model what it should do differently; any other exception is a fault of the
+    environment.
     """
 
     def mark(method: F) -> F:
@@ -115,6 +117,8 @@ def answer_of(
     if value is None:
         return b""
     try:
+        if (parts := parts_of(value)) is not None:
+            return parts
         return dumps(
             msgspec.to_builtins(
                 value, str_keys=True, builtin_types=_NO_BASE64, enc_hook=plain_of_other
@@ -122,7 +126,7 @@ def answer_of(
         )
     except (TypeError, ValueError, RecursionError, NotImplementedError) as error:
         raise WrongResult(
-            f"returned what JSON cannot hold ({error}): return text, ContentParts, or plain values",
+            f"returned what JSON cannot hold ({error}): return text, Image, or plain values",
             function,
         ) from None
 

@@ -56,6 +56,10 @@ class Relay:
         self._awaits[task] = False
         try:
             await self._carry(task, reader, writer)
+        except asyncio.CancelledError:
+            if task in self._awaits:
+                raise
+            # It was closed for another one; asyncio reports a server's task that is cancelled.
         finally:
             self._awaits.pop(task, None)
 

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 import zstandard
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -19,6 +20,8 @@ from gymmesh_client.output.compaction import compact
 from gymmesh_client.output_files import OutputFiles
 from gymmesh_client.rollout_ids import rollout_id, rollout_key
 from tests.unit.client.journal.crashing import CrashingDisk, PowerCut
+
+pytestmark = pytest.mark.long
 
 ROLLOUTS = [(f"t-{number}", 0) for number in range(12)]
 Current = dict[bytes, bytes]

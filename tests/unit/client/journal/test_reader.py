@@ -192,6 +192,7 @@ def attempts(path: Path, columns: str) -> list[tuple[Any, ...]]:
 def test_the_index_has_what_the_rows_say(tmp_path: Path, layout: dict[str, Any]) -> None:
     files, journal = begun(tmp_path, **layout)
     row = {"task_id": "t-1", "repeat_index": 0, "environment": "shop", "reward": 0.5}
+    row |= {"program_name": "codex", "program_version": "0.169.0"}
     row |= {"stop_reason": "MODEL_FINISHED", "response": {"usage": {"total_tokens": 7}}}
     other = {"task_id": "t-2", "repeat_index": 3, "environment": "shop"}
     other |= {"failure": {"status": {"reason": "MODEL_SERVER_ERROR"}}}
@@ -212,6 +213,8 @@ def test_the_index_has_what_the_rows_say(tmp_path: Path, layout: dict[str, Any])
         (name(1), 1, "t-1", 0, "shop", "completed", None, "MODEL_FINISHED", 0.5, 7, 1),
         (name(2), 2, "t-2", 3, "shop", "failed", "MODEL", "MODEL_SERVER_ERROR", None, None, 1),
     ]
+    ran = attempts(files.index, "program, program_version")
+    assert ran == [(None, None), ("codex", "0.169.0"), (None, None)]
     for file, offset, size in attempts(files.index, "row_file, row_offset, row_bytes"):
         if file == "out.jsonl":
             assert (tmp_path / file).read_bytes()[offset : offset + size - 1].decode() in lines

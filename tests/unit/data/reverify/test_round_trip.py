@@ -37,6 +37,8 @@ from gymmesh_responses import loads
 from gymmesh_runtime.config import load_config
 from tests.support.docs import ROOT
 
+pytestmark = pytest.mark.long
+
 SHELF = ROOT / "services/resource/gymmesh_resource/environments"
 LIVE = {"game", "user_simulator", "nemo_gym", "workspace"}
 NAMES = sorted(path.parent.name for path in SHELF.glob("*/tasks.jsonl"))

@@ -25,6 +25,8 @@ from tests.unit.sandbox.machine import descendants, left_behind, require_bubblew
 
 require_bubblewrap()
 
+pytestmark = pytest.mark.long
+
 TESTS = {"unit_tests": {"inputs": ["2\n"], "outputs": ["4\n"]}}
 ROW = task("t", verifier_metadata=TESTS)
 

@@ -18,6 +18,8 @@ from tests.unit.sandbox.machine import descendants, left_behind, require_bubblew
 
 require_bubblewrap()
 
+pytestmark = pytest.mark.long
+
 HOSTILE = yaml.safe_load(Path(__file__).with_name("hostile.yaml").read_text())
 
 

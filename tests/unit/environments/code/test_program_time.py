@@ -27,6 +27,8 @@ from tests.unit.sandbox.machine import require_bubblewrap
 
 require_bubblewrap()
 
+pytestmark = pytest.mark.long
+
 _SUITE = suite_of(unit_tests(["1\n"], ["1\n"]))
 _HOG = "import os\nos.write(1, b'.')\nwhile True: pass"
 _WORK = """
@@ -142,7 +144,8 @@ async def test_a_machine_that_gives_no_time_is_no_verdict() -> None:
                 _SUITE,
                 _WORK.format(seconds=600.0),
                 limits=Limits(cpu_s=600),
-                test_s=600.0,
+                # Looked at after a twentieth of it at the soonest, when it has had a third of that.
+                test_s=20.0,
                 suite_s=600.0,
                 clock_s=1.0,
             )

@@ -38,6 +38,8 @@ from tests.unit.sandbox.machine import (
 
 require_bubblewrap()
 
+pytestmark = pytest.mark.long
+
 CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
 HOSTILE = yaml.safe_load(Path(__file__).with_name("hostile.yaml").read_text())
 

@@ -24,6 +24,8 @@ from gymmesh_runtime.errors import MeshError
 from tests.support.ports import free_port
 from tests.support.rollouts import make_task
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:

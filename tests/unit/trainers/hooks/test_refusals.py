@@ -45,6 +45,14 @@ def test_an_image_is_refused_wherever_the_model_read_it(where: str, part: dict[s
         refuse_images(rollout(where, part), "veRL")
 
 
+def test_the_refusal_says_how_many_there_are() -> None:
+    message = rollout("started", IMAGE).message
+    for where in ("call", "turn", "tool"):
+        message.MergeFrom(rollout(where, IMAGE).message)
+    with pytest.raises(UserError, match="has 4 images or files, which the hook for veRL"):
+        refuse_images(Rollout(message, Task(pb.Task(task_id="t"))), "veRL")
+
+
 @pytest.mark.parametrize("where", ["started", "call", "turn", "tool"])
 @pytest.mark.parametrize("part", [TEXT, PLAIN], ids=json.dumps)
 def test_texts_are_not(where: str, part: dict[str, str]) -> None:

@@ -198,3 +198,28 @@ def test_images_that_are_not_shown(url: str, why: str) -> None:
 
 def test_an_image_that_stands_in_the_row_is_shown() -> None:
     assert shown_image(PNG) == (PNG, "")
+
+
+def test_a_page_has_an_image_once_however_often_it_was_seen() -> None:
+    seen = {"role": "user", "content": [{"type": "input_image", "image_url": PNG}]}
+    other = "data:image/gif;base64," + base64.b64encode(b"GIF89a" + bytes(2000)).decode()
+    last = {"role": "user", "content": [{"type": "input_image", "image_url": other}]}
+    detail = detail_of(stored_rollout(row(seen, text("a"), seen, text("b"), last), "rows.jsonl:1"))
+    assert detail["images"] == [PNG, other]
+    parts = [part for item in detail["items"] for part in item["parts"] if part["as"] == "image"]
+    assert [part["image"] for part in parts] == [0, 0, 1]
+    assert [part["text"] for part in parts] == ["", "", ""]
+    assert [part["alt"] for part in parts] == ["PNG image", "PNG image", "GIF image, 1 KiB"]
+    assert to_json(detail).count(PNG.encode()) == 1
+
+
+def test_the_images_of_a_page_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymmesh_view.rollout.images._MOST_IN_ALL", len(PNG))
+    other = "data:image/gif;base64," + base64.b64encode(b"GIF89a").decode()
+    content = [{"type": "input_image", "image_url": url} for url in (PNG, other, PNG)]
+    said = {"role": "user", "content": content}
+    detail = detail_of(stored_rollout(row(said, text("a")), "rows.jsonl:1"))
+    assert detail["images"] == [PNG]
+    parts = next(item for item in detail["items"] if len(item["parts"]) == 3)["parts"]
+    assert [part["as"] for part in parts] == ["image", "note", "image"]
+    assert "is not shown: the rollout has more than" in parts[1]["text"]

@@ -1061,7 +1061,8 @@ Global___Program: _TypeAlias = Program  # noqa: Y015
 @_typing.final
 class Media(_message.Message):
     """An image or another medium. It travels once: items name it by its digest, as
-    `gymmesh-media:` and the digest, where they would have a URL.
+    `gymmesh-media:` and the digest, where they would have a URL. The data URL
+    `data:<media_type>;base64,<data>` in its place gives the item back.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1092,7 +1093,9 @@ Global___Media: _TypeAlias = Media  # noqa: Y015
 
 @_typing.final
 class MediaAdded(_message.Message):
-    """A medium came in; sent before the first event whose items name it."""
+    """A medium came in; sent before the first event whose items name it, and right
+    after `started` where that one does.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

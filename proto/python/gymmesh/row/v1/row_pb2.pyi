@@ -99,7 +99,8 @@ class Row(_message.Message):
     responses_create_params_json: _builtins.bytes
     """The task's parameters, with tools, instructions and sampling parameters as they
     were in force: the task's own, replaced by those of `started` key by key, but for
-    `input`, which is the task's; the task's alone for a rollout that never started.
+    `input`, which is the task's, images that `media` has named by their digests; the
+    task's alone for a rollout that never started.
     """
     reward: _builtins.float
     """The verdict's reward; null where there is none, and never 0 for that."""

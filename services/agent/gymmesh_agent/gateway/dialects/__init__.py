@@ -6,5 +6,6 @@ Gemini. Pure: bytes in, bytes out.
 
 from gymmesh_agent.gateway.dialects.base import Dialect, GatewayRoute
 from gymmesh_agent.gateway.dialects.routes import DIALECTS, dialect_for, route
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 
-__all__ = ["DIALECTS", "Dialect", "GatewayRoute", "dialect_for", "route"]
+__all__ = ["DIALECTS", "Dialect", "GatewayRoute", "SeenRequests", "dialect_for", "route"]

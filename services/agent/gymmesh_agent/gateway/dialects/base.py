@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.request import (
     GatewayAnswer,
     GatewayRequest,
@@ -49,11 +50,12 @@ class Dialect(Protocol):
     keep_alive: bytes
 
     def read(
-        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes, seen: SeenRequests
     ) -> GatewayRequest | Refusal:
         """Read a request of kind GENERATE or COUNT_TOKENS. Raises nothing.
 
-        headers: their names in lower case.
+        headers: their names in lower case. seen: what the same rollout's programs sent before;
+        it changes the cost of a request and nothing else.
         """
         ...
 

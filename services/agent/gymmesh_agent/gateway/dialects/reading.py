@@ -6,13 +6,13 @@ the gateway answers with one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from hashlib import blake2b
 from typing import Any, Final, ParamSpec
 
-from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.dialects.base import GatewayRoute
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.request import (
     MAX_BODY_BYTES,
     MAX_ITEMS,
@@ -26,7 +26,7 @@ from gymmesh_agent.gateway.request import (
     ReplyOptions,
     RequestKind,
 )
-from gymmesh_responses import CodecError, dumps_clean, items_from_json, loads
+from gymmesh_responses import CodecError, dumps_clean, loads
 
 _P = ParamSpec("_P")
 _SHOWN: Final = 60
@@ -144,9 +144,12 @@ class Draft:
         left_out: what is dropped on purpose, each name once.
     """
 
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        """Reasons: for each name that may be left out, why that does no harm."""
+    def __init__(self, reasons: Mapping[str, str], seen: SeenRequests) -> None:
+        """Reasons: for each name that may be left out, why that does no harm. seen: what the same
+        rollout's programs sent before.
+        """
         self._reasons = reasons
+        self._seen = seen
         self.items: list[Json] = []
         self.tools: list[Json] = []
         self.params: Json = {}
@@ -204,16 +207,15 @@ class Draft:
         if stream is not None and not isinstance(stream, bool):
             raise UnreadableRequest("stream must be true or false")
         named = _model_name(route.model or model)
-        items = tuple(items_from_json(self.items))
-        asked = [self.tools, self.params]
-        if nests_deeper(asked, MAX_LEVELS):
-            raise UnreadableRequest(f"its tools or parameters nest deeper than {MAX_LEVELS} levels")
+        items = self._seen.items(self.items)
+        tools = self._seen.tools(self.tools, _check_levels)
+        _check_levels(self.params)
         return GatewayRequest(
             dialect=route.dialect,
             kind=route.kind,
-            items=items,
+            items=tuple(one.item for one in items),
             instructions=instructions,
-            tools=tuple(self.tools),
+            tools=tools.tools,
             params=self.params,
             left_out=tuple(self.left_out),
             tool_names=tool_names or {},
@@ -221,7 +223,12 @@ class Draft:
             stream=route.kind is RequestKind.GENERATE and (route.stream or stream is True),
             reply=reply,
             hints=hints,
-            digest=_digest(route, named, instructions, items, dumps_clean(asked)),
+            digest=_digest(
+                dumps_clean([route.dialect, route.kind.value, named, instructions]),
+                tools.digest,
+                dumps_clean(self.params),
+                b"".join([one.digest for one in items]),
+            ),
         )
 
 
@@ -234,21 +241,26 @@ def _model_name(value: object) -> str:
     return name
 
 
-def _digest(
-    route: GatewayRoute, model: str, instructions: str, items: Iterable[pb.Item], asked: bytes
-) -> bytes:
+def _digest(*pieces: bytes) -> bytes:
     digest = blake2b(digest_size=16)
-    head = dumps_clean([route.dialect, route.kind.value, model, instructions])
-    for piece in (head, asked, *(item.SerializeToString(deterministic=True) for item in items)):
+    for piece in pieces:
         digest.update(len(piece).to_bytes(8, "little"))  # no two requests run together
         digest.update(piece)
     return digest.digest()
+
+
+def _check_levels(asked: object) -> None:
+    # The bound is that of an array of both.
+    if nests_deeper(asked, MAX_LEVELS - 1):
+        raise UnreadableRequest(f"its tools or parameters nest deeper than {MAX_LEVELS} levels")
 
 
 def nests_deeper(value: Any, levels: int) -> bool:
     """Whether objects and arrays nest deeper than this; counted without recursion."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
+        if not level:
+            return False
         level = [
             member
             for container in level

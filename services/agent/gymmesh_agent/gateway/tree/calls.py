@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -64,6 +64,13 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
     def before(self) -> CapturedCall | None:
         """The call before it on its branch."""
         return self.parent or self.led
+
+    def branch(self) -> Iterator[CapturedCall]:
+        """The calls before it on its branch, the latest first."""
+        one = self.before
+        while one is not None:
+            yield one
+            one = one.before
 
     def answer(self, call_id: str, output: Iterable[pb.Item]) -> AnswerForm:
         """The call was answered; the answer in normal form."""

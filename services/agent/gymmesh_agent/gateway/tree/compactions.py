@@ -71,9 +71,12 @@ class Compactions:
             for writer, one in zip(written, read.foreign, strict=True)
             if writer is not None and writer.wrote(one.form, named=one.named is not None)
         ]
+        before_it = {one.ticket for one in call.branch()}
         for compaction, summary in reversed(self._calls):
             if newest > compaction.ticket:
                 return None
+            if compaction.ticket in before_it:
+                continue
             if compaction in kept:
                 return compaction
             if len(summary) >= _SHORTEST and any(summary in text for text in texts):

@@ -176,7 +176,10 @@ class Placing:
         # Another agent may be given an answer to review, but not with others of the conversation.
         may_begin_anew = self._state.actors.may_begin_anew
         is_other = all(may_begin_anew(one, self._call) is False for one in found)
-        return [] if is_other and not self._read.foreign else found
+        # Or it goes on with a compaction, and has changed its system text since.
+        asked = self._state.by_context.get(self._read.context, ())
+        was_asked = any(one.led in found for one in asked)
+        return [] if is_other and not self._read.foreign and not was_asked else found
 
     def _begun_with(self, quoted: Sequence[CapturedCall]) -> NewCall:
         """A conversation that begins anew with the answer of one of these calls."""

@@ -15,7 +15,7 @@ import msgspec
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.minted import Minted, answers_minted, minted_of
-from gymmesh_agent.gateway.request import GatewayRequest
+from gymmesh_agent.gateway.request import GatewayRequest, Json
 from gymmesh_agent.gateway.tree.calls import CapturedCall
 from gymmesh_agent.gateway.tree.normal_form import (
     DIGEST_BYTES,
@@ -76,6 +76,7 @@ class ConversationReader:
     def __init__(self, known: KnownCalls) -> None:
         self._known = known
         self._marks: list[_Mark] = []
+        self._offered = _Offered("", (), b"")
 
     def read(self, request: GatewayRequest) -> ReadConversation:
         """Read a request's conversation. Linear in its items."""
@@ -95,7 +96,7 @@ class ConversationReader:
         found = ReadConversation(
             items=items,
             lead=mark.lead,
-            offer=_offer(request),
+            offer=self._offer(request),
             recorded=[*mark.recorded],
             ids={**mark.ids},
         )
@@ -185,6 +186,19 @@ class ConversationReader:
             found.known, found.foreign, found.left_out = start, [], []
         found.foreign.append(Foreign(start, run.place, form, named, instead))
 
+    def _offer(self, request: GatewayRequest) -> bytes:
+        """A digest of the instructions and tools."""
+        last = self._offered
+        # Equal tools of a rollout are mostly the same object; comparing them costs as much as a
+        # digest.
+        if request.tools is not last.tools or request.instructions != last.instructions:
+            digest = blake2b(request.instructions.encode(), digest_size=DIGEST_BYTES)
+            digest.update(b"\xff")
+            digest.update(msgspec.json.encode(request.tools, order="deterministic"))
+            last = _Offered(request.instructions, request.tools, digest.digest())
+            self._offered = last
+        return last.digest
+
     def _latest_mark(self, items: Sequence[pb.Item]) -> _Mark | None:
         """The longest beginning that a request shares with the last ones."""
         alike = (one for one in self._marks if items[: len(one.items)] == one.items)
@@ -199,6 +213,14 @@ class ConversationReader:
         mark = _Mark(found.items[:place], resumed.begin, found.lead, prefix, recorded, found.ids)
         others = [one for one in self._marks if one is not resumed]
         self._marks = [mark, *others[: _MOST_MARKS - 1]]
+
+
+class _Offered(NamedTuple):
+    """What the last request offered, and a digest of it."""
+
+    instructions: str
+    tools: Sequence[Json]
+    digest: bytes
 
 
 class _Mark(NamedTuple):
@@ -348,11 +370,3 @@ def _note_id(found: ReadConversation, wire_id: str, name: Minted | None, known: 
         item = call.output[name.output]
         if item.WhichOneof("kind") == "function_call":
             found.ids[wire_id] = item.function_call.call_id
-
-
-def _offer(request: GatewayRequest) -> bytes:
-    """A digest of the instructions and tools."""
-    digest = blake2b(request.instructions.encode(), digest_size=DIGEST_BYTES)
-    digest.update(b"\xff")
-    digest.update(msgspec.json.encode(request.tools, order="deterministic"))
-    return digest.digest()

@@ -50,7 +50,7 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, Final
 
-from gymmesh_responses import CodecError, loads
+from gymmesh_responses import CodecError, loads, media_urls_in_json, with_images_in_json
 
 Json = dict[str, Any]
 Texts = tuple[str, ...]
@@ -191,7 +191,9 @@ def _rollout_row(row: Mapping[str, Any], index: int) -> RecordedRow:
     output = response.get("output")
     if not isinstance(output, list):
         raise RecordingError("'response.output' must be a list")
-    texts = tuple(_text(item) for item in _items(params.get("input")) if _is_user(item))
+    images = media_urls_in_json(row.get("media"))
+    given = _items(with_images_in_json(params.get("input"), images))
+    texts = tuple(_text(item) for item in given if _is_user(item))
     if not texts:
         raise RecordingError("'responses_create_params.input' has no user message to match by")
     parts = split_output(output)

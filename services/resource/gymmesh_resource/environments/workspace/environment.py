@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final, Literal
@@ -30,13 +30,14 @@ from gymmesh_resource import (
     Verdict,
 )
 from gymmesh_resource.environments.workspace.commands import CheckResult, run_check
+from gymmesh_resource.environments.workspace.links import remove_links
 from gymmesh_resource.environments.workspace.row import WorkspaceRow, read_row
 from gymmesh_resource.environments.workspace.sources import TaskFolder
-from gymmesh_resource.environments.workspace.verdict import verdict_of
+from gymmesh_resource.environments.workspace.verdict import WorkspaceRefused, verdict_of
 from gymmesh_resource.tools import tool
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import WORKSPACE, Reach
-from gymmesh_sandbox_access.leftovers import end_others, running
+from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others, running
 
 _MIB: Final = 1 << 20
 _SHOWN: Final = 16_000  # characters of a command's output that the model sees
@@ -63,14 +64,10 @@ class WorkspaceState:
     sandboxes were made for checks.
     """
 
-    before: frozenset[int] = frozenset()
+    before: SeenProcesses = field(default_factory=SeenProcesses)
     taken: bytes | None = None
     snapshot: str = ""
     judged: int = 0
-
-
-class WorkspaceTooLarge(Exception):
-    """The policy left more in the workspace than a verdict copies."""
 
 
 class WorkspaceEnvironment(Environment[WorkspaceState]):
@@ -126,8 +123,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         row = read_row(session.task)
         await self._prepare(session.sandbox, row)
         if row.verify_in == "same":
-            found = await running(session.sandbox)
-            session.state.before = frozenset(one.number for one in found)
+            session.state.before = await running(session.sandbox)
         return ()
 
     @tool
@@ -158,30 +154,26 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
     async def verify(self, session: Session[WorkspaceState], rollout: Rollout) -> Verdict:
         """Put the tests there and run the checks, in the row's order."""
         row = read_row(session.task)
-        if row.verify_in == "same":
-            root = await _root_of(session.sandbox)
-            await end_others(session.sandbox, session.state.before, user=root)
-            return await self._judge(session.sandbox, row, rollout)
-        with rollout.stage("copy") as stage:
-            try:
-                sandbox = await self._copy(session, row)
-            except WorkspaceTooLarge as error:
-                stage.note = str(error)
-                return Verdict(0.0, explanation=str(error))
         try:
-            return await self._judge(sandbox, row, rollout)
-        finally:
-            await sandbox.end()
+            if row.verify_in == "same":
+                root = await _root_of(session.sandbox)
+                await end_others(session.sandbox, session.state.before, user=root)
+                return await self._judge(session.sandbox, row, rollout)
+            with rollout.stage("copy"):
+                sandbox = await self._copy(session, row)
+            try:
+                return await self._judge(sandbox, row, rollout)
+            finally:
+                await sandbox.end()
+        except WorkspaceRefused as error:
+            return Verdict(0.0, explanation=str(error))
 
     async def _judge(self, sandbox: SandboxHandle, row: WorkspaceRow, rollout: Rollout) -> Verdict:
         """The verdict in a sandbox that holds the workspace. Raises as `run_check`."""
         root = await _root_of(sandbox)
-        if row.tests:
-            owner = row.tests.user or root
-            await _make_way(sandbox, row.tests.path, owner, root)
-            await self._folder.put("tests.", row.tests, sandbox.files, row.tests.path, owner)
+        removed = await self._put_tests(sandbox, row, root) if row.tests else []
         checks = row.named_checks()
-        before = frozenset(one.number for one in await running(sandbox, user=root))
+        before = await running(sandbox, user=root)
         # Code of the agent's that a check left running could change the next one as it starts.
         clear = partial(end_others, sandbox, before, user=root)
         results: dict[str, CheckResult] = {}
@@ -191,13 +183,35 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
             with rollout.stage(name) as stage:
                 results[name] = await run_check(sandbox, check, clear)
                 stage.note = results[name].note
-        return verdict_of(checks, results)
+        return verdict_of(checks, results, removed)
+
+    async def _put_tests(self, sandbox: SandboxHandle, row: WorkspaceRow, root: str) -> list[str]:
+        """Puts the tests there; the links of the workspace that led to them and are removed.
+
+        Raises WorkspaceRefused, and MeshError of the sandbox.
+        """
+        path, owner = row.tests.path, row.tests.user or root
+        about = (await sandbox.about()).sandbox
+        around = PurePosixPath(about.workdir).is_relative_to(path)
+        if not around:
+            await _make_way(sandbox, path, owner, root)
+        try:
+            await self._folder.put("tests.", row.tests, sandbox.files, path, owner)
+        except MeshError as error:
+            disk = about.resources.disk_bytes
+            # A disk that the tests alone would fill is the row's fault.
+            if not _filled(error) or self._folder.size(row.tests) > disk // 2:
+                raise
+            raise WorkspaceRefused(
+                f"the work left no room for the tests on its disk of {disk // _MIB} MiB"
+            ) from None
+        return [] if around else await remove_links(sandbox, path, root)
 
     async def _copy(self, session: Session[WorkspaceState], row: WorkspaceRow) -> SandboxHandle:
         """A new sandbox with what the agent left. The agent's own ends once it was read, so that
         no rollout holds two places.
 
-        Raises WorkspaceTooLarge, and MeshError.
+        Raises WorkspaceRefused, and MeshError.
         """
         state = session.state
         state.judged += 1
@@ -220,7 +234,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         return sandbox
 
     async def _archive(self, sandbox: SandboxHandle) -> bytes:
-        """The workspace as an archive. Raises WorkspaceTooLarge, and MeshError."""
+        """The workspace as an archive. Raises WorkspaceRefused, and MeshError."""
         root = await _root_of(sandbox)
         await sandbox.exec(_OPEN, timeout_s=_MAKE_WAY_S, user=root)
         content = bytearray()
@@ -229,7 +243,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
                 async for piece in pieces:
                     content += piece
                     if len(content) > self._most_bytes:
-                        raise WorkspaceTooLarge(
+                        raise WorkspaceRefused(
                             f"the workspace's archive is over {self._most_bytes // _MIB} MiB"
                         )
         except MeshError as error:
@@ -237,7 +251,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
             limit, most = map(error.metadata.get, ("limit", "limit_bytes"))
             if error.reason != errors_pb2.ERROR_REASON_FIELD_INVALID or most is None:
                 raise
-            raise WorkspaceTooLarge(
+            raise WorkspaceRefused(
                 f"the workspace's files are over {most} bytes, {limit} of the sandbox service"
             ) from None
         return bytes(content)
@@ -290,17 +304,20 @@ async def _check_root(sandbox: SandboxHandle) -> None:
 
 
 async def _make_way(sandbox: SandboxHandle, path: str, owner: str, root: str) -> None:
-    """Removes what the agent may have left where the tests go, unless the workspace is there, and
-    makes the folder for a user who could not.
+    """Removes what the agent may have left where the tests go, and makes the folder for a user who
+    could not.
     """
-    workdir = PurePosixPath((await sandbox.about()).sandbox.workdir)
-    if workdir.is_relative_to(path):
-        return
     folder = shlex.quote(path)
     line = f"rm -rf {folder}"
     if owner != root:
         line += f" && mkdir -p {folder} && chown {shlex.quote(owner)} {folder}"
     await _done(sandbox, line, _MAKE_WAY_S, user=root)
+
+
+def _filled(error: MeshError) -> bool:
+    """Whether the sandbox's own disk is full, and not that of its host."""
+    full = error.reason == errors_pb2.ERROR_REASON_SANDBOX_DISK_FULL
+    return full and error.metadata.get("disk") != "host"
 
 
 async def _done(sandbox: SandboxHandle, line: str, timeout_s: float, *, user: str = "") -> None:

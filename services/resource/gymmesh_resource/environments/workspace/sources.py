@@ -45,6 +45,13 @@ class TaskFolder:
             if archive.stat().st_size > _MOST_BYTES:
                 raise TaskInvalid(f"{key}archive", f"{files.archive!r} is over 1 GiB")
 
+    def size(self, files: FileSet) -> int:
+        """About how many bytes the files have; an archive counts as it is. Raises TaskInvalid."""
+        paths = [self.find("archive", files.archive)] if files.archive else []
+        if files.folder:
+            paths += [one for one in self.find("folder", files.folder).rglob("*") if one.is_file()]
+        return sum(one.stat().st_size for one in paths) + len(packed_inline(files))
+
     async def put(
         self, key: str, files: FileSet, target: SandboxFiles, path: str, user: str
     ) -> None:

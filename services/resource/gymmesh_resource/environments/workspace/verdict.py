@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gymmesh_resource import Component, Verdict
 from gymmesh_resource.environments.workspace.commands import CheckResult
 from gymmesh_resource.environments.workspace.row import WorkspaceCheck
 
 
-def verdict_of(checks: Mapping[str, WorkspaceCheck], results: Mapping[str, CheckResult]) -> Verdict:
-    """The verdict. Weights count in proportion, so that all checks passed are a reward of 1."""
+class WorkspaceRefused(Exception):
+    """The policy left what no verdict can look at, such as too much; that earns nothing."""
+
+
+def verdict_of(
+    checks: Mapping[str, WorkspaceCheck],
+    results: Mapping[str, CheckResult],
+    removed: Sequence[str] = (),
+) -> Verdict:
+    """The verdict. Weights count in proportion, so that all checks passed are a reward of 1.
+
+    removed: links of the workspace that led to the tests.
+    """
     whole = math.fsum(check.weight for check in checks.values())
     components = {
         name: Component(results[name].score, check.weight / whole) for name, check in checks.items()
@@ -21,12 +32,14 @@ def verdict_of(checks: Mapping[str, WorkspaceCheck], results: Mapping[str, Check
             f"{name}.{detail}": Component(value, 0.0) for detail, value in result.details.items()
         }
     reward = math.fsum(one.value * (one.weight or 0.0) for one in components.values())
-    evidence = {
+    evidence: dict[str, object] = {
         "checks": {
             name: {"score": one.score, "note": one.note, "output": one.output}
             for name, one in results.items()
         }
     }
+    if removed:
+        evidence["removed_links"] = list(removed)
     return Verdict(min(reward, 1.0), components, evidence, _explained(results))
 
 

@@ -14,7 +14,8 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, TypeVar, cast
+from hashlib import blake2b
+from typing import BinaryIO, TypeAlias, TypeVar, cast
 
 from gymmesh.sandbox.v1 import files_pb2
 from gymmesh_runtime.errors import MeshError, Reason, field_invalid
@@ -213,6 +214,9 @@ class _ArchiveReader:
             raise tarfile.ReadError(str(error)) from error
 
 
+_Links: TypeAlias = "dict[bytes, bytes | _Links]"
+
+
 class _Checker:
     """Refuses members outside of the folder, and all but files, folders and links."""
 
@@ -221,7 +225,10 @@ class _Checker:
         self._folder = folder
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._links: dict[tuple[bytes, ...], bytes] = {}
+        # The links of the archive by the folders that lead to them, each folder a mapping.
+        self._links: _Links = {}
+        # Digests of folders that were looked at, so that each is once, however deep it is.
+        self._seen: set[bytes] = set()
 
     def check(self, member: tarfile.TarInfo) -> None:
         name = os.fsencode(member.name)
@@ -230,10 +237,7 @@ class _Checker:
         parts = self._parts(name)
         place = self._followed(parts[:-1], name) + parts[-1:]
         self._check_existing(place[:-1], name)
-        if member.issym():
-            self._links[place] = os.fsencode(member.linkname)
-        else:
-            self._links.pop(place, None)
+        self._note(place, os.fsencode(member.linkname) if member.issym() else None)
         if member.islnk():
             source = self._parts(os.fsencode(member.linkname))
             self._followed(source[:-1], name)
@@ -251,6 +255,7 @@ class _Checker:
     def _followed(self, parts: tuple[bytes, ...], name: bytes) -> tuple[bytes, ...]:
         """Where a folder of the archive lies, by the archive's own links."""
         done: list[bytes] = []
+        folders: list[_Links] = [self._links]
         left = list(parts[::-1])
         links = 0
         while left:
@@ -259,10 +264,12 @@ class _Checker:
                 if not done:
                     raise path_invalid(name, "it lies outside of the folder")
                 done.pop()
+                folders.pop()
                 continue
-            target = self._links.get((*done, part))
-            if target is None:
+            target = folders[-1].get(part, {})
+            if not isinstance(target, bytes):
                 done.append(part)
+                folders.append(target)
                 continue
             links += 1
             if target.startswith(b"/") or links > _MOST_LINKS:
@@ -270,15 +277,49 @@ class _Checker:
             left += [one for one in target.split(b"/")[::-1] if one not in (b"", b".")]
         return tuple(done)
 
+    def _note(self, place: tuple[bytes, ...], target: bytes | None) -> None:
+        """What is at a place from now on: a link, or something else."""
+        if not place:
+            return  # the folder itself
+        folder = self._links
+        for part in place[:-1]:
+            below = folder.get(part)
+            if not isinstance(below, dict):
+                if target is None:
+                    return
+                below = folder[part] = {}
+            folder = below
+        if target is not None:
+            folder[place[-1]] = target
+        elif isinstance(folder.get(place[-1]), bytes):
+            del folder[place[-1]]
+
     def _check_existing(self, parts: tuple[bytes, ...], name: bytes) -> None:
         """The same by links that are in the folder already."""
+        digest, above = _digest(parts), _digest(parts[:-1])
+        if digest in self._seen:
+            return
+        self._seen.add(digest)
+        if above in self._seen:
+            self._check_one(parts, name)
+            return
         for depth in range(1, len(parts) + 1):
-            try:
-                os.close(open_beneath(self._folder, b"/".join(parts[:depth]), os.O_PATH))
-            except OSError as error:
-                if error.errno == errno.ENOENT:
-                    return
-                raise path_invalid(name, "it lies behind a link out of the folder") from None
+            if not self._check_one(parts[:depth], name):
+                return
+
+    def _check_one(self, parts: tuple[bytes, ...], name: bytes) -> bool:
+        """Whether there is something at this place; raises where it is not beneath."""
+        try:
+            os.close(open_beneath(self._folder, b"/".join(parts), os.O_PATH))
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                return False
+            raise path_invalid(name, "it lies behind a link out of the folder") from None
+        return True
+
+
+def _digest(parts: tuple[bytes, ...]) -> bytes:
+    return blake2b(b"/".join(parts), digest_size=16).digest()
 
 
 def _unpack_one(
@@ -310,6 +351,8 @@ def _unpack_one(
 def _folder_beneath(tree: SandboxTree, folder: int, path: bytes, owner: Owner) -> int:
     """A folder below another, which is made where it is missing."""
     parts = [part for part in path.split(b"/") if part not in (b"", b".")]
+    with contextlib.suppress(OSError):
+        return open_beneath(folder, b"/".join(parts), PASS_THROUGH)  # it is there, mostly
     for depth, name in enumerate(parts):
         parent = open_beneath(folder, b"/".join(parts[:depth]), PASS_THROUGH)
         try:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Mapping
@@ -161,22 +163,61 @@ def give_all(folder: Path, uid: int, gid: int) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder with everything in it, whatever its permissions. Raises OSError."""
-    for _ in range(3):
+    """Removes a folder with everything in it, whatever its permissions and its depth: a program may
+    make folders in folders until no path names the last one. Raises OSError.
+    """
+    for again in (True, True, False):
         try:
-            shutil.rmtree(folder)
+            _remove_flat(folder)
             return
-        except FileNotFoundError:
-            return
-        except OSError:
-            # The owner may not look into folders of mode 0, of which overlayfs makes some.
-            for at, folders, _ in os.walk(folder, topdown=True):
-                for name in folders:
-                    path = os.path.join(at, name)
-                    if not stat.S_ISLNK(os.lstat(path).st_mode):
-                        with contextlib.suppress(OSError):
-                            os.chmod(path, 0o700)
-    shutil.rmtree(folder)
+        except OSError:  # what is in it may change while its last processes die
+            if not folder.exists():
+                return
+            if not again:
+                raise
+
+
+def _remove_flat(folder: Path) -> None:
+    """Empties one folder after another; what lies deeper is moved to the top first."""
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)
+    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        # No name of a program's own is like these.
+        prefix, numbers = f".removed-{secrets.token_hex(8)}-", itertools.count()
+        waiting = [""]
+        while waiting:
+            name = waiting.pop()
+            for found in _empty(top, name):
+                moved = f"{prefix}{next(numbers)}"
+                os.rename(found, moved, src_dir_fd=top, dst_dir_fd=top)
+                waiting.append(moved)
+            if name:
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(folder)
+
+
+def _empty(top: int, name: str) -> list[str]:
+    """Removes the files of a folder; the paths of its folders, from `top` on."""
+    # The owner may not look into folders of mode 0, of which overlayfs makes some.
+    if name:
+        with contextlib.suppress(OSError):
+            os.chmod(name, 0o700, dir_fd=top)
+    here = os.open(name or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top)
+    try:
+        folders = []
+        for entry in os.listdir(here):
+            if stat.S_ISDIR(os.lstat(entry, dir_fd=here).st_mode):
+                with contextlib.suppress(OSError):
+                    os.chmod(entry, 0o700, dir_fd=here)  # a folder that is moved is written to
+                folders.append(os.path.join(name, entry))
+            else:
+                os.unlink(entry, dir_fd=here)
+        return folders
+    finally:
+        os.close(here)
 
 
 def _own(path: Path, uid: int) -> None:

@@ -4,8 +4,9 @@ script = Script()
 async with scripted_endpoint(script) as url:    # http://127.0.0.1:PORT/v1
     …                                           # have the gateway under test call it
 
-It serves Chat Completions, with tokens as vLLM gives them, and for gateways that pass requests on
-as they came, Responses and Anthropic's Messages, without tokens.
+It serves Chat Completions with tokens as vLLM gives them; `required_prefix_token_ids` takes the
+place of all up to the last answer, as in NeMo RL's engines. For gateways that pass requests on as
+they came it serves Responses and Anthropic's Messages, without tokens.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ async def scripted_endpoint(script: Script, host: str = "127.0.0.1") -> AsyncIte
     async def complete(request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         message = chat_message(await script.next_answer(), len(script.sampled))
-        prompt = prompt_ids(asked["messages"], asked.get("tools") or ())
+        prefix = asked.get("required_prefix_token_ids") or ()
+        prompt = prompt_ids(asked["messages"], asked.get("tools") or (), prefix)
         output = output_ids(message)
         sampled = SampledTokens(prompt, output, logprobs_of(output, len(script.sampled)))
         script.sampled.append(sampled)

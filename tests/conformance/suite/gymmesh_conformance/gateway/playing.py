@@ -189,11 +189,19 @@ class _Request:
         before = self._script.asked
         self._script.hold()
         sending = asyncio.create_task(self._sent())
+        asked = asyncio.create_task(self._script.asked_for(before + 1))
         try:
-            await self._script.asked_for(before + 1)
+            done, _ = await asyncio.wait({sending, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if sending in done:
+                sending.result()
+                raise PlayError(f"step {self._step.ask}: an answer came before the model was asked")
+            asked.result()
+        except TimeoutError:
+            raise PlayError(f"step {self._step.ask}: the model was not asked") from None
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            for task in (sending, asked):
+                task.cancel()
+            await asyncio.gather(sending, asked, return_exceptions=True)
         await self._script.release()
 
     async def _sent(self) -> ReadAnswer:

@@ -22,11 +22,13 @@ class SessionHabits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         arguments: verbatim, or written anew by JavaScript or with spaces.
         reasoning: whether it sends reasoning back.
         blocks: whether user texts are lists of blocks.
+        annotations: whether it sends a text's annotations back, over Responses.
     """
 
     arguments: Literal["verbatim", "javascript", "spaced"] = "verbatim"
     reasoning: Literal["kept", "dropped"] = "kept"
     blocks: bool = False
+    annotations: Literal["kept", "dropped"] = "dropped"
 
 
 class AnswerCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -184,7 +184,9 @@ def _responses(
             if program.habits.reasoning == "kept":
                 items += piece.answer.reasoning
             if piece.answer.text or not piece.answer.calls:
-                part = {"type": "output_text", "text": piece.answer.text}
+                part: Json = {"type": "output_text", "text": piece.answer.text}
+                if program.habits.annotations == "kept":
+                    part["annotations"] = []
                 extra = piece.answer.text_extra or {}
                 items.append({**extra, "type": "message", "role": "assistant", "content": [part]})
             items += [

@@ -1926,7 +1926,8 @@ func (x *Program) GetVersion() string {
 }
 
 // An image or another medium. It travels once: items name it by its digest, as
-// `gymmesh-media:` and the digest, where they would have a URL.
+// `gymmesh-media:` and the digest, where they would have a URL. The data URL
+// `data:<media_type>;base64,<data>` in its place gives the item back.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `sha256:` and 64 hexadecimal digits, over `data`.
@@ -1990,7 +1991,8 @@ func (x *Media) GetData() []byte {
 	return nil
 }
 
-// A medium came in; sent before the first event whose items name it.
+// A medium came in; sent before the first event whose items name it, and right
+// after `started` where that one does.
 type MediaAdded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The medium.

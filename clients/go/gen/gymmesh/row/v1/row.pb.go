@@ -46,7 +46,8 @@ type Row struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task's parameters, with tools, instructions and sampling parameters as they
 	// were in force: the task's own, replaced by those of `started` key by key, but for
-	// `input`, which is the task's; the task's alone for a rollout that never started.
+	// `input`, which is the task's, images that `media` has named by their digests; the
+	// task's alone for a rollout that never started.
 	ResponsesCreateParamsJson []byte `protobuf:"bytes,1,opt,name=responses_create_params_json,json=responsesCreateParamsJson,proto3" json:"responses_create_params_json,omitempty"`
 	// What the conversation began with, only where the agent or the environment added
 	// something to the task's input. What the model saw is this, else the input, and

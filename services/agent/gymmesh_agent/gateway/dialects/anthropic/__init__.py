@@ -13,6 +13,7 @@ from gymmesh_agent.gateway.dialects.anthropic.read import read_anthropic
 from gymmesh_agent.gateway.dialects.anthropic.write import anthropic_document, anthropic_events
 from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.openai_replies import retry_headers
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.dialects.sse import COMMENT, named_event
 from gymmesh_agent.gateway.request import (
     GatewayAnswer,
@@ -46,10 +47,10 @@ class AnthropicDialect:
     keep_alive = COMMENT
 
     def read(
-        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes, seen: SeenRequests
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
-        return read_anthropic(route, headers, body)
+        return read_anthropic(route, headers, body, seen)
 
     def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
         """See `Dialect`."""

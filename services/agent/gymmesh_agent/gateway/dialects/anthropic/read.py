@@ -21,6 +21,7 @@ from gymmesh_agent.gateway.dialects.reading import (
     tools_in,
     total,
 )
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 
 #: What a request may hold that `params` lacks, and why that does no harm.
@@ -50,10 +51,12 @@ _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 
 
 @total
-def read_anthropic(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_anthropic(
+    route: GatewayRoute, headers: Mapping[str, str], raw: bytes, seen: SeenRequests
+) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = body_of(raw)
-    draft = Draft(LEFT_OUT)
+    draft = Draft(LEFT_OUT, seen)
     read_system(draft, body.get("system"))
     read_messages(draft, a_list(body.get("messages"), "messages"))
     draft.tools = [

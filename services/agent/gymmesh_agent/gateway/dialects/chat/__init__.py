@@ -14,6 +14,7 @@ from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.chat.read import read_chat
 from gymmesh_agent.gateway.dialects.chat.write import chat_document, chat_events
 from gymmesh_agent.gateway.dialects.openai_replies import OpenAiReplies, error_object
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.dialects.sse import plain_event
 from gymmesh_agent.gateway.request import (
     GatewayAnswer,
@@ -36,10 +37,10 @@ class ChatDialect(OpenAiReplies):
     counted = "chat.input_tokens"  # the API has no such call; no route leads here
 
     def read(
-        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes, seen: SeenRequests
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
-        return read_chat(route, headers, body)
+        return read_chat(route, headers, body, seen)
 
     def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
         """See `Dialect`."""

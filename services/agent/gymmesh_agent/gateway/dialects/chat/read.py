@@ -18,6 +18,7 @@ from gymmesh_agent.gateway.dialects.reading import (
     tools_in,
     total,
 )
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 
 #: What a request may hold that `params` lacks, and why that does no harm.
@@ -43,10 +44,12 @@ _FORMAT_KEYS: Final = ("name", "description", "schema", "strict")
 
 
 @total
-def read_chat(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_chat(
+    route: GatewayRoute, headers: Mapping[str, str], raw: bytes, seen: SeenRequests
+) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = body_of(raw)
-    draft = Draft(LEFT_OUT)
+    draft = Draft(LEFT_OUT, seen)
     read_messages(draft, a_list(body.get("messages"), "messages"))
     draft.tools = [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools_in(body))]
     for key, read in _READERS.items():

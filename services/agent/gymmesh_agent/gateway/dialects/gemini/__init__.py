@@ -13,6 +13,7 @@ from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.gemini.read import read_gemini
 from gymmesh_agent.gateway.dialects.gemini.write import gemini_document, gemini_events
 from gymmesh_agent.gateway.dialects.openai_replies import retry_headers
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.dialects.sse import plain_event
 from gymmesh_agent.gateway.request import (
     GatewayAnswer,
@@ -46,10 +47,10 @@ class GeminiDialect:
     keep_alive = b'data: {"candidates":[]}\n\n'
 
     def read(
-        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes, seen: SeenRequests
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
-        return read_gemini(route, headers, body)
+        return read_gemini(route, headers, body, seen)
 
     def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
         """See `Dialect`."""

@@ -25,6 +25,7 @@ from gymmesh_agent.gateway.dialects.reading import (
     tools_in,
     total,
 )
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions, RequestKind
 
 #: What a request may hold that `params` lacks, and why that does no harm.
@@ -60,7 +61,9 @@ _NOTES: Final = ("response", "responseJsonSchema", "behavior")
 
 
 @total
-def read_gemini(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_gemini(
+    route: GatewayRoute, headers: Mapping[str, str], raw: bytes, seen: SeenRequests
+) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = camel_keys(body_of(raw))
     if route.kind is RequestKind.COUNT_TOKENS and body.get("generateContentRequest") is not None:
@@ -69,7 +72,7 @@ def read_gemini(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> 
         raise UnreadableRequest(
             "cachedContent is not supported; send the whole conversation as contents"
         )
-    draft = Draft(LEFT_OUT)
+    draft = Draft(LEFT_OUT, seen)
     read_system(draft, body.get("systemInstruction"))
     read_contents(draft, _contents(body.get("contents")))
     for index, tool in enumerate(tools_in(body)):

@@ -12,6 +12,7 @@ from gymmesh_agent.gateway.dialects.base import GatewayRoute
 from gymmesh_agent.gateway.dialects.openai_replies import OpenAiReplies, error_object
 from gymmesh_agent.gateway.dialects.responses.read import read_responses
 from gymmesh_agent.gateway.dialects.responses.write import response_document, response_events
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.dialects.sse import named_event
 from gymmesh_agent.gateway.request import (
     GatewayAnswer,
@@ -41,10 +42,10 @@ class ResponsesDialect(OpenAiReplies):
     counted = "response.input_tokens"
 
     def read(
-        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes
+        self, route: GatewayRoute, headers: Mapping[str, str], body: bytes, seen: SeenRequests
     ) -> GatewayRequest | Refusal:
         """See `Dialect`."""
-        return read_responses(route, headers, body)
+        return read_responses(route, headers, body, seen)
 
     def write(self, request: GatewayRequest, answer: GatewayAnswer) -> bytes:
         """See `Dialect`."""

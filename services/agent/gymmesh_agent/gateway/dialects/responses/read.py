@@ -19,6 +19,7 @@ from gymmesh_agent.gateway.dialects.reading import (
     total,
 )
 from gymmesh_agent.gateway.dialects.responses.namespaces import ToolNamespaces
+from gymmesh_agent.gateway.dialects.seen import SeenRequests
 from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 
 #: What a request may hold that `params` lacks, and why that does no harm.
@@ -62,11 +63,13 @@ _ITEM_KEYS: Final[Mapping[str, frozenset[str]]] = {
 
 
 @total
-def read_responses(route: GatewayRoute, headers: Mapping[str, str], raw: bytes) -> GatewayRequest:
+def read_responses(
+    route: GatewayRoute, headers: Mapping[str, str], raw: bytes, seen: SeenRequests
+) -> GatewayRequest:
     """Read a request; see `Dialect.read`."""
     body = body_of(raw)
     _refuse(body)
-    draft = Draft(LEFT_OUT)
+    draft = Draft(LEFT_OUT, seen)
     names = ToolNamespaces()
     draft.tools = names.flattened(tools_in(body))
     _read_input(draft, body.get("input"), names)

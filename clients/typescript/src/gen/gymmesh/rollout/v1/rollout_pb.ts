@@ -912,7 +912,8 @@ export const ProgramSchema: GenMessage<Program> = /*@__PURE__*/
 
 /**
  * An image or another medium. It travels once: items name it by its digest, as
- * `gymmesh-media:` and the digest, where they would have a URL.
+ * `gymmesh-media:` and the digest, where they would have a URL. The data URL
+ * `data:<media_type>;base64,<data>` in its place gives the item back.
  *
  * @generated from message gymmesh.rollout.v1.Media
  */
@@ -947,7 +948,8 @@ export const MediaSchema: GenMessage<Media> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 13);
 
 /**
- * A medium came in; sent before the first event whose items name it.
+ * A medium came in; sent before the first event whose items name it, and right
+ * after `started` where that one does.
  *
  * @generated from message gymmesh.rollout.v1.MediaAdded
  */

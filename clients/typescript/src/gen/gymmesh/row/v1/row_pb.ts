@@ -46,7 +46,8 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
   /**
    * The task's parameters, with tools, instructions and sampling parameters as they
    * were in force: the task's own, replaced by those of `started` key by key, but for
-   * `input`, which is the task's; the task's alone for a rollout that never started.
+   * `input`, which is the task's, images that `media` has named by their digests; the
+   * task's alone for a rollout that never started.
    *
    * @generated from field: bytes responses_create_params_json = 1;
    */

@@ -1,0 +1,49 @@
+"""The bodies that a gateway holds while they arrive and are read, bounded for all rollouts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+#: What a rollout may hold however much the others do.
+_LEAST_BYTES: Final = 1 << 17
+
+
+class HeldBodies:
+    """Counts the bytes of bodies.
+
+    A rollout may hold as many as are left for all others. So one whose bodies do not end, and two
+    or ten of these, leave room for the next one.
+
+    Args:
+        most: bytes of all rollouts together, beside the least that each may hold.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._all = 0
+        self._by_rollout: Counter[Hashable] = Counter()
+
+    @contextmanager
+    def holding(self, rollout: Hashable) -> Iterator[Callable[[int], bool]]:
+        """For the time of one body: a function that counts further bytes of it, and says whether
+        there is room for them.
+        """
+        held = 0
+
+        def hold(count: int) -> bool:
+            nonlocal held
+            held += count
+            self._all += count
+            self._by_rollout[rollout] += count
+            return self._by_rollout[rollout] <= max(_LEAST_BYTES, self._most - self._all)
+
+        try:
+            yield hold
+        finally:
+            self._all -= held
+            self._by_rollout[rollout] -= held
+            if not self._by_rollout[rollout]:
+                del self._by_rollout[rollout]

@@ -1,0 +1,82 @@
+"""Images that tools return and turns show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from gymmesh.responses.v1 import responses_pb2
+from gymmesh_responses import MOST_IMAGE_BYTES, data_url, image_type, item_from_json
+
+
+class Image:
+    """A picture for the model: `return Image(png_bytes)`, or `return Image("chart.png", "Sales:")`.
+
+    A PNG, JPEG, GIF or WebP, told by its first bytes, of at most 20 MB.
+
+    Args:
+        image: its bytes, or the path of its file.
+        text: what the model reads before it; empty: nothing.
+        detail: how closely an endpoint of OpenAI looks: `low`, `high` or `auto`.
+
+    Attributes:
+        media_type: such as `image/png`.
+        parts: the text and the image as a message's content.
+
+    Raises:
+        ValueError: not such an image, or larger.
+        OSError: the file can't be read.
+    """
+
+    __slots__ = ("media_type", "parts")
+
+    def __init__(
+        self,
+        image: bytes | bytearray | memoryview | str | PathLike[str],
+        text: str = "",
+        *,
+        detail: Literal["low", "high", "auto"] | None = None,
+    ) -> None:
+        if isinstance(image, bytes | bytearray | memoryview):
+            what, data = "the image", bytes(image)
+        else:
+            what = str(image)
+            with Path(image).open("rb") as file:
+                data = file.read(MOST_IMAGE_BYTES + 1)
+        if len(data) > MOST_IMAGE_BYTES:
+            raise ValueError(f"{what} has more than the {MOST_IMAGE_BYTES:,} bytes of an image")
+        media_type = image_type(data)
+        if media_type is None:
+            begin = f"it begins with {data[:8]!r}" if data else "it is empty"
+            raise ValueError(f"{what} is not a PNG, JPEG, GIF or WebP: {begin}")
+        part = {"type": "input_image", "image_url": data_url(media_type, data)}
+        if detail is not None:
+            part["detail"] = detail
+        self.media_type = media_type
+        self.parts: list[dict[str, Any]] = [{"type": "input_text", "text": text}] if text else []
+        self.parts.append(part)
+
+    def __repr__(self) -> str:
+        return f"<Image {self.media_type}>"
+
+
+def parts_of(value: Any) -> responses_pb2.ContentParts | None:
+    """What a tool returned that has images: an image, or a list of images and texts.
+
+    None: it has none. Raises TypeError for a list that holds something else beside an image.
+    """
+    values: Sequence[Any] = value if isinstance(value, list | tuple) else (value,)
+    if not any(isinstance(one, Image) for one in values):
+        return None
+    parts: list[dict[str, Any]] = []
+    for one in values:
+        if isinstance(one, Image):
+            parts += one.parts
+        elif isinstance(one, str):
+            parts.append({"type": "input_text", "text": one})
+        else:
+            raise TypeError(f"a list with an image holds {type(one).__name__}; give texts")
+    output = {"type": "function_call_output", "call_id": "", "output": parts}
+    return item_from_json(output).function_call_output.parts

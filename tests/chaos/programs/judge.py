@@ -1,0 +1,59 @@
+"""What is wrong with the rows of a run of programs. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from tests.chaos.programs.lines import WantedLines
+
+#: Where a rollout may fail whose program or services were killed.
+_BOUNDARIES: Final = frozenset(
+    ("PROGRAM", "SANDBOX", "MODEL", "RESOURCE", "AGENT", "VERIFIER", "DEADLINE")
+)
+#: With these something failed that nobody foresaw.
+_UNFORESEEN: Final = frozenset(
+    ("", "UNSPECIFIED", "INTERNAL_FAULT", "AGENT_FAULT", "ENVIRONMENT_FAULT", "VERIFIER_FAULT",
+     "CONTRACT_VIOLATED", "TASK_INVALID", "FIELD_INVALID", "PROGRAM_NOT_FOUND")
+)  # fmt: skip
+
+
+def judge_rows(
+    wanted: Sequence[WantedLines],
+    rows: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]],
+) -> Iterable[str]:
+    """Each rollout has one outcome: completed and right, or failed with its cause."""
+    counts = Counter(row["task_id"] for row in (*rows, *failures))
+    asked = {one.task_id: one for one in wanted}
+    for task_id in sorted(asked.keys() | counts.keys()):
+        if counts[task_id] != 1 or task_id not in asked:
+            yield f"{task_id} has {counts[task_id]} outcomes"
+    for row in rows:
+        if row["task_id"] in asked:
+            yield from _completed(asked[row["task_id"]], row)
+    for row in failures:
+        yield from _failed(row)
+
+
+def _completed(task: WantedLines, row: Mapping[str, Any]) -> Iterable[str]:
+    name = f"{row['rollout_id']} ({task.task_id}, attempt {row['attempt']})"
+    if row["reward"] != 1.0:
+        yield f"{name}: the reward is {row['reward']}: {row['verification']}; {row.get('program')}"
+    if row["stop_reason"] != "PROGRAM_EXITED":
+        yield f"{name}: completed with {row['stop_reason']}"
+    if row["program"].get("exit_code") != 0:
+        yield f"{name}: the program ended so: {row['program']}"
+    ids = [call["call_id"] for call in row["calls"]]
+    if len(ids) != task.calls or len(set(ids)) != len(ids):
+        yield f"{name}: has the calls {ids}, and needs {task.calls}"
+
+
+def _failed(row: Mapping[str, Any]) -> Iterable[str]:
+    failure, name = row["failure"], row["rollout_id"]
+    reason = failure["status"]["reason"]
+    if row["reward"] is not None or "verification" in row:
+        yield f"{name}: failed, and has a reward"
+    if failure["boundary"] not in _BOUNDARIES or reason in _UNFORESEEN:
+        yield f"{name}: failed at {failure['boundary']} with {failure['status']}"

@@ -1,0 +1,1 @@
+"""Other projects' capture gateways, as the gateway suite sees them."""

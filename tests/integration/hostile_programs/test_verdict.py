@@ -1,0 +1,16 @@
+"""Programs that are after the tests and the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.hostile_programs.judging import play, programs_after
+
+
+@pytest.mark.parametrize("program", programs_after("verdict"))
+async def test_it_gets_nothing_and_the_rollout_beside_it_is_right(
+    program: str, tmp_path: Path
+) -> None:
+    await play(program, tmp_path)
