@@ -12,6 +12,8 @@ from tests.capture_law.conversation import Conversation
 from tests.capture_law.truth import (
     CONTINUATION,
     FORK,
+    RESPELLED,
+    REWRITTEN,
     SIDE,
     UNKNOWN,
     Expected,
@@ -79,7 +81,8 @@ class PlacementChecks:
         if placed.detached != expected.detached:
             raise WrongPlace(f"detached: {placed.detached}")
         reason = placed.fork.reason if placed.fork is not None else None
-        if (placed.link == FORK) != (reason is not None) or reason != expected.reason:
+        rights = {expected.reason, *((RESPELLED, REWRITTEN) if expected.is_nearest else ())}
+        if (placed.link == FORK) != (reason is not None) or reason not in rights:
             raise WrongPlace(f"{placed.fork} in place of {said(expected)}")
         self._check_actor(expected, placed, made)
 

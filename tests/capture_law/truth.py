@@ -87,7 +87,12 @@ class TrueCall:
 
 @dataclass(frozen=True)
 class Expected:
-    """Where a request belongs."""
+    """Where a request belongs.
+
+    Attributes:
+        is_nearest: there are several answers in the place of one that was changed, and no id says
+            which was: the nearest gives the reason.
+    """
 
     link: int
     parent: TrueCall | None = None
@@ -96,6 +101,7 @@ class Expected:
     side: str = ""
     is_new_actor: bool = False
     continues: bool = False
+    is_nearest: bool = False
 
 
 @dataclass
@@ -235,7 +241,8 @@ class Truth:
         if compacted is not None:
             return Expected(FORK, parent, detached, COMPACTION)
         if first is not None:
-            return Expected(FORK, parent, detached, _reason(first, there))
+            several = len(there) > 1 and not first.is_named
+            return Expected(FORK, parent, detached, _reason(first, there), is_nearest=several)
         if left_out:
             return Expected(FORK, parent, detached, REWRITTEN)
         if changed:
@@ -267,7 +274,8 @@ class Truth:
         if first is not None and (instead := alike(there)):
             is_known = first.is_named or first.reason == RESPELLED
             near = [first.wrote] if is_known and first.wrote in instead else instead
-            return Expected(FORK, _only(near), reason=_reason(first, near))
+            several = len(instead) > 1 and not first.is_named
+            return Expected(FORK, _only(near), reason=_reason(first, near), is_nearest=several)
         if skipped := alike(left_out):
             return Expected(FORK, _only(skipped), reason=REWRITTEN)
         if moved := [one for one in segments if one.wrote is not None]:
