@@ -92,6 +92,8 @@ class Expected:
     Attributes:
         is_nearest: there are several answers in the place of one that was changed, and no id says
             which was: the nearest gives the reason.
+        has_twin: a call has an equal answer to an equal conversation, and no id says which it is:
+            a side call may hang on nothing then.
     """
 
     link: int
@@ -102,6 +104,7 @@ class Expected:
     is_new_actor: bool = False
     continues: bool = False
     is_nearest: bool = False
+    has_twin: bool = False
 
 
 @dataclass
@@ -133,7 +136,8 @@ class Truth:
         end, parent = self._longest(segments, keys)
         if side:
             changed = parent is None or parent.preamble[0] != preamble[0]
-            return Expected(SIDE, parent, changed, side=side)
+            twin = parent is not None and not segments[end - 1].is_named and self._has_twin(parent)
+            return Expected(SIDE, parent, changed, side=side, has_twin=twin)
         if parent is not None:
             if compacted is not None and not compacted.asks_summary:
                 compacted = None  # it is as asked before, and nothing says that it is a summary
@@ -169,6 +173,14 @@ class Truth:
             and call.said == parent.said
             and flat(call.output) == wrote
         ]
+
+    def _has_twin(self, call: TrueCall) -> bool:
+        wrote = flat(call.output)
+        return any(
+            other is not call and other.said == call.said and flat(other.output) == wrote
+            for other in self._live()
+            if other.is_answered
+        )
 
     def _live(self) -> list[TrueCall]:
         return [call for call in self.calls if not call.is_failed]
