@@ -9,6 +9,7 @@ from random import Random
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.minted import Minted
+from tests.capture_law.compare import flat
 from tests.capture_law.truth import RESPELLED, Segment, TrueCall
 from tests.unit.gateway_tree.wire import TAG, call, message
 
@@ -81,7 +82,7 @@ class Habits:
         is_lost = self.objects_only and INVALID in arguments_of(true)
         if is_lost and not is_named:
             # Nothing on the wire says what this was: the program wrote it anew.
-            return Segment(("lost", asked.number), tuple(wire), true, asked, RESPELLED)
+            return Segment(("lost", str(flat(wire))), tuple(wire), true, asked, RESPELLED)
         return Segment(("ans", asked.number), tuple(wire), true, asked, is_named=is_named)
 
     def _text(self, text: str, minted: str) -> list[pb.Item]:

@@ -87,7 +87,14 @@ class TrueCall:
 
 @dataclass(frozen=True)
 class Expected:
-    """Where a request belongs."""
+    """Where a request belongs.
+
+    Attributes:
+        is_nearest: there are several answers in the place of one that was changed, and no id says
+            which was: the nearest gives the reason.
+        has_twin: a call has an equal answer to an equal conversation, and no id says which it is:
+            a side call may hang on nothing then.
+    """
 
     link: int
     parent: TrueCall | None = None
@@ -96,6 +103,8 @@ class Expected:
     side: str = ""
     is_new_actor: bool = False
     continues: bool = False
+    is_nearest: bool = False
+    has_twin: bool = False
 
 
 @dataclass
@@ -127,7 +136,8 @@ class Truth:
         end, parent = self._longest(segments, keys)
         if side:
             changed = parent is None or parent.preamble[0] != preamble[0]
-            return Expected(SIDE, parent, changed, side=side)
+            twin = parent is not None and not segments[end - 1].is_named and self._has_twin(parent)
+            return Expected(SIDE, parent, changed, side=side, has_twin=twin)
         if parent is not None:
             if compacted is not None and not compacted.asks_summary:
                 compacted = None  # it is as asked before, and nothing says that it is a summary
@@ -163,6 +173,14 @@ class Truth:
             and call.said == parent.said
             and flat(call.output) == wrote
         ]
+
+    def _has_twin(self, call: TrueCall) -> bool:
+        wrote = flat(call.output)
+        return any(
+            other is not call and other.said == call.said and flat(other.output) == wrote
+            for other in self._live()
+            if other.is_answered
+        )
 
     def _live(self) -> list[TrueCall]:
         return [call for call in self.calls if not call.is_failed]
@@ -235,7 +253,8 @@ class Truth:
         if compacted is not None:
             return Expected(FORK, parent, detached, COMPACTION)
         if first is not None:
-            return Expected(FORK, parent, detached, _reason(first, there))
+            several = len(there) > 1 and not first.is_named
+            return Expected(FORK, parent, detached, _reason(first, there), is_nearest=several)
         if left_out:
             return Expected(FORK, parent, detached, REWRITTEN)
         if changed:
@@ -267,7 +286,8 @@ class Truth:
         if first is not None and (instead := alike(there)):
             is_known = first.is_named or first.reason == RESPELLED
             near = [first.wrote] if is_known and first.wrote in instead else instead
-            return Expected(FORK, _only(near), reason=_reason(first, near))
+            several = len(instead) > 1 and not first.is_named
+            return Expected(FORK, _only(near), reason=_reason(first, near), is_nearest=several)
         if skipped := alike(left_out):
             return Expected(FORK, _only(skipped), reason=REWRITTEN)
         if moved := [one for one in segments if one.wrote is not None]:

@@ -609,3 +609,13 @@ def test_of_equal_conversations_that_under_the_requests_system_text_continues() 
     # Neither has this one.
     placed = captured.place(request(history, system="Three."))
     assert (placed.parent, placed.detached, placed.link) == ("", True, UNKNOWN)
+
+
+def test_which_of_several_answers_was_changed_is_not_guessed() -> None:
+    captured = Captured()
+    captured.ask(request([TASK]), [call("edit", b"{}", "x1"), call("shell", b"{}", "x2")])
+    captured.ask(request([TASK]), [call("shell", b'{"cmd":"ls"}', "x1")])
+    # One call of the first is left out, or the second has other arguments.
+    history = [TASK, call("shell", b"{}", "own"), output("own", "a.py")]
+    placed = captured.place(request(history))
+    assert (placed.parent, placed.detached, reason(placed)) == ("", True, RESPELLED)

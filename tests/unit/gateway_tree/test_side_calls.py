@@ -257,3 +257,13 @@ def test_the_page_shows_the_table() -> None:
         for habits in PROGRAM_HABITS
     }
     assert shown == kinds
+
+
+def test_a_side_call_behind_one_of_two_equal_answers_hangs_on_neither() -> None:
+    captured = Captured("claude-code")
+    for _ in range(2):
+        captured.ask(request([TASK]), TITLE)
+    asked = [TASK, *TITLE, message("user", "[SUGGESTION MODE: go]")]
+    placed = captured.place(request(asked))
+    assert (placed.side_call, placed.parent, placed.detached) == ("suggestion", "", True)
+    assert (placed.link, placed.trainable) == (SIDE, False)

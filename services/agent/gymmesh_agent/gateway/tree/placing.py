@@ -211,7 +211,8 @@ class Placing:
         reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
         near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
         detail = f"the answer of {near[0].call_id} is changed"
-        return _fork(reasons[near[0].ticket], detail), only(near)
+        # Of several the nearest gives the reason, and which was changed cannot be told.
+        return _fork(reasons[near[0].ticket], detail), only(instead)
 
     def _begin(self) -> NewCall:
         """A conversation begins: nothing in it was written by a model of this rollout."""
