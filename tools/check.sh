@@ -10,6 +10,12 @@ step() {
     "$@"
 }
 
+# Marks of a merge that nobody finished; a line of equal signs alone may be a heading.
+unmerged() {
+    ! git grep -nIE '^(<{7}|>{7}) '
+}
+
+step "git: no marks of a merge" unmerged
 step "ruff: lint" $bin/ruff check --quiet .
 step "ruff: format" $bin/ruff format --quiet --check .
 step "mypy: strict types" $bin/mypy

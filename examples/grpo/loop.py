@@ -34,6 +34,7 @@ from examples.grpo.sums import Sums, tasks
 from examples.grpo.tiny import make_model, make_tokenizer, warm_start
 from gymmesh_trainers.engine import TransformersEngine
 
+GROUPS: Final = 6
 REPEATS: Final = 8
 EVALUATE_EVERY: Final = 5
 
@@ -95,15 +96,15 @@ async def train(options: argparse.Namespace) -> None:
         while collector.next_step <= options.steps:
             groups = []
             async with collector.step(
-                groups=options.groups,
+                groups=GROUPS,
                 keep=gymmesh.spread,
-                at_most=4 * options.groups,
+                at_most=4 * GROUPS,
                 leftovers="drop",
                 ordered=True,
             ) as step:
                 async for group in step:
                     groups.append(group)
-                    (loss_of(model, group) / (options.groups * REPEATS)).backward()
+                    (loss_of(model, group) / (GROUPS * REPEATS)).backward()
             optimizer.step()
             optimizer.zero_grad()
             await collector.set_weights_version(step.number)
@@ -132,7 +133,6 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--agent", choices=("tool_loop", "program"), default="tool_loop")
-    parser.add_argument("--groups", type=int, default=6, help="groups that a step trains on")
     parser.add_argument("--concurrency", type=int, help="the most rollouts in flight")
     parser.add_argument("--most", type=int, default=3, help="the largest number in a sum")
     parser.add_argument("--rate", type=float, default=1e-3)

@@ -28,7 +28,7 @@ def command(folder: Path, steps: int, seed: int, *more: str) -> list[str]:
 def trained(folder: Path, steps: int, seed: int, *more: str) -> list[dict[str, Any]]:
     """Train to the end; the lines of all steps."""
     words = command(folder, steps, seed, *more)
-    subprocess.run(words, cwd=ROOT, check=True, timeout=2 * _LOST_S)
+    subprocess.run(words, cwd=ROOT, check=True, timeout=5 * _LOST_S)
     return lines_of(folder)
 
 
@@ -36,19 +36,18 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.timeout(3 * _LOST_S)
+@pytest.mark.timeout(6 * _LOST_S)  # 3,000 sandboxes for each training of the program
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("agent", ["tool_loop", "program"])
 def test_dynamic_sampling_raises_the_evaluation(tmp_path: Path, agent: str, seed: int) -> None:
-    steps, more = 40, ["--agent", agent]
+    more = ["--agent", agent]
     if agent == "program":
         require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
-        # Each rollout starts a sandbox and a program: fewer of them, in larger steps.
-        steps, more = 20, [*more, "--groups", "4", "--rate", "2e-3", "--concurrency", "8"]
-    found = trained(tmp_path, steps, seed, *more)
-    assert [line["step"] for line in found] == list(range(1, steps + 1))
+        more += ["--concurrency", "8"]
+    found = trained(tmp_path, 40, seed, *more)
+    assert [line["step"] for line in found] == list(range(1, 41))
     curve = [line["evaluation"] for line in found if "evaluation" in line]
-    assert len(curve) == steps // 5
+    assert len(curve) == 8
     assert sum(curve[-2:]) / 2 > curve[0] + 0.1, curve
 
 

@@ -28,6 +28,7 @@ FLOORS = (
         "environment.verification",
         "events",
         "failures",
+        "gateway.bodies",
         "gateway.config",
         "gateway.connections",
         "gateway.environment_tools",

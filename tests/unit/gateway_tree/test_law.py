@@ -262,6 +262,16 @@ def test_a_changed_preamble_says_so() -> None:
     assert (placed.parent, placed.detached, reason(placed)) == ("c1", False, PREAMBLE)
 
 
+def test_a_conversation_without_tools_continues_after_one_with_tools() -> None:
+    captured = Captured()
+    plan = [message("user", "Plan it.")]
+    captured.ask(request(plan, tools=()), SECOND)
+    captured.ask(request([TASK], system="You work."), FIRST)
+    history = [*plan, *echo("c1", SECOND), message("user", "What next?")]
+    placed = captured.place(request(history, tools=()))
+    assert (placed.parent, placed.link, placed.fork) == ("c1", CONTINUATION, None)
+
+
 def test_equal_answers_without_ids_cannot_be_told_apart() -> None:
     captured = Captured()
     captured.ask(request([TASK]), SECOND)

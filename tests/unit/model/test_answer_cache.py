@@ -235,7 +235,10 @@ def test_what_must_be_made_has_no_key() -> None:
     assert keys().key(call(record=TokenRecord()), None) is None
 
 
-@given(st.dictionaries(st.text(), st.recursive(st.none() | st.floats() | st.text(), st.lists)))
+_JSON = st.recursive(st.none() | st.floats() | st.text(), st.lists, max_leaves=8)
+
+
+@given(st.dictionaries(st.text(), _JSON, max_size=6))
 def test_any_parameters_have_a_key(params: dict[str, Any]) -> None:
     key = keys().key(call(params), None)
     assert key == keys().key(call(dict(sorted(params.items(), reverse=True))), None)

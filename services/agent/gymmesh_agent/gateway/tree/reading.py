@@ -76,7 +76,7 @@ class ConversationReader:
     def __init__(self, known: KnownCalls) -> None:
         self._known = known
         self._marks: list[_Mark] = []
-        self._offered = _Offered("", (), b"")
+        self._offered: _Offered | None = None
 
     def read(self, request: GatewayRequest) -> ReadConversation:
         """Read a request's conversation. Linear in its items."""
@@ -191,13 +191,18 @@ class ConversationReader:
         last = self._offered
         # Equal tools of a rollout are mostly the same object; comparing them costs as much as a
         # digest.
-        if request.tools is not last.tools or request.instructions != last.instructions:
-            digest = blake2b(request.instructions.encode(), digest_size=DIGEST_BYTES)
-            digest.update(b"\xff")
-            digest.update(msgspec.json.encode(request.tools, order="deterministic"))
-            last = _Offered(request.instructions, request.tools, digest.digest())
-            self._offered = last
-        return last.digest
+        if (
+            last is not None
+            and request.tools is last.tools
+            and request.instructions == last.instructions
+        ):
+            return last.digest
+        hashed = blake2b(request.instructions.encode(), digest_size=DIGEST_BYTES)
+        hashed.update(b"\xff")
+        hashed.update(msgspec.json.encode(request.tools, order="deterministic"))
+        digest = hashed.digest()
+        self._offered = _Offered(request.instructions, request.tools, digest)
+        return digest
 
     def _latest_mark(self, items: Sequence[pb.Item]) -> _Mark | None:
         """The longest beginning that a request shares with the last ones."""
