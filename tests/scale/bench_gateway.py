@@ -52,7 +52,6 @@ def main() -> int:
         numbers = {kind: programs.AT_ONCE[kind] for kind in given.only}
         ran = programs.measure(programs.quick(numbers) if given.quick else numbers)
         texts.append(programs.report(ran))
-        missed += programs.misses(ran)
     if "session" in given.part:
         sessions = {count: session.measure(count) for count in session.CALLS}
         texts.append(session.report(sessions))

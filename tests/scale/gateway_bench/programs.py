@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,8 +159,3 @@ def report(found: Mapping[str, Found]) -> str:
 def quick(numbers: Mapping[str, int]) -> dict[str, int]:
     """An eighth of them."""
     return {kind: max(1, count // 8) for kind, count in numbers.items()}
-
-
-def misses(found: Mapping[str, Found]) -> Sequence[str]:
-    """One sentence for each kind of which not all ran."""
-    return [f"{kind}: {one.absent}" for kind, one in found.items() if one.absent]
