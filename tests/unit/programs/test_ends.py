@@ -41,9 +41,8 @@ def end(cause: process_pb2.ExitCause.ValueType = EXITED, **fields: Any) -> Progr
     ],
 )
 def test_what_the_policy_did_completes_and_is_judged(ended: ProgramEnd, reason: str) -> None:
-    for attempt in (1, 2):
-        found = completion_of(ended, "codex", attempt).reason
-        assert rollout_pb2.StopReason.Name(found) == f"STOP_REASON_{reason}"
+    found = completion_of(ended, "codex").reason
+    assert rollout_pb2.StopReason.Name(found) == f"STOP_REASON_{reason}"
 
 
 @pytest.mark.parametrize(
@@ -52,6 +51,9 @@ def test_what_the_policy_did_completes_and_is_judged(ended: ProgramEnd, reason: 
         (end(MACHINE, exit_code=None, signal=9), "PROGRAM_KILLED", True),
         (end(MACHINE, exit_code=None, signal=9, answers=0), "PROGRAM_KILLED", True),
         (end(SIGNALED, exit_code=None, signal=9, answers=0), "PROGRAM_KILLED", True),
+        (end(SIGNALED, exit_code=None, signal=9, awaited=True), "PROGRAM_KILLED", True),
+        (end(SIGNALED, exit_code=None, signal=15, awaited=True), "PROGRAM_KILLED", True),
+        (end(SIGNALED, exit_code=None, signal=2, awaited=True), "PROGRAM_KILLED", True),
         (end(exit_code=127, answers=0), "PROGRAM_NOT_FOUND", False),
         (end(exit_code=126, answers=0), "PROGRAM_NOT_FOUND", False),
         (end(exit_code=1, answers=0), "PROGRAM_FAILED", True),
@@ -63,27 +65,17 @@ def test_what_the_policy_did_completes_and_is_judged(ended: ProgramEnd, reason: 
 def test_what_is_not_the_policys_doing_fails_at_program(
     ended: ProgramEnd, reason: str, retry_safe: bool
 ) -> None:
-    for attempt in (1, 2):
-        with pytest.raises(MeshError) as raised:
-            completion_of(ended, "codex", attempt)
-        assert raised.value.reason_name == reason
-        failure = failure_of(step_failed(raised.value, "coder"), environment_retry_safe=True)
-        assert failure.boundary == rollout_pb2.BOUNDARY_PROGRAM
-        assert failure.retry_safe is retry_safe
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_the_model_is_awaited_fails_once_and_is_judged_then(number: int) -> None:
-    ended = end(SIGNALED, exit_code=None, signal=number, awaited=True)
     with pytest.raises(MeshError) as raised:
-        completion_of(ended, "codex", 1)
-    assert raised.value.reason_name == "PROGRAM_KILLED"
-    assert completion_of(ended, "codex", 2).reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
+        completion_of(ended, "codex")
+    assert raised.value.reason_name == reason
+    failure = failure_of(step_failed(raised.value, "coder"), environment_retry_safe=True)
+    assert failure.boundary == rollout_pb2.BOUNDARY_PROGRAM
+    assert failure.retry_safe is retry_safe
 
 
 def test_the_error_says_what_the_program_wrote_last() -> None:
     with pytest.raises(MeshError, match="it wrote: no such option --fast"):
-        completion_of(end(exit_code=2, answers=0, output_tail=b"\nno such option\n --fast"), "x", 1)
+        completion_of(end(exit_code=2, answers=0, output_tail=b"\nno such option\n --fast"), "x")
 
 
 def test_the_event_says_how_it_ended_and_what_it_left() -> None:

@@ -74,7 +74,7 @@ class ProgramAgent(Agent):
                 end = await run_in_sandbox(self._sandbox(context), options, task, gateway, answers)
             named = f"{program.name} {program.version}".rstrip()
             await context.program_ended(end.event(named))
-        return completion_of(end, options.name, context.attempt)
+        return completion_of(end, options.name)
 
     def _sandbox(self, context: RolloutContext) -> SandboxHandle:
         """The session's sandbox for the program. Raises FIELD_INVALID where there is none."""

@@ -6,12 +6,11 @@
     the program is not there, or cannot be run        fails at PROGRAM: PROGRAM_NOT_FOUND
     the machine ran out of memory                     fails at PROGRAM: PROGRAM_KILLED
     a signal before any answer of the model           fails at PROGRAM: PROGRAM_KILLED
-    a signal while it awaited the model, once         fails at PROGRAM: PROGRAM_KILLED
+    a signal while it awaited the model               fails at PROGRAM: PROGRAM_KILLED
     it ended before any answer of the model           fails at PROGRAM: PROGRAM_FAILED
     exit code 0                                       completed: PROGRAM_EXITED
     another exit code, a crash (SIGSEGV …)            completed: PROGRAM_EXITED
     a signal while it carried out an answer           completed: PROGRAM_EXITED
-    a signal while it awaited the model, again        completed: PROGRAM_EXITED
     over the sandbox's memory                         completed: PROGRAM_EXITED
     its time was up                                   completed: PROGRAM_TIMEOUT
     the sandbox is lost                               fails at SANDBOX (the call raises it)
@@ -19,8 +18,9 @@
 Nothing says who sent a signal. A policy's own command can kill its program, and would dodge a bad
 verdict where that is a failure; an operator can, and no verdict may come of it. While the program
 carries out an answer, the policy's commands run: then it is the program's own end, as is anything
-else that they do to it. While it awaits the model, mostly nothing of the policy's runs: then it is
-tried again, once, since a command that was left behind can kill it there in every attempt.
+else that they do to it. While it awaits the model, mostly nothing of the policy's runs: then it is a
+failure and tried again, in every attempt. A command that was left behind can kill it there, too:
+that gains the policy no reward, and the failures are counted.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ _HOW: Final = {
 }
 
 
-def completion_of(end: ProgramEnd, program: str, attempt: int) -> Completion:
-    """How the rollout completes in this attempt, from 1. Raises the error with which it fails."""
-    not_its_own = end.is_killed and (not end.answers or (end.awaited and attempt == 1))
+def completion_of(end: ProgramEnd, program: str) -> Completion:
+    """How the rollout completes. Raises the error with which it fails."""
+    not_its_own = end.is_killed and (end.awaited or not end.answers)
     if not_its_own or end.cause == process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY:
         raise MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_KILLED,
