@@ -18,9 +18,9 @@
 Nothing says who sent a signal. A policy's own command can kill its program, and would dodge a bad
 verdict where that is a failure; an operator can, and no verdict may come of it. While the program
 carries out an answer, the policy's commands run: then it is the program's own end, as is anything
-else that they do to it. While it awaits the model, mostly nothing of the policy's runs: then it is a
-failure and tried again, in every attempt. A command that was left behind can kill it there, too:
-that gains the policy no reward, and the failures are counted.
+else that they do to it. While it awaits the model, mostly nothing of the policy's runs: then the
+rollout fails and is tried again, in every attempt. A command that was left behind can kill it
+there, too: that gains the policy no reward, and the failures are counted.
 """
 
 from __future__ import annotations
