@@ -106,6 +106,7 @@ class PeerGateway:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 limit=_MAX_LINE,
+                cwd=self._log.parent,  # some write files of their own into it
                 env={**os.environ, "PYTHONPATH": "", "PYTHONUNBUFFERED": "1"},
             )
         found = (await self._heard(_START_S))["ready"]
