@@ -54,7 +54,7 @@ def park(name: str, rollouts: int) -> Parked:
 
 def _wait_for(model: Endpoint, calls: int) -> None:
     deadline = time.monotonic() + _SOON_S
-    while (waiting := model.in_flight()) < calls:
+    while (waiting := model.waiting()) < calls:
         if time.monotonic() > deadline:
             raise TimeoutError(f"only {waiting} calls of {calls} were in flight")
         time.sleep(0.1)
