@@ -111,14 +111,16 @@ def test_collecting_needs_no_second_process(folder: Path) -> None:
     assert not list((folder / "boxes" / "sandboxes").iterdir())
 
 
-def rows_of(folder: Path, environment: str) -> list[dict[str, Any]]:
+def rows_of(folder: Path, environment: str, *, failed: bool = False) -> list[dict[str, Any]]:
+    """The rows of a run; `failed`: of its rollouts that failed."""
     task = {"task_id": "t", "responses_create_params": {"input": "go"}, "environment": environment}
     (folder / "tasks.jsonl").write_text(json.dumps(task) + "\n")
     files = ["--config", "mesh.yaml", "--input", "tasks.jsonl", "--output", "out.jsonl"]
     with pytest.raises(SystemExit) as ended:
         cli(["collect", *files, "--max-attempts", "1", "--quiet"])
-    assert not ended.value.code
-    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert bool(ended.value.code) == failed
+    rows = folder / ("out.failures.jsonl" if failed else "out.jsonl")
+    return [json.loads(line) for line in rows.read_text().splitlines()]
 
 
 def documented(name: str) -> str:
@@ -170,6 +172,44 @@ async def test_trying_an_environment_out_needs_none_either(folder: Path) -> None
 async def test_stored_rollouts_are_judged_with_its_own(folder: Path) -> None:
     async with embedded_environments(loaded(), ["bench"]) as directory:
         assert len(directory.serving(SANDBOX_SERVICE, "sandbox")) == 1
+
+
+SHORT = '''
+from gymmesh_resource import Environment, SandboxSpec, tool
+
+class Bench(Environment[None]):
+    """A folder that does not live long."""
+
+    sandbox = SandboxSpec(life_s=1, lent=LENT)
+
+    @tool
+    async def shell(self, session) -> str:
+        """Run a line that takes long."""
+        return (await session.sandbox.exec("sleep 60")).text
+
+    async def verify(self, session, rollout):
+        return 1.0
+'''
+
+
+@pytest.mark.parametrize("lent", [False, True])
+def test_a_row_says_why_its_sandbox_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: bool
+) -> None:
+    require_bubblewrap()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.py").write_text(SHORT.replace("LENT", str(lent)))
+    call = {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": "{}"}
+    policy = {"match": "*", "answers": [{"output": [call]}, {"text": "done"}]}
+    (tmp_path / "policy.jsonl").write_text(json.dumps(policy) + "\n")
+    loaded()
+    (row,) = rows_of(tmp_path, "bench", failed=True)
+    why = "its life of 1 s (resources.life_s) is over"
+    assert why in json.dumps(row["failure"])
+    (box,) = row["sandboxes"]
+    assert (box["role"], box["sandbox"]["service"]) == ("workspace", "sandbox")
+    assert box["end"]["cause"] == "LIFE"
+    assert why in box["end"]["detail"]
 
 
 async def test_an_environment_that_is_served_alone_has_sandboxes_of_bubblewrap(

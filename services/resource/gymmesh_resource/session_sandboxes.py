@@ -96,6 +96,7 @@ class SessionSandboxes:
                 attempt=self._attempt,
                 agent=self._agent,
                 use=SandboxUse(
+                    role=role,
                     opened=partial(self._note_opened, role),
                     ended=self._ends.ended,
                     failed=self._note,
