@@ -111,9 +111,12 @@ def test_collecting_needs_no_second_process(folder: Path) -> None:
     assert not list((folder / "boxes" / "sandboxes").iterdir())
 
 
-def rows_of(folder: Path, environment: str, *, failed: bool = False) -> list[dict[str, Any]]:
-    """The rows of a run; `failed`: of its rollouts that failed."""
-    task = {"task_id": "t", "responses_create_params": {"input": "go"}, "environment": environment}
+def rows_of(
+    folder: Path, environment: str, *, failed: bool = False, **more: Any
+) -> list[dict[str, Any]]:
+    """The rows of a run; `failed`: of its rollouts that failed. `more`: of the task."""
+    prompt = {"responses_create_params": {"input": "go"}}
+    task = {"task_id": "t", **prompt, "environment": environment, **more}
     (folder / "tasks.jsonl").write_text(json.dumps(task) + "\n")
     files = ["--config", "mesh.yaml", "--input", "tasks.jsonl", "--output", "out.jsonl"]
     with pytest.raises(SystemExit) as ended:
@@ -190,6 +193,52 @@ class Bench(Environment[None]):
     async def verify(self, session, rollout):
         return 1.0
 '''
+
+
+@pytest.mark.parametrize("network", ["open", "none", ["example.com"]])
+async def test_a_program_that_cannot_reach_the_model_is_a_problem(
+    folder: Path, network: str | list[str]
+) -> None:
+    desk = {"use": "workspace", "options": {"network": network}}
+    agents = {"coder": {"use": "program", "options": {"command": ["true"]}}}
+    usual = {"agent": "coder", "environment": "desk"}
+    for defaults in (usual, {"environment": "desk"}):
+        config = loaded(environments={"desk": desk}, agents=agents, defaults=defaults)
+        (problem,) = [one for one in problems_of(config) if "can't reach the model" in one]
+        assert problem.startswith("environments.desk: the network of its sandbox 'workspace' is")
+    right = {"desk": desk, "other": {"use": "workspace"}}
+    default = loaded(environments=right, agents=agents, defaults=usual)
+    assert [one for one in problems_of(default) if "can't reach the model" in one]
+    by_row = loaded(environments=right, agents=agents, defaults={"environment": "desk"})
+    assert not [one for one in problems_of(by_row) if "can't reach the model" in one]
+    in_process = {"function": "os.path:join", "in_process": True}
+    agents["coder"]["options"] = in_process
+    config = loaded(environments={"desk": desk}, agents=agents, defaults=usual)
+    assert not [one for one in problems_of(config) if "can't reach the model" in one]
+
+
+BY_TASK = '''
+from gymmesh_resource import Environment, SandboxSpec
+
+class Bench(Environment[None]):
+    """A folder that each task decides."""
+
+    def sandbox_specs(self, task):
+        return {"workspace": SandboxSpec(files={"notes": task.payload["notes"]})}
+
+    async def verify(self, session, rollout):
+        return float((await session.sandbox.exec("cat notes")).text == "two")
+'''
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_sandboxes_that_tasks_alone_decide_need_no_declaration(folder: Path, mapped: bool) -> None:
+    (folder / "bench.py").write_text(BY_TASK)
+    boxes = {"bench": {"sandboxes": {"sandbox": "boxes"}}, "sandboxes": {"boxes": {}}}
+    loaded(**(boxes if mapped else {}))
+    (row,) = rows_of(folder, "bench", notes="two")
+    assert row["reward"] == 1.0
+    assert [one["role"] for one in row["sandboxes"]] == ["workspace"]
 
 
 @pytest.mark.parametrize("lent", [False, True])

@@ -69,6 +69,13 @@ class Agent(ABC):
             unknown = ", ".join(sorted(options))
             raise ValueError(f"{type(self).__name__} takes no options, got: {unknown}")
 
+    @property
+    def program_sandbox(self) -> str:
+        """The role of the session's sandbox in which it runs a program, which calls the gateway
+        from there; empty: none.
+        """
+        return ""
+
     async def program_of(self, context: RolloutContext) -> rollout_pb2.Program | None:
         """The program that runs as the agent, for the rollout's first event; None: none does.
         Called before `run`, with the session open.
