@@ -24,6 +24,7 @@ from gymmesh_resource.errors import FILE_MODULE, DefinitionError
 from gymmesh_resource.rewards import function_environment
 from gymmesh_resource.tools import arguments_type
 from gymmesh_runtime.config import nearest
+from gymmesh_runtime.modules import named_module
 from gymmesh_runtime.text import place_of
 from gymmesh_runtime.text.authors_code import described
 
@@ -125,13 +126,8 @@ def named_object(use: str) -> object:
 
 
 def _module(place: str, use: str) -> ModuleType:
-    # A console script does not look in the working directory by itself; -m does.
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
-    importlib.invalidate_caches()
     try:
-        return importlib.import_module(place)
+        return named_module(place)
     except BaseException as error:
         raise DefinitionError(_not_loaded(use, place, error)) from error
 
