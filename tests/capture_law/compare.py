@@ -52,6 +52,32 @@ def flat(items: Iterable[pb.Item]) -> list[Hashable]:
     return found
 
 
+def unreadable(items: Iterable[pb.Item]) -> list[bytes]:
+    """The arguments of calls that are no JSON object, all of which `flat` gives as a star."""
+    found = [item.function_call.arguments for item in items if item.HasField("function_call")]
+    return [raw for raw in found if _arguments(raw) == "*" and not _is_json(raw)]
+
+
+def is_respelling(answer: Iterable[pb.Item], sent: Iterable[pb.Item]) -> bool:
+    """Whether what is sent without ids puts other words in the place of an answer: the beginning
+    of its text, or its text and tools with other arguments.
+    """
+    [(_, text, calls)] = flat(answer)  # type: ignore[misc]
+    [(_, instead, others)] = flat(sent)  # type: ignore[misc]
+    if instead and not others and text.startswith(instead):
+        return True
+    names = [name for name, _ in calls]
+    return bool(names) and text == instead and names == [name for name, _ in others]
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except ValueError:
+        return False
+    return True
+
+
 def _text(message: pb.Message) -> str:
     if message.HasField("text"):
         return message.text
