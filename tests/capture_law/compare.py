@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 
@@ -62,12 +63,17 @@ def is_respelling(answer: Iterable[pb.Item], sent: Iterable[pb.Item]) -> bool:
     """Whether what is sent without ids puts other words in the place of an answer: the beginning
     of its text, or its text and tools with other arguments.
     """
-    [(_, text, calls)] = flat(answer)  # type: ignore[misc]
-    [(_, instead, others)] = flat(sent)  # type: ignore[misc]
+    text, calls = _texts_and_calls(answer)
+    instead, others = _texts_and_calls(sent)
     if instead and not others and text.startswith(instead):
         return True
     names = [name for name, _ in calls]
     return bool(names) and text == instead and names == [name for name, _ in others]
+
+
+def _texts_and_calls(items: Iterable[pb.Item]) -> tuple[str, Sequence[tuple[str, str]]]:
+    answer: Any = flat(items)[0]
+    return answer[1], answer[2]
 
 
 def _is_json(raw: bytes) -> bool:

@@ -96,12 +96,7 @@ class TrueCall:
 
 @dataclass(frozen=True)
 class Expected:
-    """Where a request belongs.
-
-    Attributes:
-        has_twin: another call has an equal answer to an equal conversation, and nothing that is
-            sent says which it is: a side call hangs on nothing then.
-    """
+    """Where a request belongs."""
 
     link: int
     parent: TrueCall | None = None
@@ -110,7 +105,6 @@ class Expected:
     side: str = ""
     is_new_actor: bool = False
     continues: bool = False
-    has_twin: bool = False
 
 
 @dataclass
@@ -145,7 +139,7 @@ class Truth:
             alike = _likeliest(twins, preamble, thread)
             parent = alike[0] if len(alike) == 1 else None
             changed = parent is None or parent.preamble[0] != preamble[0]
-            return Expected(SIDE, parent, changed, side=side, has_twin=len(alike) > 1)
+            return Expected(SIDE, parent, changed, side=side)
         if parent is not None:
             if compacted is not None and not compacted.asks_summary:
                 compacted = None  # it is as asked before, and nothing says that it is a summary
