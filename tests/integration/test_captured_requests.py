@@ -198,6 +198,23 @@ def test_what_the_run_leaves_open_is_the_programs(tmp_path: Path) -> None:
     assert [one["name"] for one in row["responses_create_params"]["tools"]] == ["look"]
 
 
+def test_the_page_tells_answers_of_the_model_from_what_was_given(tmp_path: Path) -> None:
+    given = [USER, {"role": "assistant", "content": "Three."}, USER]
+
+    async def program(gateway: Gateway) -> None:
+        await sent(gateway, given)
+        await sent(gateway, given)
+        # Nothing tells which of the two equal answers goes on.
+        await sent(gateway, [*given, {"role": "assistant", "content": f"{ANSWER}\n"}, USER])
+
+    found = captured(tmp_path / "rollouts.jsonl", program, 3, TASK)
+    assert found.row["calls"][-1]["link"] == "UNKNOWN"
+    shown: Any = detail_of(found.stored)
+    before = [one for one in shown["items"] if one["prompt"]]
+    assert [one["role"] for one in before] == ["user", "assistant", "user", "assistant", "user"]
+    assert [one.get("answered", False) for one in before] == [False, False, False, True, False]
+
+
 @pytest.fixture(scope="module")
 def with_sub_agent(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     """A program and its sub-agent, which asks twice with tools of its own."""
