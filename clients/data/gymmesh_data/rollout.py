@@ -312,9 +312,11 @@ def request_of(row: Row, call: ModelCall | None) -> RequestBeside:
     Raises:
         RowError: it is not what the Responses API has; the text names the key.
     """
-    captured = call is not None and row.is_asked_by_program(call)
-    place = f"annotations: gateway_request of call {call.call_id}" if captured else _PARAMS
-    sent = row.params if call is None else row.sent_params(call)
+    place, sent = _PARAMS, row.params
+    if call is not None:
+        sent = row.sent_params(call)
+        if row.is_asked_by_program(call):
+            place = f"annotations: gateway_request of call {call.call_id}"
     instructions, tools = sent.get("instructions"), sent.get("tools") or []
     if instructions is not None and not isinstance(instructions, str):
         raise RowError(f"{place}.instructions: must be a text or null")
