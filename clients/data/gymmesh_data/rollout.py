@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gymmesh_client import UserError
+from gymmesh_client.rollout import ASKED, work_elsewhere
 from gymmesh_responses import dumps, dumps_sorted
 from gymmesh_rows import (
     ActorConversation,
@@ -31,8 +32,6 @@ Json = dict[str, Any]
 _PARAMS: Final = "responses_create_params"
 _TOOLS: Final = f"{_PARAMS}.tools"
 _INPUT: Final = f"{_PARAMS}.input"
-# Of the annotations with which an agent's gateway keeps what a program asked for.
-_ASKED: Final = ".gateway_request"
 # Why a rollout ended that a limit cut short.
 CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
 _NO_REASON: Final = "UNSPECIFIED"
@@ -190,6 +189,13 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
         """The model that answered last; empty where the row has none."""
         return self.columns.response.model
 
+    @cached_property
+    def work_elsewhere(self) -> str:
+        """What there is to say where a program's work may be another conversation; mostly empty."""
+        notes = self.columns.annotations
+        asked = {one.model_call_id: bytes(one.value) for one in notes if one.key.endswith(ASKED)}
+        return work_elsewhere(self.columns.calls, asked)
+
     @property
     def stop_reason(self) -> str:
         """Why it ended; empty where the row does not say."""
@@ -302,7 +308,7 @@ def _asked_by_program(row: Row, calls: list[ModelCall]) -> Json:
     own = {call.call_id for call in calls}
     found: Json = {}
     for note in row.annotations:
-        if note.key.endswith(_ASKED) and note.model_call_id in own:
+        if note.key.endswith(ASKED) and note.model_call_id in own:
             asked = parsed(note.value)
             found = asked if isinstance(asked, dict) else found
     return found
