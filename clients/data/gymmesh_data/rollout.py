@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gymmesh_client import UserError
+from gymmesh_client.rollout import ASKED, work_elsewhere
 from gymmesh_responses import dumps, dumps_sorted
 from gymmesh_rows import (
     ActorConversation,
@@ -208,6 +209,13 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
     def model(self) -> str:
         """The model that answered last; empty where the row has none."""
         return self.columns.response.model
+
+    @cached_property
+    def work_elsewhere(self) -> str:
+        """What there is to say where a program's work may be another conversation; mostly empty."""
+        notes = self.columns.annotations
+        asked = {one.model_call_id: bytes(one.value) for one in notes if one.key.endswith(ASKED)}
+        return work_elsewhere(self.columns.calls, asked)
 
     @property
     def stop_reason(self) -> str:

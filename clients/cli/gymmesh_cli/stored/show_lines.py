@@ -194,6 +194,8 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         stopped = rollout.stop_reason + (f": {detail}" if detail else "")
         yield "stopped", shortened(stopped, _LONGEST)
     yield from _program(rollout.value("program"))
+    if rollout.work_elsewhere:
+        yield "look at", rollout.work_elsewhere
     for opened in rollout.columns.sandboxes:
         yield from _sandbox(opened)
     verdict = rollout.verification

@@ -63,7 +63,7 @@ class Placing:
         self._request = request
         self._read = read
         self._call = call
-        self._rule = side_call_of(habits, request)
+        self._rule = side_call_of(habits, request, lambda texts: bool(state.actors.starters(texts)))
         self._is_known = bool(habits.program)
         self._own_answers = habits.own_answers
         self._lacks_tools = habits.tools_always and not request.tools
