@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,48 +13,55 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_audit import AuditOptions, Gold, lines
+from gymmesh_audit import Attack, Gold, Player
 from gymmesh_client import UserError
-from gymmesh_data.imports import KNOWN, Columns, Imports, import_file
+from gymmesh_data.imports import Columns
 from gymmesh_data.imports.datasets import TRANSFORMATIONS, recipe_named, recipe_of, recipes
-from gymmesh_mesh.authoring.auditing import audit_here
-from gymmesh_mesh.authoring.task_checks import TaskChecks
-from gymmesh_resource import Task
+from gymmesh_mesh.compose import open_here
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.service import ResourceService
+from gymmesh_runtime.peers import PeerDirectory
 from tests.support.cli import run
+from tests.unit.data.datasets.importing import following, imported, tasks_of, written
 from tests.unit.data.datasets.shapes import BAD, GOOD, REFUSED
 
 Json = dict[str, Any]
-CHECKS = TaskChecks.of_installed()
-# Answers that follow the instructions of IFEval's rows, which have none of their own.
-FOLLOWING = (
-    "A text of the usual kind",
-    "The mill by the river grinds wheat.",
-    "It is a short one.",
-    '"It is so, they say."',
-    "this is written in small letters only.",
-)
 
 
-def written(folder: Path, rows: list[Json], name: str = "rows.jsonl") -> Path:
-    path = folder / name
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+def attack(gold: Gold) -> Attack:
+    return Attack("an answer", "gold", gold.message or None, calls=gold.calls)
 
 
-def imported(folder: Path, source: Path, **options: Any) -> list[Json]:
-    output = folder / "tasks.jsonl"
-    import_file([source], output, KNOWN, Imports(problem=CHECKS.row_problem, **options))
-    tasks = [json.loads(line) for line in output.read_text().splitlines()]
-    output.unlink()
-    return tasks
+def wrong_answers(name: str, right: Gold, golds: list[Gold]) -> list[Gold]:
+    """What earns nothing where `right` is right: the other rows' answers that differ."""
+    if name == "ifeval":
+        return [Gold("Well, THIS is a text of many more than nine words, without quotes and such.")]
+    if name == "bfcl-irrelevance":
+        return [Gold("", "calls", calls=[("stop", {})]), Gold("")]
+    return [one for one in golds if (one.answer, one.calls) != (right.answer, right.calls)]
+
+
+@asynccontextmanager
+async def played(environment: str) -> AsyncIterator[Player]:
+    """Plays answers to tasks of an environment as it is by default."""
+    config = EnvironmentConfig(use=environment, audit=True, verify_timeout_s=120.0)
+    service = ResourceService(config, environment, f"{environment}-0")
+    async with AsyncExitStack() as stack:
+        directory = PeerDirectory()
+        stack.push_async_callback(directory.close)
+        opened = await open_here(service, directory, stack)
+        player = Player(directory, opened, make_arguments=lambda schema: None)
+        await player.open()
+        yield player
 
 
 def test_every_recipe_has_rows_here() -> None:
     assert {one.name for one in recipes() if one.environment} == set(GOOD)
     assert {one.name for one in recipes() if one.refused} == set(REFUSED)
     assert all(len(rows) >= 5 for rows in GOOD.values())
+    assert {one.name: one.tried for one in recipes() if one.environment} == {
+        name: len(rows) for name, rows in GOOD.items()
+    }
     used = {made.by for one in recipes() for made in one.made.values()}
     assert used == set(TRANSFORMATIONS)
 
@@ -65,31 +74,17 @@ def test_a_data_set_is_told_by_its_columns(tmp_path: Path, name: str) -> None:
     assert tasks == imported(tmp_path, written(tmp_path, GOOD[name]), dataset=name)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", GOOD)
 async def test_right_answers_win_and_wrong_ones_lose(tmp_path: Path, name: str) -> None:
-    """As `gym-cli env audit` finds it."""
-    rows = imported(tmp_path, written(tmp_path, GOOD[name]))
-    tasks = [Task.of({"task_id": f"{at}"} | row).message for at, row in enumerate(rows)]
-    following = {task.task_id: Gold(text) for task, text in zip(tasks, FOLLOWING, strict=False)}
-
-    def known(task: rollout_pb2.Task) -> list[Gold]:
-        return [following[task.task_id]]
-
-    environment = recipe_named(name).environment
-    # Programs that stall are judged to their limits: their attacks belong to `make audit`.
-    options = AuditOptions(cheap=environment == "code", retarget=False)
-    config = EnvironmentConfig(use=environment, verify_timeout_s=120.0)
-    report = await audit_here(
-        environment,
-        config,
-        None,
-        options,
-        tasks=tasks,
-        known=known if name == "ifeval" else None,
-    )
-    assert report.passed, "\n".join(lines(report))
-    assert report.golds == report.tasks == len(tasks)
+    tasks = tasks_of(tmp_path, name)
+    async with played(recipe_named(name).environment) as player:
+        golds = [(await player.golds(task) or following(task))[0] for task in tasks]
+        for task, gold in zip(tasks, golds, strict=True):
+            right = await player.play(task, attack(gold))
+            assert right.reward == 1.0, (task.task_id, gold, right)
+            for wrong in wrong_answers(name, gold, golds):
+                lost = await player.play(task, attack(wrong))
+                assert lost.reward == 0.0, (task.task_id, wrong, lost)
 
 
 @pytest.mark.parametrize(("name", "row", "reason"), BAD)

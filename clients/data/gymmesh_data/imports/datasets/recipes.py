@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from string import Template
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -62,7 +63,7 @@ def _is_objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
-_IS = {
+_IS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "text": lambda value: isinstance(value, str),
     "integer": lambda value: type(value) is int,
     "texts": _is_texts,
@@ -72,7 +73,7 @@ _IS = {
     "json": lambda value: isinstance(value, str) and value.lstrip()[:1] in ("[", "{"),
     "any": lambda value: True,
 }
-_WORDS = {
+_WORDS: Final = {
     "text": "a text",
     "integer": "a whole number",
     "texts": "a list of texts",
@@ -106,6 +107,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     made: values in the order in which they are made. set: keys that all tasks have. keep: columns
     that stay keys of the task although something is made of them.
     text_answers: expected answers may be long texts. differs: from the data set's own scoring.
+    tried: how many rows in its columns the tests import and judge.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep: list[str] = []
     text_answers: bool = False
     differs: str = ""
+    tried: int = 0
 
     def __post_init__(self) -> None:
         if bool(self.environment) == bool(self.refused):
@@ -136,7 +139,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if missing := set(made.of) - known:
                 raise ValueError(f"{self.name}.made.{name}.of: there is no {min(missing)}")
             known.add(name)
-        named = {*_names(self.prompt), *_names(self.task_id), *self.keep}
+        named = {*self.template_names, *self.id_names, *self.keep}
         named |= {one for one in (self.messages, self.tools) if one}
         if missing := named - known:
             raise ValueError(f"{self.name}: there is no {min(missing)}")
@@ -156,7 +159,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def used(self) -> frozenset[str]:
         """The columns that something is made of."""
         read = {name for made in self.made.values() for name in made.of}
-        return frozenset(read | {*_names(self.prompt), *_names(self.task_id)})
+        return frozenset(read | {*self.template_names, *self.id_names})
+
+    @property
+    def template_names(self) -> list[str]:
+        """What stands in the prompt."""
+        return Template(self.prompt).get_identifiers()
+
+    @property
+    def id_names(self) -> list[str]:
+        """What stands in the task's id."""
+        return Template(self.task_id).get_identifiers()
 
     def problem(self, row: Json) -> str:
         """Which column of a row does not fit, and why; empty where all do."""
@@ -165,10 +178,6 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if problem := shape.problem(row.get(column)):
                 return f"{column}: {problem} in rows of {self.title}"
         return ""
-
-
-def _names(template: str) -> list[str]:
-    return Template(template).get_identifiers()
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
