@@ -31,13 +31,13 @@ services:
       - ${T_BENCH_TASK_LOGS_PATH}:${T_BENCH_CONTAINER_LOGS_PATH}
 """
 # What pytest -rA writes, since the sandbox has no pytest.
-SUMMARY = f"""\
-{GREETING}
+SUMMARY = """\
+test "$(cat bye.txt)" = bye && r=1 || r=0
 echo "=========== short test summary info ==========="
 test "$COLOUR" = green && test "$TEST_DIR" = /tests && test -f $TEST_DIR/test_outputs.py \\
   && echo "PASSED ../tests/test_outputs.py::test_room"
-if [ $r = 1 ]; then echo "PASSED ../tests/test_outputs.py::test_hello"
-else echo "FAILED ../tests/test_outputs.py::test_hello - assert 'a' == 'b'"; exit 1; fi
+if [ $r = 1 ]; then echo "PASSED ../tests/test_outputs.py::test_bye"
+else echo "FAILED ../tests/test_outputs.py::test_bye - assert 'a' == 'b'"; exit 1; fi
 """
 
 
@@ -57,12 +57,12 @@ def older_task(
 ) -> dict[str, str]:
     """The files of a task of Terminal-Bench 1 by their paths."""
     return {
-        "task.yaml": f"instruction: Write hello into hello.txt.\ndifficulty: easy\n{yaml}",
+        "task.yaml": f"instruction: Write bye into bye.txt.\ndifficulty: easy\n{yaml}",
         "docker-compose.yaml": compose,
         "Dockerfile": "FROM made/box:1\nWORKDIR /app\n",
         "run-tests.sh": run,
-        "solution.sh": SOLVE,
-        "tests/test_outputs.py": "def test_hello(): ...\n",
+        "solution.sh": "echo bye >bye.txt\n",
+        "tests/test_outputs.py": "def test_bye(): ...\n",
     } | files
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,7 +10,7 @@ from gymmesh_responses import CodecError, loads
 
 #: In the order in which they count.
 REWARD_FILES: Final = ("reward.json", "reward.txt")
-_SUMMARY: Final = re.compile(r"=+\s*short test summary info\s*=+", re.IGNORECASE)
+_SUMMARY: Final = "short test summary info"
 _PASSED: Final = ("PASSED", "XFAIL", "SKIPPED")
 _LOST: Final = ("FAILED", "ERROR", "XPASS")
 
@@ -81,11 +80,11 @@ def read_summary(output: str) -> dict[str, float]:
 
     Raises NoReward where there is no summary, or no test in it.
     """
-    parts = _SUMMARY.split(output, maxsplit=1)
-    if len(parts) < 2:
+    lines = iter(output.splitlines())
+    if not any(_opens_summary(line) for line in lines):
         raise NoReward("the tests printed no short test summary of pytest")
     results: dict[str, bool] = {}
-    for line in parts[1].splitlines():
+    for line in lines:
         word, _, rest = line.partition(" ")
         status = word.rstrip(":")
         if rest.strip() and status in (*_PASSED, *_LOST):
@@ -99,3 +98,8 @@ def read_summary(output: str) -> dict[str, float]:
         "passed": float(passed),
         "failed": float(len(results) - passed),
     }
+
+
+def _opens_summary(line: str) -> bool:
+    text = line.strip()
+    return text.startswith("=") and text.strip("= \t").lower() == _SUMMARY
