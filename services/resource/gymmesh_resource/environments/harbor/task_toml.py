@@ -76,7 +76,7 @@ class _Solution(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
 
 
-class _File(msgspec.Struct, frozen=True):
+class _TaskToml(msgspec.Struct, frozen=True):
     schema_version: str = "1.4"
     version: str | None = None
     agent: _Phase = _Phase()
@@ -126,13 +126,13 @@ def read_harbor(folder: Path) -> HarborTask:
     )
 
 
-def _parsed(text: str) -> _File:
+def _parsed(text: str) -> _TaskToml:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise TaskRefused(FILE, f"is not TOML: {error}") from None
     try:
-        said = msgspec.convert(document, _File)
+        said = msgspec.convert(document, _TaskToml)
     except msgspec.ValidationError as error:
         found = _PLACE.match(str(error))
         problem = found["problem"] if found else str(error)
@@ -145,7 +145,7 @@ def _parsed(text: str) -> _File:
     return said
 
 
-def _refuse(said: _File) -> None:
+def _refuse(said: _TaskToml) -> None:
     """Raises TaskRefused for what the format has and is not done here."""
     machine, verifier = said.environment, said.verifier
     unsupported: Mapping[str, object] = {
@@ -173,7 +173,7 @@ def _refuse(said: _File) -> None:
         raise TaskRefused(_place("environment.workdir"), "is not an absolute path")
 
 
-def _network(said: _File) -> TaskNetwork:
+def _network(said: _TaskToml) -> TaskNetwork:
     """What the sandbox reaches. One sandbox has one network, so the phases must agree."""
     machine = said.environment
     mode = machine.network_mode

@@ -29,7 +29,7 @@ _LOGS: Final = re.compile(r"\$\{T_BENCH_[A-Z_]*LOGS_PATH\}:\$\{T_BENCH_[A-Z_]*LO
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=604_800)]
 
 
-class _File(msgspec.Struct, frozen=True):
+class _TaskYaml(msgspec.Struct, frozen=True):
     instruction: str
     parser_name: str = "pytest"
     max_agent_timeout_sec: _Seconds = 360.0
@@ -75,9 +75,9 @@ def _loaded(folder: Path, name: str) -> Any:
         raise TaskRefused(name, f"is not YAML: {' '.join(str(error).split())[:200]}") from None
 
 
-def _converted(document: Any) -> _File:
+def _converted(document: Any) -> _TaskYaml:
     try:
-        return msgspec.convert(document, _File)
+        return msgspec.convert(document, _TaskYaml)
     except msgspec.ValidationError as error:
         raise TaskRefused(FILE, str(error)) from None
 
