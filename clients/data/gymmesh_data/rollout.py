@@ -15,9 +15,10 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gymmesh_client import UserError
-from gymmesh_client.rollout import ASKED, work_elsewhere
+from gymmesh_client.rollout import work_elsewhere
 from gymmesh_responses import dumps, dumps_sorted
 from gymmesh_rows import (
+    ASKED,
     ActorConversation,
     ModelCall,
     Row,

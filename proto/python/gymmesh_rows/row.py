@@ -30,8 +30,8 @@ COLUMNS: Final = frozenset(Columns.__struct_encode_fields__)
 METADATA_COLUMNS: Final = frozenset(RowMetadata.__struct_encode_fields__)
 """The keys of a row's `metadata` that are columns."""
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
-# Of the annotations with which an agent's gateway keeps what a program asked for.
-_ASKED: Final = ".gateway_request"
+ASKED: Final = ".gateway_request"
+"""The end of an annotation's key with what a program's call asked for beside its conversation."""
 _NOT_CAPTURED: Final = "UNSPECIFIED"
 # Of the parameters, what is a program's alone; all others are the run's where it sets them.
 _THE_PROGRAMS: Final = frozenset(("input", "instructions", "tools"))
@@ -115,10 +115,10 @@ class Row(Columns, dict=True):
             return run
         asked = parsed(note)
         if type(asked) is not dict:
-            raise RowError(f"annotations: {_ASKED[1:]}: must be an object")
+            raise RowError(f"annotations: {ASKED[1:]}: must be an object")
         programs = asked.get("params") or {}
         if type(programs) is not dict:
-            raise RowError(f"annotations: {_ASKED[1:]}.params: must be an object")
+            raise RowError(f"annotations: {ASKED[1:]}.params: must be an object")
         told = {key: value for key, value in programs.items() if key not in _THE_PROGRAMS}
         told |= {key: value for key, value in run.items() if key not in _THE_PROGRAMS}
         told["tools"] = asked.get("tools") or []
@@ -139,7 +139,7 @@ class Row(Columns, dict=True):
         written = {
             note.model_call_id: note.value
             for note in self.annotations
-            if note.key.endswith(_ASKED) and note.model_call_id
+            if note.key.endswith(ASKED) and note.model_call_id
         }
         found: dict[str, Raw] = {}
         last: dict[str, Raw] = {}
