@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
-from gymmesh_runtime.modules import named_module
+from gymmesh_runtime.config import named_module
 from gymmesh_runtime.text.authors_code import described
 from gymmesh_sandbox_access import SandboxSpec
 

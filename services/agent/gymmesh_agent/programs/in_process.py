@@ -11,7 +11,7 @@ from gymmesh.sandbox.v1 import process_pb2
 from gymmesh_agent.programs.ends import ProgramEnd
 from gymmesh_agent.programs.options import ProgramOptions
 from gymmesh_agent.programs.sandboxed import ProgramGateway, ProgramTask
-from gymmesh_runtime.modules import named_module
+from gymmesh_runtime.config import named_module
 
 
 async def run_in_process(

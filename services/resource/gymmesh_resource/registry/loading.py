@@ -23,8 +23,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import FILE_MODULE, DefinitionError
 from gymmesh_resource.rewards import function_environment
 from gymmesh_resource.tools import arguments_type
-from gymmesh_runtime.config import explained, nearest
-from gymmesh_runtime.modules import named_module
+from gymmesh_runtime.config import explained, named_module, nearest
 from gymmesh_runtime.text import place_of
 from gymmesh_runtime.text.authors_code import described
 

@@ -7,6 +7,7 @@ from gymmesh_runtime.config.choices import explained
 from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.config.files import read_text, read_token_file
 from gymmesh_runtime.config.load import load_config, merged_document
+from gymmesh_runtime.config.modules import named_module
 from gymmesh_runtime.config.secret import Secret, public_view
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "explained",
     "load_config",
     "merged_document",
+    "named_module",
     "nearest",
     "public_view",
     "read_text",

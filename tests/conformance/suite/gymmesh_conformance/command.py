@@ -36,9 +36,8 @@ from gymmesh_conformance.suites import (
     run_suite,
     select,
 )
-from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.config import ConfigError, named_module
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.modules import named_module
 from gymmesh_runtime.security import Credentials, Refusals, SecurityConfig
 
 CONFORMS: Final = 0
