@@ -1,6 +1,6 @@
 """Tasks of known data sets pass an audit, but for what they mean with a reason.
 
-`make test` plays the cheap part on two tasks of each, `make audit` (GYMMESH_TEST_AUDIT=1) all.
+`make test` plays the cheap part on two tasks of each; `make audit` (GYMMESH_TEST_AUDIT=1) all.
 """
 
 from __future__ import annotations

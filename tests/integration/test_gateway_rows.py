@@ -91,3 +91,45 @@ def test_the_page_tells_of_a_program_that_rewrote_its_history(rows: Path) -> Non
     row["calls"][1] |= {"link": "FORK", "fork": {"reason": "COMPACTION", "common_tokens": 0}}
     shown: Any = detail_of(rollout_of_line(json.dumps(row).encode(), "out.jsonl:1"))
     assert shown["forks"] == [{"call_id": "c2", "reason": "COMPACTION", "common_tokens": 0}]
+
+
+TITLE_FIRST = """    title = {"role": "user", "content": f"Write a short title: {prompt}"}
+    client.chat.completions.create(model="any", messages=[title])
+"""
+
+
+def titled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of two tasks of the example's script, which asks for a title before its work."""
+    place = folder / "examples" / "any_agent"
+    shutil.copytree(ROOT / "examples" / "any_agent", place)
+    text = (place / "script.py").read_text(encoding="utf-8")
+    begins = "    client = OpenAI()\n"
+    assert begins in text
+    (place / "script.py").write_text(text.replace(begins, begins + TITLE_FIRST), encoding="utf-8")
+    title = {"match": f"Write a short title: {QUESTION}", "answers": [{"text": "A sum"}]}
+    answers = [title, RECORDING]
+    (folder / "answers.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in answers))
+    monkeypatch.chdir(folder)
+    run(
+        *("collect", "--config", "examples/any_agent/agent.yaml", "--num-repeats", "2"),
+        *("--input", "examples/any_agent/tasks.jsonl", "--output", "out.jsonl", "--quiet"),
+        *("--set", "models.policy.backend=replay", "--set", "models.policy.path=answers.jsonl"),
+    )
+    return folder / "out.jsonl"
+
+
+def test_a_title_that_is_taken_for_the_work_is_told_once_in_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = titled(tmp_path, monkeypatch)
+    said = "its main conversation is one call without tools, and the actor conversation-1"
+    assert capfd.readouterr().out.count(said) == 1
+    assert rows.with_name("out.errors.log").read_text(encoding="utf-8").count(said) == 1
+    actors = [
+        [one.get("actor", "") for one in json.loads(line)["calls"]]
+        for line in rows.read_bytes().splitlines()
+    ]
+    assert actors == [["", "conversation-1", "conversation-1"]] * 2
+    run("show", str(rows))
+    shown = " ".join(capfd.readouterr().out.split())
+    assert f"look at {said} made calls with some" in shown

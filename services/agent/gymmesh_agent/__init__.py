@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gymmesh_agent.context import RolloutContext as RolloutContext
     from gymmesh_agent.context import ToolAnswer as ToolAnswer
     from gymmesh_agent.context import TurnAnswer as TurnAnswer
+    from gymmesh_agent.gateway.gateway import SideCallRule as SideCallRule
     from gymmesh_agent.model import ModelCall as ModelCall
     from gymmesh_agent.service import AgentService as AgentService
 
@@ -34,6 +35,7 @@ _HOME = {
     "ContextExceeded": "agent",
     "ModelCall": "model.answer",
     "RolloutContext": "context",
+    "SideCallRule": "gateway.gateway",
     "StopRollout": "agent",
     "ToolAnswer": "context",
     "TurnAnswer": "context",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +22,7 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.environment import SessionClient
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import FailureStage, StepFailed
-from gymmesh_agent.gateway.gateway import Gateway
+from gymmesh_agent.gateway.gateway import Gateway, SideCallRule
 from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
 from gymmesh_agent.media import AttemptMedia
@@ -245,7 +245,9 @@ class RolloutContext:
             record_call(span, call)
             return call
 
-    def gateway(self, program: str = "", *, tools: bool = False) -> Gateway:
+    def gateway(
+        self, program: str = "", *, tools: bool = False, side_calls: Sequence[SideCallRule] = ()
+    ) -> Gateway:
         """A model endpoint for programs, whose calls become the policy's calls of this rollout:
         `async with context.gateway() as gateway:`, and then `gateway.url` and `gateway.key`.
 
@@ -254,10 +256,12 @@ class RolloutContext:
                 its requests tell, if anything does.
             tools: offer the environment's tools as well, over MCP at the gateway's `/mcp`, under
                 the same key.
+            side_calls: which calls of the program are beside its conversation, before what is
+                known of it.
         """
         agent = RolloutAgent(self._agent, self._agent_instance_id)
         offered = self.params.tools if tools else ()
-        return Gateway(self._gateway, self, self._attempt, agent, program, offered)
+        return Gateway(self._gateway, self, self._attempt, agent, program, offered, side_calls)
 
     async def call_tool(self, name: str, arguments: bytes) -> resource_pb2.CallToolResponse:
         """Call a tool of the environment for a program. It has no event: the program shows the

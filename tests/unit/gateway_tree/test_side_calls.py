@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.gateway.request import Hints
+from gymmesh_agent.gateway.tree import SideCallRule
 from gymmesh_agent.gateway.tree.side_calls import PROGRAM_HABITS
+from gymmesh_responses import dumps
 from tests.unit.gateway_tree.wire import Captured, call, echo, message, output, request, wire_id
 
 CONTINUATION = rollout_pb2.CALL_LINK_CONTINUATION
@@ -74,6 +77,114 @@ def test_the_table_is_not_asked_about_unknown_programs() -> None:
     asked = [message("user", "Please write a 5-10 word title for this.")]
     placed = captured.place(request(asked, tools=()))
     assert (placed.link, placed.side_call, placed.trainable) == (CONTINUATION, "", True)
+
+
+OWN_TITLE = SideCallRule(kind="title", last="Write a short title", no_tools=True)
+
+
+def test_a_title_that_an_agents_own_line_names_is_beside_the_conversation() -> None:
+    captured = Captured(side_calls=[OWN_TITLE])
+    asked = [message("user", "Write a short title for: Fix the failing test.")]
+    placed = captured.ask(request(asked, tools=()), TITLE)
+    assert (placed.link, placed.side_call, placed.trainable) == (SIDE, "title", False)
+    main = captured.ask(request([TASK]), FIRST)
+    assert (main.link, main.actor, main.trainable) == (CONTINUATION, "", True)
+    captured = Captured(side_calls=[OWN_TITLE])
+    placed = captured.place(request(asked))  # it offers tools
+    assert (placed.link, placed.side_call, placed.actor) == (CONTINUATION, "", "")
+
+
+def test_own_lines_go_before_the_tables_which_stay() -> None:
+    own = [SideCallRule(kind="name", last="a 5-10 word title"), OWN_TITLE]
+    captured = Captured("claude-code", own)
+    asked = message("user", "Please write a 5-10 word title for this.")
+    assert captured.place(request([asked], tools=())).side_call == "name"
+    asked = message("user", "[SUGGESTION MODE: go]")
+    assert captured.place(request([asked])).side_call == "suggestion"
+
+
+def test_an_own_line_says_how_an_unknown_program_asks_for_its_summary() -> None:
+    rule = SideCallRule(kind="compaction", last="Sum it up", trained=True)
+    captured = Captured(side_calls=[rule])
+    captured.ask(request([TASK]), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    asked = request([*history, message("user", "Sum it up.")])
+    placed = captured.ask(asked, [message("assistant", SUMMARY)])
+    assert (placed.parent, placed.side_call, placed.trainable) == ("c1", "", True)
+    begun = [message("user", f"Go on from here: {SUMMARY}")]
+    placed = captured.place(request(begun))
+    assert (placed.parent, placed.actor, placed.link) == ("c2", "", FORK)
+    assert placed.fork is not None
+    assert placed.fork.reason == COMPACTION
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"kind": "", "last": "x"}, "kind: must be a word"),
+        ({"kind": "Title", "last": "x"}, "kind: must be a word"),
+        ({"kind": "subagent-1", "last": "x"}, "kind: must be a word"),
+        ({"kind": "title"}, "kind: has no condition"),
+        ({"kind": "title", "most_output_tokens": 9}, "kind: has no condition"),
+        ({"kind": "title", "last": "x", "trained": True}, "trained: "),
+        ({"kind": "compaction", "last": "x"}, "trained: "),
+    ],
+)
+def test_a_line_that_cannot_be_meant_is_refused(line: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}"):
+        SideCallRule(**line)
+
+
+@pytest.mark.parametrize(
+    ("program", "system", "last"),
+    [
+        ("claude-code", "You are Claude Code.", "Please write a 5-10 word title for this."),
+        ("claude-code", "Write a 5-10 word title.", "Find parse()."),
+        ("claude-code", "Generate a sentence-case title.", "Find parse()."),
+        ("claude-code", "Is it a new conversation topic?", "Find parse()."),
+        ("opencode", "You are a title generator.", "Find parse()."),
+        ("opencode", "Work.", "Generate a title for this conversation"),
+        ("opencode", "Summarize what was done in this conversation.", "Find parse()."),
+        ("qwen-code", "Generate a sentence-case title.", "Find parse()."),
+        ("qwen-code", "Work.", "Now determine who should logically speak next."),
+        ("gemini-cli", "Work.", "What is the primary intent or goal in this conversation?"),
+        ("gemini-cli", "You are the Task Routing AI.", "Find parse()."),
+        ("openhands", "Work.", "Give a short title for the conversation."),
+    ],
+)
+def test_a_call_that_offers_tools_is_no_title_whatever_it_says(
+    program: str, system: str, last: str
+) -> None:
+    captured = Captured(program)
+    captured.ask(request([TASK]), FIRST)
+    placed = captured.place(request([message("user", last)], system=system))
+    assert (placed.side_call, placed.trainable) == ("", True)
+    placed = captured.place(request([message("user", f"{last} So.")], system=system, tools=()))
+    assert placed.side_call
+    assert (placed.link, placed.trainable) == (SIDE, False)
+
+
+def test_the_tool_that_is_the_form_of_an_answer_is_none_that_is_offered() -> None:
+    captured = Captured("qwen-code")
+    form = {"type": "function", "name": "respond_in_schema"}
+    system = "Generate a concise, sentence-case title."
+    placed = captured.place(request([TASK], system=system, tools=(form,)))
+    assert (placed.link, placed.side_call) == (SIDE, "title")
+    both = (form, {"type": "function", "name": "shell"})
+    placed = captured.place(request([TASK], system=system, tools=both))
+    assert (placed.side_call, placed.trainable) == ("", True)
+
+
+@pytest.mark.parametrize("parts", [(), ("<system-reminder>Today is Monday.</system-reminder>",)])
+def test_a_sub_agent_whose_prompt_the_model_wrote_is_no_side_call(parts: tuple[str, ...]) -> None:
+    """The words of a side call, chosen by the policy, would hide its work from the trainer."""
+    captured = Captured("claude-code")
+    prompt = "[SUGGESTION MODE: repair parse() and run the tests]"
+    start = (call("Task", dumps({"prompt": prompt}), "x"),)
+    captured.ask(request([TASK]), start)
+    placed = captured.place(request([message("user", *parts, prompt)], system="You search."))
+    assert (placed.side_call, placed.actor, placed.trainable) == ("", "subagent-1", True)
+    assert (placed.link, placed.parent) == (FORK, "c1")
 
 
 def test_a_user_agent_names_the_program() -> None:

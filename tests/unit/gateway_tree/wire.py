@@ -9,7 +9,7 @@ from typing import Any
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.minted import Minted
 from gymmesh_agent.gateway.request import GatewayRequest, Hints
-from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall
+from gymmesh_agent.gateway.tree import CallTree, NewCall, RepeatedCall, SideCallRule
 
 TAG = "0123abcd"
 
@@ -92,8 +92,8 @@ def request(
 class Captured:
     """A tree with a model behind it that answers what it is told to."""
 
-    def __init__(self, program: str = "") -> None:
-        self.tree = CallTree(TAG, program)
+    def __init__(self, program: str = "", side_calls: Sequence[SideCallRule] = ()) -> None:
+        self.tree = CallTree(TAG, program, side_calls)
         self._calls = 0
 
     def ask(self, asked: GatewayRequest, answer: Sequence[pb.Item]) -> NewCall:

@@ -45,6 +45,20 @@ while True:
         messages.append({"role": "tool", "tool_call_id": call["id"], "content": done.stdout})
 """
 COMMAND = ["python3", "-c", LOOP, "{prompt}"]
+#: The same, which asks for a title before its work.
+TITLED = (
+    """
+import json, os, sys, urllib.request
+
+asked = "Write a short title: " + sys.argv[1]
+body = json.dumps({"model": "m", "messages": [{"role": "user", "content": asked}]}).encode()
+headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
+           "Content-Type": "application/json"}
+urllib.request.urlopen(urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)).read()
+"""
+    + LOOP
+)
 
 
 def shell(command: str) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from gymmesh_agent.programs.agent import ProgramAgent
 from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_runtime.errors import MeshError, from_status
-from tests.unit.programs.rollouts import COMMAND, LOOP, program_mesh, shell
+from tests.unit.programs.rollouts import COMMAND, LOOP, TITLED, program_mesh, shell
 
 pytestmark = pytest.mark.long
 
@@ -77,6 +77,18 @@ async def test_a_program_is_captured_and_judged(tmp_path: Path) -> None:
     (verified,) = (one.verified for one in events if one.HasField("verified"))
     assert verified.verification.reward == 1.0
     assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
+
+
+async def test_a_title_that_the_options_name_is_not_the_work(tmp_path: Path) -> None:
+    script = ScriptedBackend(["A repair", shell("echo right >done"), "It is done."])
+    title = {"kind": "title", "last": "Write a short title", "no_tools": True}
+    command = ["python3", "-c", TITLED, "{prompt}"]
+    async with program_mesh(tmp_path, script, command=command, side_calls=[title]) as mesh:
+        events = await mesh.run(checks=[CHECK])
+    calls = [one.model_call_completed for one in events if one.HasField("model_call_completed")]
+    assert [(call.actor, call.side_call, call.trainable) for call in calls] == [
+        ("title", "title", False), ("", "", True), ("", "", True)
+    ]  # fmt: skip
 
 
 async def test_a_model_call_that_failed_fails_the_rollout_whatever_the_exit(tmp_path: Path) -> None:

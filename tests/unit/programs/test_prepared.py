@@ -116,6 +116,19 @@ def test_a_function_is_run_by_a_file_that_needs_nothing_of_ours(target: str) -> 
         ({"command": "x", "path": ["bin"]}, "path: "),
         ({"command": "x", "timeout_s": 0}, "timeout_s: "),
         ({"command": "x", "timeout": 1}, "timeout: is not an option"),
+        ({"command": "x", "side_calls": [{"last": "title"}]}, r"side_calls\[0\]: .*`kind`"),
+        (
+            {"command": "x", "side_calls": [{"kind": "title", "lst": "title"}]},
+            r"side_calls\[0\]\.lst: is not a key of a side call",
+        ),
+        (
+            {"command": "x", "side_calls": [{"kind": "title", "last": 3}]},
+            r"side_calls\[0\]\.last: Expected `str`",
+        ),
+        (
+            {"command": "x", "side_calls": [{"kind": "a", "last": "b"}, {"kind": "title"}]},
+            r"side_calls\[1\]\.kind: has no condition",
+        ),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused_by_their_key(

@@ -194,6 +194,8 @@ def _ending(rollout: StoredRollout) -> Iterator[tuple[str, str]]:
         stopped = rollout.stop_reason + (f": {detail}" if detail else "")
         yield "stopped", shortened(stopped, _LONGEST)
     yield from _program(rollout.value("program"))
+    if rollout.work_elsewhere:
+        yield "look at", rollout.work_elsewhere
     for opened in rollout.columns.sandboxes:
         yield from _sandbox(opened)
     verdict = rollout.verification
@@ -235,7 +237,9 @@ def _program(program: Any) -> Iterator[tuple[str, str]]:
     detail = str(program.get("detail") or "")
     yield "program", shortened(detail if how in detail else f"{detail} ({how})", _LONGEST).lstrip()
     if wrote := str(program.get("output_tail") or "").strip():
-        yield "wrote", wrote if len(wrote) <= _WROTE else f"… {wrote[-_WROTE:]}"
+        tail = wrote if len(wrote) <= _WROTE else f"… {wrote[-_WROTE:]}"
+        for place, line in enumerate(tail.split("\n")):
+            yield "" if place else "wrote", line.removesuffix("\r").expandtabs(4)
 
 
 def _sandbox(opened: SandboxOpened) -> Iterator[tuple[str, str]]:

@@ -16,9 +16,10 @@ from gymmesh_client.collector import metrics
 from gymmesh_client.collector.outcomes import Outcomes
 from gymmesh_client.collector.row_maker import RowMaker
 from gymmesh_client.groups import GroupStream
-from gymmesh_client.rollout import RolloutParts
+from gymmesh_client.rollout import RolloutParts, work_elsewhere
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_client.summary import Counted, Tally
+from gymmesh_rows import ASKED
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.instruments import CounterChild
 
@@ -64,6 +65,7 @@ class Recorder:
                 (begun.environment, begun.environment_version, begun.agent, begun.agent_version)
             )
         rollout_id, attempt = parts.rollout_id, parts.attempt
+        self._tell_work_elsewhere(parts)
         rollout = None if self.groups is None else await self._rows.message(parts)
         await self._rows.release(parts)
         del parts  # as large as the row, and not needed while that goes to disk
@@ -93,6 +95,19 @@ class Recorder:
                 version,
                 ", ".join(sorted(known)),
             )
+
+    def _tell_work_elsewhere(self, parts: RolloutParts) -> None:
+        """Log, once in a run, that a program's work may not be what is judged."""
+        if self.tally.work_elsewhere or not parts.annotations:
+            return
+        asked = {
+            note.model_call_id: note.value_json
+            for note in parts.annotations
+            if note.key.endswith(ASKED)
+        }
+        if asked and (said := work_elsewhere(parts.calls, asked)):
+            self.tally.work_elsewhere = f"rollout {parts.rollout_id}: {said}"
+            _LOG.warning("%s", self.tally.work_elsewhere)
 
     def versions_seen(self) -> dict[str, dict[str, list[str]]]:
         """The versions of environments and agents that completed rollouts were made with."""

@@ -7,6 +7,7 @@ tokens        a call's tokens, put together from what its events carry
 free_tokens   which sampled tokens a trainer learns from
 reading       what a row needs of the calls, summed up in one pass
 sums          sums that fit their column
+work_elsewhere whether the work may be another conversation than the main one
 """
 
 from gymmesh_client.rollout.conversation import (
@@ -29,6 +30,7 @@ from gymmesh_client.rollout.reading import RolloutReading, read
 from gymmesh_client.rollout.rollout_parts import RolloutParts
 from gymmesh_client.rollout.sums import as_int64, as_uint32, as_uint64
 from gymmesh_client.rollout.tokens import CallTokens, call_tokens
+from gymmesh_client.rollout.work_elsewhere import work_elsewhere
 
 __all__ = [
     "CallPart",
@@ -53,4 +55,5 @@ __all__ = [
     "read",
     "shared_ids",
     "transcript",
+    "work_elsewhere",
 ]

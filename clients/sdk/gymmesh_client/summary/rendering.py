@@ -39,6 +39,8 @@ def render(summary: RunSummary, again: str = "") -> str:
     if tally.unjudged:
         lines.append(f"unjudged      {_counted(tally.unjudged)}")
     lines += [f"mixed         verdicts of {one}" for one in mixed_versions(tally.verdicts)]
+    if tally.work_elsewhere:
+        lines.append(f"look at       {tally.work_elsewhere}")
     if tally.failures:
         lines.append(f"failures      {_counted(tally.causes)}")
     if tally.retries:

@@ -123,6 +123,8 @@ class Tally:
     endpoint_us: int = 0
     first_failure: str = ""
     explained: list[str] = field(default_factory=list)  # the first rewards that are not positive
+    # Of the first rollout whose program's work may not be what is judged.
+    work_elsewhere: str = ""
     per_task: dict[str, list[int]] = field(default_factory=dict)
     # By `JudgedBy.name` how many rewards each of its versions gave.
     verdicts: dict[str, dict[str, int]] = field(default_factory=dict)

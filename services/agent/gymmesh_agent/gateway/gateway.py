@@ -14,12 +14,13 @@ from gymmesh_agent.gateway.keys import new_key, redacted
 from gymmesh_agent.gateway.minted import tag_of
 from gymmesh_agent.gateway.server import GatewayServer
 from gymmesh_agent.gateway.session import GatewaySession, PolicyCalls
-from gymmesh_agent.gateway.tree import CallTree
+from gymmesh_agent.gateway.tree import CallTree, SideCallRule
 from gymmesh_agent.loop import ContextExceeded
 from gymmesh_agent.plan import AttemptId
 from gymmesh_sandbox_access import AGENT_PORT, RolloutAgent
 
 IS_FACE = True  # see tools/import_faces.py
+__all__ = ["ADDRESS_KEY", "Gateway", "SideCallRule"]
 
 #: The key of `Instance.meta` with the gateway's address, for the relays of sandboxes.
 ADDRESS_KEY: Final = "gateway"
@@ -39,6 +40,7 @@ class Gateway:
         agent: what the relays of sandboxes find the server by.
         program: the name of a known program; empty: its requests tell.
         tools: of the environment, for programs over MCP.
+        side_calls: lines of the agent's own beside the table of side calls.
 
     Attributes:
         key: what a program takes as its API key.
@@ -52,14 +54,14 @@ class Gateway:
         agent: RolloutAgent,
         program: str = "",
         tools: Sequence[responses_pb2.Tool] = (),
+        side_calls: Sequence[SideCallRule] = (),
     ) -> None:
         self.key = new_key()
         self._server = server
         self._agent = agent
         tag = tag_of(attempt.rollout_id, attempt.attempt)
-        self._session = GatewaySession(
-            self.key, policy, CallTree(tag, program), tag, server.config.calls_per_rollout
-        )
+        tree = CallTree(tag, program, side_calls)
+        self._session = GatewaySession(self.key, policy, tree, tag, server.config.calls_per_rollout)
         if tools:
             self._session.tools = EnvironmentTools(tools, policy.call_tool, self._session.stop)
         self._watching: asyncio.Task[None] | None = None

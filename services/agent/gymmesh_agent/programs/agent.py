@@ -65,7 +65,9 @@ class ProgramAgent(Agent):
             return context.tally.model_calls
 
         # The end of this block raises what ended the rollout at the gateway.
-        async with context.gateway(options.program, tools=options.mcp) as gateway:
+        async with context.gateway(
+            options.program, tools=options.mcp, side_calls=options.side_calls
+        ) as gateway:
             if options.in_process:
                 task = ProgramTask(prompt, gateway.url, context.name)
                 end = await run_in_process(options, task, gateway, answers)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from gymmesh_agent.gateway.gateway import SideCallRule
 from gymmesh_agent.programs.known_programs import find_program
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=30 * 86_400)]
@@ -38,6 +39,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         user: of the program; empty: the sandbox's own.
         workdir: where it starts; empty: the sandbox's own.
         mcp: whether it gets the environment's tools over MCP, where it can take them.
+        side_calls: which of its calls are beside its conversation, before what is known of it.
         timeout_s: seconds after which it is stopped, and judged by what it did.
         output_bytes: how much of what it writes is kept for its log.
         logs: a folder of the agent's machine for whole logs, a file for each attempt; empty: none.
@@ -56,6 +58,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     user: str = ""
     workdir: str = ""
     mcp: bool = False
+    side_calls: list[SideCallRule] = []
     timeout_s: _Seconds = 1800.0
     output_bytes: Annotated[int, msgspec.Meta(ge=4096, le=1 << 24)] = 1 << 20
     logs: str = ""
@@ -101,9 +104,12 @@ def read_options(options: Mapping[str, Any]) -> ProgramOptions:
     try:
         return msgspec.convert(dict(options), ProgramOptions)
     except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, ValueError):
-            raise ValueError(str(error.__cause__)) from None
         problem, _, place = str(error).partition(" - at `$")
+        place = place.strip(".`")
+        within = f"{place}." if place else ""
+        if isinstance(error.__cause__, ValueError):
+            raise ValueError(f"{within}{error.__cause__}") from None
         if unknown := re.search(r"unknown field `(.*)`", problem):
-            raise ValueError(f"{unknown[1]}: is not an option of the agent program") from None
-        raise ValueError(f"{place.strip('.`')}: {problem}") from None
+            what = "a key of a side call" if place else "an option of the agent program"
+            raise ValueError(f"{within}{unknown[1]}: is not {what}") from None
+        raise ValueError(f"{place}: {problem}") from None

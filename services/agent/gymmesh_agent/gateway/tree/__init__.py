@@ -6,5 +6,6 @@ one, stands beside the conversation or begins a new one. docs/capture.md is the 
 
 from gymmesh_agent.gateway.tree.call_tree import CallTree
 from gymmesh_agent.gateway.tree.placement import NewCall, RepeatedCall
+from gymmesh_agent.gateway.tree.side_calls import SideCallRule
 
-__all__ = ["CallTree", "NewCall", "RepeatedCall"]
+__all__ = ["CallTree", "NewCall", "RepeatedCall", "SideCallRule"]

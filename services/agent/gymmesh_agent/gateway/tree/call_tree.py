@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import count
 
 from gymmesh.responses.v1 import responses_pb2 as pb
@@ -24,7 +24,7 @@ from gymmesh_agent.gateway.tree.placement import NewCall, RepeatedCall
 from gymmesh_agent.gateway.tree.placing import Placing, TreeState
 from gymmesh_agent.gateway.tree.reading import ConversationReader, KnownCalls
 from gymmesh_agent.gateway.tree.repeats import RepeatedRequests
-from gymmesh_agent.gateway.tree.side_calls import habits_of
+from gymmesh_agent.gateway.tree.side_calls import SideCallRule, habits_of
 from gymmesh_agent.gateway.tree.written import WrittenAnswers
 
 
@@ -34,14 +34,18 @@ class CallTree:
     Args:
         tag: of the attempt's minted ids, see gateway/minted.py.
         program: the name of a known program; empty: its User-Agent tells, if anything does.
+        side_calls: lines of the agent's own, which go before those of the table.
 
     A call is placed, then answered or failed. Each request ends: the answer was delivered when the
     program has it whole, and given up when it hung up before. The tree holds the answers, what each
     call was asked with that no earlier one was, and digests; not the requests.
     """
 
-    def __init__(self, tag: str, program: str = "") -> None:
+    def __init__(
+        self, tag: str, program: str = "", side_calls: Sequence[SideCallRule] = ()
+    ) -> None:
         self._program = program
+        self._side_calls = tuple(side_calls)
         self._tickets = count(1)
         self._calls: dict[int, CapturedCall] = {}
         self._by_context: dict[bytes, list[CapturedCall]] = {}
@@ -68,7 +72,7 @@ class CallTree:
             window=hints.window,
             waiting=1,
         )
-        habits = habits_of(self._program, hints.program)
+        habits = habits_of(self._program, hints.program, self._side_calls)
         placed = Placing(self._state, habits, request, read, call).decide()
         call.asked = placed.items
         self._calls[call.ticket] = call

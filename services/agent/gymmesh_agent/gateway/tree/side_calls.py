@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Final
 
@@ -9,13 +11,19 @@ import msgspec
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh_agent.gateway.request import GatewayRequest
-from gymmesh_agent.gateway.tree.normal_form import is_preamble_item, message_text_of
+from gymmesh_agent.gateway.tree.normal_form import is_preamble_item, message_text_of, user_texts
 
 COMPACTION: Final = "compaction"
+# The kind of a side call is its actor's name.
+_KIND: Final = re.compile(r"^[a-z][a-z0-9_]{0,39}$")
 
 
 class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of the table; side_calls.yaml says what the conditions mean."""
+    """One line of the table, or of an agent's own; side_calls.yaml says what the conditions mean.
+
+    Raises:
+        ValueError: a line that cannot be meant; the sentence names the key.
+    """
 
     kind: str
     trained: bool = False
@@ -26,11 +34,28 @@ class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     no_tools: bool = False
     most_output_tokens: int | None = None
 
-    def holds(self, request: GatewayRequest, texts: _RequestTexts) -> bool:
+    def __post_init__(self) -> None:
+        if not _KIND.match(self.kind):
+            raise ValueError(
+                "kind: must be a word of at most 40 small letters, digits and underscores, such as "
+                f"title, not {self.kind[:80]!r}"
+            )
+        if self.trained != (self.kind == COMPACTION):
+            raise ValueError(
+                "trained: calls of the kind compaction are trained on, and no side call is; give "
+                "kind: compaction and trained: true together, or neither"
+            )
+        if not (self.request_kind or self.system or self.first or self.last or self.no_tools):
+            raise ValueError(
+                "kind: has no condition and would fit every call; give one of request_kind, "
+                "system, first, last and no_tools"
+            )
+
+    def holds(self, request: GatewayRequest, texts: _RequestTexts, offers_tools: bool) -> bool:
         """Whether a request fulfils every condition."""
         if self.request_kind and self.request_kind != request.hints.request_kind:
             return False
-        if self.no_tools and request.tools:
+        if self.no_tools and offers_tools:
             return False
         if self.most_output_tokens is not None:
             asked = request.params.get("max_output_tokens")
@@ -45,12 +70,15 @@ class ProgramHabits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     program: str
     user_agents: tuple[str, ...] = ()
     tools_always: bool = False
+    answer_tools: tuple[str, ...] = ()
     own_answers: tuple[str, ...] = ()
     calls: tuple[SideCallRule, ...] = ()
 
 
 class _RequestTexts(msgspec.Struct, frozen=True):
-    """The texts of a request that the conditions look at."""
+    """The texts of a request that the conditions look at. A text that an answer of the model gave
+    to a tool is left out: it is a sub-agent's prompt, whatever it says.
+    """
 
     system: str
     first: str
@@ -69,29 +97,47 @@ _BY_USER_AGENT: Final = {
 _NONE: Final = ProgramHabits(program="")
 
 
-def habits_of(program: str, user_agent: str) -> ProgramHabits:
-    """What is known of a program, by its name or by its User-Agent's; nothing of an unknown one."""
-    return _BY_PROGRAM.get(program) or _BY_USER_AGENT.get(user_agent.lower()) or _NONE
+def habits_of(program: str, user_agent: str, own: Sequence[SideCallRule] = ()) -> ProgramHabits:
+    """What is known of a program, by its name or by its User-Agent's, behind the lines that its
+    agent has of its own; of an unknown program nothing else.
+    """
+    known = _BY_PROGRAM.get(program) or _BY_USER_AGENT.get(user_agent.lower()) or _NONE
+    return msgspec.structs.replace(known, calls=(*own, *known.calls)) if own else known
 
 
-def side_call_of(habits: ProgramHabits, request: GatewayRequest) -> SideCallRule | None:
-    """The line of the table that explains a request; None: it belongs to a conversation."""
-    texts = _texts_of(request)
-    return next((rule for rule in habits.calls if rule.holds(request, texts)), None)
+def side_call_of(
+    habits: ProgramHabits, request: GatewayRequest, was_written: Callable[[list[str]], bool]
+) -> SideCallRule | None:
+    """The line that explains a request; None: it belongs to a conversation.
+
+    Args:
+        was_written: whether one of the texts is, word for word, an argument of a tool call that
+            the model wrote.
+    """
+    if not habits.calls:
+        return None
+    texts = _texts_of(request, was_written)
+    offers_tools = any(tool.get("name") not in habits.answer_tools for tool in request.tools)
+    return next((rule for rule in habits.calls if rule.holds(request, texts, offers_tools)), None)
 
 
-def _texts_of(request: GatewayRequest) -> _RequestTexts:
+def _texts_of(request: GatewayRequest, was_written: Callable[[list[str]], bool]) -> _RequestTexts:
     items = request.items
     system = [request.instructions]
     for item in items:
         if not is_preamble_item(item):
             break
         system.append(message_text_of(item))
-    first = next((message_text_of(item) for item in items if _is_user(item)), "")
+    begins = next((item for item in items if _is_user(item)), None)
     # Some programs put system text behind the last message.
     behind = next((item for item in reversed(items) if not is_preamble_item(item)), None)
-    last = message_text_of(behind) if behind is not None and _is_user(behind) else ""
-    return _RequestTexts("\n".join(system), first, last)
+
+    def told(item: pb.Item | None) -> str:
+        if item is None or not _is_user(item) or was_written(user_texts([item])):
+            return ""
+        return message_text_of(item)
+
+    return _RequestTexts("\n".join(system), told(begins), told(behind))
 
 
 def _is_user(item: pb.Item) -> bool:

@@ -1,0 +1,65 @@
+"""Whether the work of a captured program may be another conversation than the main one. Pure.
+
+A gateway takes the first conversation that begins for the main one. Where a program that is not
+known asks for a title before its work, that is the title, and the work is an actor's beside it.
+
+One place for collectors, which have messages, and for readers of rows: both have the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Raw
+
+
+class _Asked(msgspec.Struct):
+    tools: list[Raw] | None = None
+
+
+_ASKED: Final = msgspec.json.Decoder(_Asked)
+
+
+class _Call(Protocol):
+    @property
+    def call_id(self) -> str: ...
+
+    @property
+    def actor(self) -> str: ...
+
+    @property
+    def side_call(self) -> str: ...
+
+
+def work_elsewhere(calls: Sequence[_Call], asked: Mapping[str, bytes]) -> str:
+    """What to say of a rollout whose main conversation is one call without tools, while another
+    actor's calls had some; empty for every other.
+
+    Args:
+        calls: in the order in which they completed.
+        asked: by the id of a call, the JSON of its annotation `gateway_request`. A call without one asked
+            for the same as its actor's call before.
+    """
+    main = [call.call_id for call in calls if not call.actor]
+    if len(main) != 1 or main[0] not in asked or _offers_tools(asked[main[0]]):
+        return ""
+    for call in calls:
+        if not call.actor or call.side_call or call.call_id not in asked:
+            continue
+        if _offers_tools(asked[call.call_id]):
+            return (
+                "its main conversation is one call without tools, and the actor "
+                f"{call.actor} made calls with some; if that one call is a title or the like, name "
+                "it in side_calls of the agent's options: else it is what is judged, shown and "
+                "exported"
+            )
+    return ""
+
+
+def _offers_tools(asked: bytes) -> bool:
+    try:
+        return bool(_ASKED.decode(asked).tools)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False  # whoever wrote it: it says nothing of tools
