@@ -18,14 +18,14 @@ from msgspec import Raw
 ASKED: Final = ".gateway_request"
 
 
-class _Asked(msgspec.Struct):
+class _OfferedTools(msgspec.Struct):
     tools: list[Raw] | None = None
 
 
-_ASKED: Final = msgspec.json.Decoder(_Asked)
+_DECODER: Final = msgspec.json.Decoder(_OfferedTools)
 
 
-class _Call(Protocol):
+class _ActorsCall(Protocol):
     @property
     def call_id(self) -> str: ...
 
@@ -36,7 +36,7 @@ class _Call(Protocol):
     def side_call(self) -> str: ...
 
 
-def work_elsewhere(calls: Sequence[_Call], asked: Mapping[str, bytes]) -> str:
+def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> str:
     """What to say of a rollout whose main conversation is one call without tools, while another
     actor's calls had some; empty for every other.
 
@@ -63,6 +63,6 @@ def work_elsewhere(calls: Sequence[_Call], asked: Mapping[str, bytes]) -> str:
 
 def _offers_tools(asked: bytes) -> bool:
     try:
-        return bool(_ASKED.decode(asked).tools)
+        return bool(_DECODER.decode(asked).tools)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False  # whoever wrote it: it says nothing of tools
