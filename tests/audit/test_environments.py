@@ -20,6 +20,7 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environments.reasoning_gym.scoring import dataset_names
 from gymmesh_resource.registry import environment_names
 from gymmesh_responses import loads
+from tests.unit.environments.harbor.made_tasks import RUNNABLE, write_tasks
 from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
 
 WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
@@ -27,6 +28,8 @@ WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
 pytestmark = pytest.mark.timeout(3_600 if WHOLE else 600)
 # Programs that stall are judged to their limits: shorter ones show the same.
 LIMITS: Mapping[str, Mapping[str, Any]] = {"code": {"test_timeout_s": 2.0, "suite_timeout_s": 8.0}}
+HARBOR_TASKS = ("json-first", "older")
+HARBOR_OPTIONS: Mapping[str, Any] = {"images": {"*": "host"}, "network": "agent"}
 # In how many parts reasoning-gym's datasets are tried; `make test` tries the first.
 PARTS = 12
 TASKS_PER_DATASET = 2
@@ -47,7 +50,7 @@ def check(report: Report) -> None:
     assert report.measured.verdicts > 0
 
 
-@pytest.mark.parametrize("name", sorted(set(environment_names()) - {"mcp", "nemo_gym"}))
+@pytest.mark.parametrize("name", sorted(set(environment_names()) - {"harbor", "mcp", "nemo_gym"}))
 async def test_an_environment_passes_its_audit(name: str) -> None:
     check(await audited(name, LIMITS.get(name, {})))
 
@@ -67,6 +70,14 @@ async def test_mcp_passes_its_audit() -> None:
     servers = {"tools": tools}
     for verdict in ("exact", "contains"):
         check(await audited("mcp", {"servers": servers, "verdict": verdict, "shared": True}))
+
+
+async def test_harbor_passes_its_audit(tmp_path: Path) -> None:
+    """The solutions of task folders win, and nothing else does."""
+    folder = write_tasks(tmp_path, {name: RUNNABLE[name] for name in HARBOR_TASKS})
+    report = await audited("harbor", {**HARBOR_OPTIONS, "tasks": str(folder)})
+    check(report)
+    assert report.golds == report.tasks == len(HARBOR_TASKS)
 
 
 async def test_nemo_gym_passes_its_audit() -> None:

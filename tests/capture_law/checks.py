@@ -12,8 +12,6 @@ from tests.capture_law.conversation import Conversation
 from tests.capture_law.truth import (
     CONTINUATION,
     FORK,
-    RESPELLED,
-    REWRITTEN,
     SIDE,
     UNKNOWN,
     Expected,
@@ -76,15 +74,12 @@ class PlacementChecks:
         if placed.trainable == bool(expected.side) or placed.side_call != expected.side:
             raise WrongPlace(f"{_given(placed)} in place of {said(expected)}")
         led_to_nothing = placed.detached and not placed.parent
-        if expected.has_twin and led_to_nothing:
-            return
         if placed.parent != parent and not (led_to_nothing and expected.detached):
             raise WrongPlace(f"the parent {placed.parent} in place of {parent}: {placed.fork}")
         if placed.detached != expected.detached:
             raise WrongPlace(f"detached: {placed.detached}")
         reason = placed.fork.reason if placed.fork is not None else None
-        rights = {expected.reason, *((RESPELLED, REWRITTEN) if expected.is_nearest else ())}
-        if (placed.link == FORK) != (reason is not None) or reason not in rights:
+        if (placed.link == FORK) != (reason is not None) or reason != expected.reason:
             raise WrongPlace(f"{placed.fork} in place of {said(expected)}")
         self._check_actor(expected, placed, made)
 

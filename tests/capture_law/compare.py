@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2 as pb
 
@@ -50,6 +51,37 @@ def flat(items: Iterable[pb.Item]) -> list[Hashable]:
             found.append(("output", places.get(answers.call_id, place), answers.text))
     close()
     return found
+
+
+def unreadable(items: Iterable[pb.Item]) -> list[bytes]:
+    """The arguments of calls that are no JSON object, all of which `flat` gives as a star."""
+    found = [item.function_call.arguments for item in items if item.HasField("function_call")]
+    return [raw for raw in found if _arguments(raw) == "*" and not _is_json(raw)]
+
+
+def is_respelling(answer: Iterable[pb.Item], sent: Iterable[pb.Item]) -> bool:
+    """Whether what is sent without ids puts other words in the place of an answer: the beginning
+    of its text, or its text and tools with other arguments.
+    """
+    text, calls = _texts_and_calls(answer)
+    instead, others = _texts_and_calls(sent)
+    if instead and not others and text.startswith(instead):
+        return True
+    names = [name for name, _ in calls]
+    return bool(names) and text == instead and names == [name for name, _ in others]
+
+
+def _texts_and_calls(items: Iterable[pb.Item]) -> tuple[str, Sequence[tuple[str, str]]]:
+    answer: Any = flat(items)[0]
+    return answer[1], answer[2]
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(message: pb.Message) -> str:

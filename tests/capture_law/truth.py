@@ -2,6 +2,10 @@
 
 A history is a list of segments. A segment of input is known by its content, an answer by the call
 that wrote it, so that the truth does not depend on what answers look like.
+
+The truth is what a request shows. Where the log knows more, it is not the truth: a changed answer
+without ids that is, word for word, what another call wrote in this place is that call's answer, and
+of calls with equal answers to equal conversations the law's order decides, or nothing does.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.responses.v1 import responses_pb2 as pb
 from gymmesh.rollout.v1 import rollout_pb2
-from tests.capture_law.compare import flat
+from tests.capture_law.compare import flat, is_respelling, unreadable
 
 BRANCH = tokens_pb2.FORK_REASON_BRANCH
 REWRITTEN = tokens_pb2.FORK_REASON_HISTORY_REWRITTEN
@@ -57,6 +61,11 @@ class Segment:
         """Whether it is an answer as it was written."""
         return self.wrote is not None and self.reason is None
 
+    @property
+    def shows_writer(self) -> bool:
+        """Whether more than its words says whose answer it is."""
+        return self.is_named or any(item.HasField("reasoning") for item in self.wire)
+
 
 @dataclass(eq=False)
 class TrueCall:
@@ -87,14 +96,7 @@ class TrueCall:
 
 @dataclass(frozen=True)
 class Expected:
-    """Where a request belongs.
-
-    Attributes:
-        is_nearest: there are several answers in the place of one that was changed, and no id says
-            which was: the nearest gives the reason.
-        has_twin: a call has an equal answer to an equal conversation, and no id says which it is:
-            a side call may hang on nothing then.
-    """
+    """Where a request belongs."""
 
     link: int
     parent: TrueCall | None = None
@@ -103,8 +105,6 @@ class Expected:
     side: str = ""
     is_new_actor: bool = False
     continues: bool = False
-    is_nearest: bool = False
-    has_twin: bool = False
 
 
 @dataclass
@@ -133,11 +133,13 @@ class Truth:
     ) -> Expected:
         """Where a request belongs that is no repeat."""
         keys = tuple(segment.key for segment in segments)
-        end, parent = self._longest(segments, keys)
+        end, parent = self._longest(segments, keys, preamble, thread)
         if side:
+            twins = [] if parent is None else self._twins(parent, end, segments, keys)
+            alike = _likeliest(twins, preamble, thread)
+            parent = alike[0] if len(alike) == 1 else None
             changed = parent is None or parent.preamble[0] != preamble[0]
-            twin = parent is not None and not segments[end - 1].is_named and self._has_twin(parent)
-            return Expected(SIDE, parent, changed, side=side, has_twin=twin)
+            return Expected(SIDE, parent, changed, side=side)
         if parent is not None:
             if compacted is not None and not compacted.asks_summary:
                 compacted = None  # it is as asked before, and nothing says that it is a summary
@@ -160,39 +162,69 @@ class Truth:
         if parent is None or not expected.continues or parent.preamble == preamble:
             return []
         keys = tuple(segment.key for segment in segments)
-        end = self._longest(segments, keys)[0]
-        if segments[end - 1].is_named:
-            return []
-        wrote = flat(parent.output)
+        end = self._longest(segments, keys, preamble, thread)[0]
         return [
             replace(self._after(call, end, segments, keys, preamble, thread, None), continues=True)
-            for call in self._live()
-            if call.is_answered
-            and call is not parent
+            for call in self._twins(parent, end, segments, keys)
+            if call is not parent
             and (call.preamble, call.thread, call.side) == (preamble, thread, "")
-            and call.said == parent.said
-            and flat(call.output) == wrote
         ]
 
-    def _has_twin(self, call: TrueCall) -> bool:
+    def _twins(
+        self, call: TrueCall, end: int, segments: Sequence[Segment], keys: tuple[Hashable, ...]
+    ) -> list[TrueCall]:
+        """The calls with this answer to this conversation that a request may mean that begins with
+        them; the call is one.
+        """
+        if segments[end - 1].shows_writer:
+            return [call]
         wrote = flat(call.output)
-        return any(
-            other is not call and other.said == call.said and flat(other.output) == wrote
+        return [
+            other
             for other in self._live()
-            if other.is_answered
-        )
+            if other is call
+            or (
+                other.is_answered
+                and other.said == call.said
+                and flat(other.output) == wrote
+                and len(other.context) == end - 1
+                and not any(
+                    segment.shows_writer and own != key
+                    for own, key, segment in zip(
+                        other.context, keys[: end - 1], segments[: end - 1], strict=True
+                    )
+                )
+            )
+        ]
 
     def _live(self) -> list[TrueCall]:
         return [call for call in self.calls if not call.is_failed]
 
     def _longest(
-        self, segments: Sequence[Segment], keys: tuple[Hashable, ...]
+        self,
+        segments: Sequence[Segment],
+        keys: tuple[Hashable, ...],
+        preamble: Preamble,
+        thread: Thread,
     ) -> tuple[int, TrueCall | None]:
         for end in range(len(segments), 0, -1):
             last = segments[end - 1]
             if last.is_intact and last.wrote is not None and last.wrote.context == keys[: end - 1]:
                 return end, last.wrote
+            if equal := self._equal_answers(last, keys[: end - 1]):
+                return end, _likeliest(equal, preamble, thread)[0]
         return 0, None
+
+    def _equal_answers(self, segment: Segment, context: tuple[Hashable, ...]) -> list[TrueCall]:
+        """The calls whose answer, there, a changed one is word for word."""
+        if segment.is_named or segment.reason is None:
+            return []
+        words, raw = flat(segment.wire), unreadable(segment.wire)
+        return [
+            call
+            for call in self._there(context)
+            if flat(call.output) == words and unreadable(call.output) == raw
+        ]
 
     def _there(self, context: tuple[Hashable, ...]) -> list[TrueCall]:
         return [
@@ -253,8 +285,8 @@ class Truth:
         if compacted is not None:
             return Expected(FORK, parent, detached, COMPACTION)
         if first is not None:
-            several = len(there) > 1 and not first.is_named
-            return Expected(FORK, parent, detached, _reason(first, there), is_nearest=several)
+            same = [call for call in there if call.thread == thread] or there
+            return Expected(FORK, parent, detached, _reason(first, same))
         if left_out:
             return Expected(FORK, parent, detached, REWRITTEN)
         if changed:
@@ -286,8 +318,7 @@ class Truth:
         if first is not None and (instead := alike(there)):
             is_known = first.is_named or first.reason == RESPELLED
             near = [first.wrote] if is_known and first.wrote in instead else instead
-            several = len(instead) > 1 and not first.is_named
-            return Expected(FORK, _only(near), reason=_reason(first, near), is_nearest=several)
+            return Expected(FORK, _only(near), reason=_reason(first, instead))
         if skipped := alike(left_out):
             return Expected(FORK, _only(skipped), reason=REWRITTEN)
         if moved := [one for one in segments if one.wrote is not None]:
@@ -300,10 +331,25 @@ class Truth:
         return Expected(CONTINUATION, None, is_new_actor=is_sub_agent)
 
 
-def _reason(first: Segment, there: Sequence[TrueCall | None]) -> int:
-    if first.wrote is not None and first.wrote in there and first.reason is not None:
+def _reason(first: Segment, there: Sequence[TrueCall]) -> int:
+    """Why a history departs with `first` in the place of these answers."""
+    if len(there) > 1 and not first.is_named:
+        # Which of them was changed is not shown: the nearest gives the reason.
+        is_near = any(is_respelling(call.output, first.wire) for call in there)
+        return RESPELLED if is_near else REWRITTEN
+    if first.wrote in there and first.reason is not None:
         return first.reason
     return REWRITTEN
+
+
+def _likeliest(calls: Sequence[TrueCall], preamble: Preamble, thread: Thread) -> Sequence[TrueCall]:
+    """Those of the request's session and agent, and of these those with its system text,
+    instructions and tools, where there are any.
+    """
+    kept = [call for call in calls if call.thread == thread] or calls
+    if kept[:1] and kept[0].thread == thread:
+        kept = [call for call in kept if call.preamble[0] == preamble[0]] or kept
+    return [call for call in kept if call.preamble == preamble] or kept
 
 
 def _only(calls: Sequence[TrueCall | None]) -> TrueCall | None:

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import UNSET
 
 from gymmesh_client import UserError
-from gymmesh_data.rollout import Json, StoredRollout
+from gymmesh_data.rollout import Json, RequestBeside, StoredRollout, request_of
 from gymmesh_rows import Actor as ActorColumns
-from gymmesh_rows import RowError, beside_columns
+from gymmesh_rows import ModelCall, Row, RowError, beside_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,7 @@ def _actor(rollout: StoredRollout, actor: ActorColumns, said: Json) -> Actor:
             msgspec.structs.replace(
                 rollout,
                 calls=one.calls,
-                instructions="",
-                tools=[],
+                request=_request(rollout.columns, one.calls[-1]),
                 spoken=one,
                 told=frozenset(told),
                 output_key=f"actor {actor.name}: conversation {number}: items",
@@ -90,3 +89,10 @@ def _actor(rollout: StoredRollout, actor: ActorColumns, said: Json) -> Actor:
         conversations=conversations,
         after=after,
     )
+
+
+def _request(row: Row, call: ModelCall) -> RequestBeside:
+    """What a call of an actor was asked with, where a program asked for it. An agent's own actors
+    have parameters that no row holds.
+    """
+    return request_of(row, call) if row.is_asked_by_program(call) else RequestBeside()

@@ -15,9 +15,10 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gymmesh_client import UserError
-from gymmesh_client.rollout import ASKED, work_elsewhere
+from gymmesh_client.rollout import work_elsewhere
 from gymmesh_responses import dumps, dumps_sorted
 from gymmesh_rows import (
+    ASKED,
     ActorConversation,
     ModelCall,
     Row,
@@ -30,7 +31,6 @@ from gymmesh_rows import (
 
 Json = dict[str, Any]
 _PARAMS: Final = "responses_create_params"
-_TOOLS: Final = f"{_PARAMS}.tools"
 _INPUT: Final = f"{_PARAMS}.input"
 # Why a rollout ended that a limit cut short.
 CUT_SHORT: Final = frozenset(("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED"))
@@ -39,6 +39,20 @@ _NO_REASON: Final = "UNSPECIFIED"
 
 class WrongItem(Exception):
     """What is wrong with an item of a rollout; the reader puts the item's place before it."""
+
+
+class RequestBeside(msgspec.Struct, frozen=True):
+    """What the last call of a conversation was asked with beside the conversation.
+
+    Attributes:
+        instructions: the system text beside the items; empty where there is none.
+        tools: the tools as the request had them.
+        params: its other parameters, those of the run over those that a program asked for.
+    """
+
+    instructions: str = ""
+    tools: list[Json] = []
+    params: Json = {}
 
 
 class StoredRollout(msgspec.Struct, frozen=True, dict=True):
@@ -51,8 +65,7 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
             that repeats of a task still belong together.
         reward: the verdict's; None where there is none, which is not 0.
         calls: the model calls of the conversation, each a continuation of the one before.
-        instructions: the system text beside the items; empty where there is none.
-        tools: the tools as the request had them.
+        request: what the last of them was asked with.
         spoken: the actor's conversation that this is; None: it is the rollout's own.
         told: ids of calls whose tokens another conversation of the row has.
         output_key: where in the row `output` is, for messages.
@@ -63,11 +76,20 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
     task_id: str
     reward: float | None
     calls: list[ModelCall]
-    instructions: str
-    tools: list[Json]
+    request: RequestBeside
     spoken: ActorConversation | None = None
     told: frozenset[str] = frozenset()
     output_key: str = "response.output"
+
+    @property
+    def instructions(self) -> str:
+        """As its request has them."""
+        return self.request.instructions
+
+    @property
+    def tools(self) -> list[Json]:
+        """As its request has them."""
+        return self.request.tools
 
     @cached_property
     def row(self) -> Json:
@@ -279,39 +301,38 @@ def rollout_of_line(line: bytes, where: str) -> StoredRollout:
 
 
 def _stored(row: Row, where: str) -> StoredRollout:
-    params = row.params
     _check_objects(row.opening, "first_items" if row.first_items else _INPUT)
     _check_objects(row.response.output, "response.output")
-    instructions = params.get("instructions")
-    if instructions is not None and not isinstance(instructions, str):
-        raise RowError(f"{_PARAMS}.instructions: must be a text or null")
-    calls = [] if row.final_call is None else row.path(row.final_call)
-    tools = _tools(params.get("tools") or [])
-    if asked := _asked_by_program(row, calls):
-        instructions, tools = asked.get("instructions"), _tools(asked.get("tools") or [])
-    given = {key: params.get(key) for key in ("input", "instructions", "tools")}
+    final = row.final_call
+    named = {key: row.params.get(key) for key in ("input", "instructions", "tools")}
     return StoredRollout(
         where=where,
         columns=row,
-        task_id=row.task_id or made_id(given),
+        task_id=row.task_id or made_id(named),
         reward=row.reward,
-        calls=calls,
-        instructions=instructions if isinstance(instructions, str) else "",
-        tools=tools,
+        calls=[] if final is None else row.path(final),
+        request=request_of(row, final),
     )
 
 
-def _asked_by_program(row: Row, calls: list[ModelCall]) -> Json:
-    """What the program that made these calls asked for in the end, as its gateway annotated it;
-    empty where the agent made them itself.
+def request_of(row: Row, call: ModelCall | None) -> RequestBeside:
+    """What a call was asked with beside its conversation. None: what the row's task asks for.
+
+    Raises:
+        RowError: it is not what the Responses API has; the text names the key.
     """
-    own = {call.call_id for call in calls}
-    found: Json = {}
-    for note in row.annotations:
-        if note.key.endswith(ASKED) and note.model_call_id in own:
-            asked = parsed(note.value)
-            found = asked if isinstance(asked, dict) else found
-    return found
+    place, sent = _PARAMS, row.params
+    if call is not None:
+        sent = row.sent_params(call)
+        if row.is_asked_by_program(call):
+            place = f"annotations: gateway_request of call {call.call_id}"
+    instructions, tools = sent.get("instructions"), sent.get("tools") or []
+    if instructions is not None and not isinstance(instructions, str):
+        raise RowError(f"{place}.instructions: must be a text or null")
+    _check_tools(tools, f"{place}.tools")
+    others = ("input", "instructions", "tools")
+    params = {key: value for key, value in sent.items() if key not in others}
+    return RequestBeside(instructions or "", tools, params)
 
 
 def _check_objects(items: list[Raw], key: str) -> None:
@@ -320,13 +341,12 @@ def _check_objects(items: list[Raw], key: str) -> None:
             raise RowError(f"{key}[{place}]: must be an object")
 
 
-def _tools(value: Any) -> list[Json]:
-    if not isinstance(value, list):
-        raise RowError(f"{_TOOLS}: must be a list of objects")
-    for place, tool in enumerate(value):
+def _check_tools(tools: Any, key: str) -> None:
+    if not isinstance(tools, list):
+        raise RowError(f"{key}: must be a list of objects")
+    for place, tool in enumerate(tools):
         if not isinstance(tool, dict):
-            raise RowError(f"{_TOOLS}[{place}]: must be an object")
-    return value
+            raise RowError(f"{key}[{place}]: must be an object")
 
 
 def made_id(content: Json) -> str:

@@ -1,8 +1,9 @@
 """Rows of runs and of files, one after another, each with the place it came from.
 
 A path beside which there is a journal is a run: its current rows are read, also while it is being
-collected, and each is compared with its checksum in the journal. Anything else is read as JSON
-lines, such as another program's rollouts, and is logged to be unverified.
+collected, and each is compared with its checksum in the journal. The file of a run's failures is
+read likewise. Anything else is read as JSON lines, such as another program's rollouts, and is
+logged to be unverified.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gymmesh_data.rollout import StoredRollout, rollout_of_line
 
 _LOG: Final = logging.getLogger(__name__)
 _READ_BYTES: Final = 128 * 1024
+_FAILURES: Final = ".failures.jsonl"
 
 
 def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
@@ -29,12 +31,29 @@ def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
         UserError: a file cannot be read, or has a row that is no rollout's.
     """
     for path in distinct(paths):
-        yield from _run(path) if is_run(path) else _file(path)
+        if is_run(path):
+            yield from _run(path)
+        elif (run := run_of_failures(path)) is not None:
+            yield from _run(run, failed=True)
+        else:
+            yield from _file(path)
 
 
 def is_run(path: Path) -> bool:
     """Whether a path is a run, and no other file."""
     return OutputFiles(path).journal.exists()
+
+
+def run_of_failures(path: Path) -> Path | None:
+    """The run whose failures a path names, such as `out.jsonl` of `out.failures.jsonl`; None where
+    it names another file.
+    """
+    stem = path.name.removesuffix(_FAILURES)
+    if stem in ("", path.name):
+        return None
+    bare = path.with_name(stem)  # of an output that was named without a suffix
+    run = bare if bare.is_file() else path.with_name(f"{stem}.jsonl")
+    return run if is_run(run) else None
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
@@ -93,6 +112,13 @@ def lines_of(path: Path) -> Iterator[tuple[str, bytes]]:
 @cache
 def say_unverified(path: Path) -> None:
     """Log, once for each file, that its rows are not compared with anything."""
+    if (run := run_of_failures(path)) is not None:
+        _LOG.warning(
+            "%s: is read without the journal of its run, so nothing shows whether its rows were "
+            "changed; name the run, %s",
+            *(path, run),
+        )
+        return
     _LOG.warning(
         "%s: has no journal beside it, so nothing shows whether its rows were changed", path
     )

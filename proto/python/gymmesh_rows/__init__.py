@@ -45,6 +45,7 @@ from gymmesh_rows.names import EnumNames
 from gymmesh_rows.nemo import nemo_row
 from gymmesh_rows.reading import beside_columns, own_metadata, read_row
 from gymmesh_rows.row import (
+    ASKED,
     COLUMNS,
     METADATA_COLUMNS,
     ActorConversation,
@@ -55,6 +56,7 @@ from gymmesh_rows.row import (
 )
 
 __all__ = [
+    "ASKED",
     "COLUMNS",
     "METADATA_COLUMNS",
     "TOKEN_KEYS",

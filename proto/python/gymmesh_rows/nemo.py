@@ -6,16 +6,17 @@ gymmesh wrote: the conversations of actors, `metadata.token_forks` and `metadata
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET
 
 from gymmesh_responses import JsonValue
-from gymmesh_rows.columns import Actor, ModelCall
+from gymmesh_rows.columns import Actor, ModelCall, RowResponse
 from gymmesh_rows.earlier import NEW_COLUMNS, is_earlier
 from gymmesh_rows.row import Row, parsed
 
 Json = dict[str, Any]
+_COLUMNS: Final = frozenset(RowResponse.__struct_encode_fields__)
 
 
 def nemo_row(row: Row) -> Json:
@@ -31,6 +32,8 @@ def nemo_row(row: Row) -> Json:
     final = row.final_call
     path = [] if final is None else row.path(final)
     _put_images_back(row, document)
+    if final is not None and row.is_asked_by_program(final):
+        _put_sent_params(row, final, document)
     output = document["response"]["output"]
     placed = set[str]()
     for call in path:
@@ -60,6 +63,27 @@ def _put_images_back(row: Row, document: Json) -> None:
         document["first_items"] = row.items(row.first_items)
     if "input" in params:
         document["responses_create_params"] = {**params, "input": row.params["input"]}
+
+
+def _put_sent_params(row: Row, final: ModelCall, document: Json) -> None:
+    """Put what the program asked for where that form has it: its tools, its instructions, and the
+    parameters that a response repeats of its request. Names that the API does not have are left
+    out: NeMo Gym reads none.
+    """
+    sent = row.sent_params(final)
+    response: Json = document["response"]
+    repeated = [key for key in response if key not in _COLUMNS]
+    document["response"] = response | {key: sent[key] for key in repeated if key in sent}
+    document["response"]["tools"] = sent["tools"]
+    document["response"]["instructions"] = sent.get("instructions")
+    params: Json = {
+        key: value
+        for key, value in document["responses_create_params"].items()
+        if key not in ("tools", "instructions")
+    }
+    named = {*repeated, "tools", "instructions"}
+    told = {key: value for key, value in sent.items() if key in named}
+    document["responses_create_params"] = params | told
 
 
 def _put(row: Row, call: ModelCall, items: list[JsonValue], place: int, placed: set[str]) -> None:

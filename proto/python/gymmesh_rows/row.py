@@ -30,6 +30,11 @@ COLUMNS: Final = frozenset(Columns.__struct_encode_fields__)
 METADATA_COLUMNS: Final = frozenset(RowMetadata.__struct_encode_fields__)
 """The keys of a row's `metadata` that are columns."""
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+ASKED: Final = ".gateway_request"
+"""The end of an annotation's key with what a program's call asked for beside its conversation."""
+_NOT_CAPTURED: Final = "UNSPECIFIED"
+# Of the parameters, what is a program's alone; all others are the run's where it sets them.
+_THE_PROGRAMS: Final = frozenset(("input", "instructions", "tools"))
 
 
 class RowError(ValueError):
@@ -97,6 +102,55 @@ class Row(Columns, dict=True):
     def extras(self) -> Mapping[str, JsonValue]:
         """The keys that are no columns, parsed: the task's own, and those of the evidence."""
         return {key: parsed(value) for key, value in self.members.items() if key not in COLUMNS}
+
+    def sent_params(self, call: ModelCall) -> Mapping[str, Any]:
+        """The parameters with which a call was made, `tools` and `instructions` among them, without
+        the input: of a program's call what it asked for, under what the run sets; else the row's.
+
+        Raises RowError where a gateway's annotation is not what a gateway writes.
+        """
+        run = {key: value for key, value in self.params.items() if key != "input"}
+        note = self._asked.get(call.call_id)
+        if note is None:
+            return run
+        asked = parsed(note)
+        if type(asked) is not dict:
+            raise RowError(f"annotations: {ASKED[1:]}: must be an object")
+        programs = asked.get("params") or {}
+        if type(programs) is not dict:
+            raise RowError(f"annotations: {ASKED[1:]}.params: must be an object")
+        told = {key: value for key, value in programs.items() if key not in _THE_PROGRAMS}
+        told |= {key: value for key, value in run.items() if key not in _THE_PROGRAMS}
+        told["tools"] = asked.get("tools") or []
+        if instructions := asked.get("instructions"):
+            told["instructions"] = instructions
+        return told
+
+    def is_asked_by_program(self, call: ModelCall) -> bool:
+        """Whether a program asked for a call, and its gateway kept what it asked for."""
+        return call.call_id in self._asked
+
+    @cached_property
+    def _asked(self) -> Mapping[str, Raw]:
+        """What programs asked for beside the conversation, not parsed, by the ids of their calls. A
+        gateway writes it with the first call that asks for it, and each further one of the same
+        actor asked for the same until another is written, on whatever branch it is.
+        """
+        written = {
+            note.model_call_id: note.value
+            for note in self.annotations
+            if note.key.endswith(ASKED) and note.model_call_id
+        }
+        found: dict[str, Raw] = {}
+        last: dict[str, Raw] = {}
+        for call in self.calls if written else ():
+            if call.call_id in written:
+                last[call.actor] = written[call.call_id]
+            elif call.link == _NOT_CAPTURED:
+                continue
+            if call.actor in last:
+                found[call.call_id] = last[call.actor]
+        return found
 
     @property
     def of_earlier_form(self) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 import uuid
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final
@@ -133,11 +134,11 @@ class SandboxFiles:
 
     async def unpack(self, archive: bytes, path: str | bytes, *, user: str = "") -> None:
         """Unpacks a tar archive, by gzip or not, in a folder, which is made where it's missing."""
-        gzip = archive[:2] == b"\x1f\x8b"
+        zipped = archive[:2] == b"\x1f\x8b"
         request = files_pb2.WriteArchiveRequest(
             request_id=uuid.uuid4().hex,
             path=path_bytes(path),
-            format=files_pb2.ARCHIVE_FORMAT_TAR_GZIP if gzip else files_pb2.ARCHIVE_FORMAT_TAR,
+            format=files_pb2.ARCHIVE_FORMAT_TAR_GZIP if zipped else files_pb2.ARCHIVE_FORMAT_TAR,
             user=user,
         )
         while True:
@@ -199,16 +200,21 @@ def _pieces(path: bytes, content: bytes, mode: int) -> Iterable[files_pb2.FileCo
         )
 
 
-def packed(source: Path) -> bytes:
+def packed(source: Path, without: Collection[str] = ()) -> bytes:
     """A local folder's content, or a file, as a tar archive that says nothing of who owns it.
 
+    The same files give the same bytes. without: names at the top of the folder that are left out.
     Raises OSError.
     """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
         members = sorted(source.iterdir()) if source.is_dir() else [source]
         for member in members:
-            archive.add(member, arcname=member.name, filter=_nobodys)
+            if member.name not in without:
+                archive.add(member, arcname=member.name, filter=_nobodys)
     return buffer.getvalue()
 
 

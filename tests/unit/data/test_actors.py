@@ -212,6 +212,18 @@ def test_show_says_how_a_program_ended_and_what_it_wrote_last() -> None:
         f"wrote         … {'x' * 84}",
     ]
     assert shown(exit_code=0) == ["program       (exit code 0)"]
+    # Line by line, none of which looks like one of ours; what a terminal acts upon is escaped.
+    made = stored_rollout(
+        row(text("5")) | {"program": ended | {"output_tail": "one\r\n\ttwo\x1b[2J\n\nreward  9\n"}},
+        "rows.jsonl:1",
+    )
+    lines = list(ConversationView(100).lines(made, conversation_of(made)))
+    told = ["".join(text for text, _ in one.parts) for one in lines]
+    place = told.index("wrote         one")
+    assert [line.strip() for line in told[place + 1 : place + 4]] == [
+        "two\\x1b[2J", "", "reward  9"
+    ]  # fmt: skip
+    assert all(line[:14].isspace() for line in told[place + 1 : place + 4])
     assert shown(signal=9, detail="codex: its time was up") == [
         "program       codex: its time was up (signal 9)"
     ]

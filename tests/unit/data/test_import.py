@@ -446,9 +446,9 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 def test_the_command_has_every_format() -> None:
     from gymmesh_cli.stored import importing
-    from gymmesh_data.imports import IMPORT_FORMATS
+    from gymmesh_data.imports import IMPORT_FORMATS, KNOWN
 
-    assert list(IMPORT_FORMATS) == list(importing._FORMATS)
+    assert [KNOWN, *IMPORT_FORMATS] == list(importing._FORMATS)
 
 
 def test_the_command_says_what_the_page_shows(tmp_path: Path) -> None:

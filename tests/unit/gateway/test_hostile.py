@@ -53,25 +53,34 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def test_half_requests_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_server, "_IDLE_S", 0.2)
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the running loop's time be that much later, until the test ends."""
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + seconds)
 
+
+async def test_half_requests_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def program(gateway: Gateway) -> None:
         async with raw(gateway) as (silent, _), raw(gateway, f"POST {_PATH} HTTP/1.1") as (half, _):
-            async with asyncio.timeout(30):
+            await works(gateway, "first")  # connections are taken in order: both are there by now
+            later(monkeypatch, gateway_server._IDLE_S + 1)
+            async with asyncio.timeout(20):
                 assert await ended(silent) == b""
                 assert await ended(half) == b""
-        await works(gateway)
+        await works(gateway, "second")
 
-    assert len(model_calls(await run(program, says("x")))) == 1
+    assert len(model_calls(await run(program, says("x"), repeat=True))) == 2
 
 
 async def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_server, "_BODY_S", 0.2)
-
     async def program(gateway: Gateway) -> None:
         head = (f"POST {_PATH} HTTP/1.1", f"Authorization: Bearer {gateway.key}", "Host: x")
-        async with raw(gateway, *head, "Content-Length: 1000", "", '{"model"') as (reader, _):
+        expects = ("Content-Length: 1000", "Expect: 100-continue", "", '{"model"')
+        async with raw(gateway, *head, *expects) as (reader, _):
+            assert b" 100 " in await reader.readline()  # it waits for the body
+            assert await reader.readline() == b"\r\n"
+            later(monkeypatch, gateway_server._BODY_S + 1)
             async with asyncio.timeout(30):
                 status = await reader.readline()
             assert b" 4" in status or b" 5" in status

@@ -619,3 +619,84 @@ def test_which_of_several_answers_was_changed_is_not_guessed() -> None:
     history = [TASK, call("shell", b"{}", "own"), output("own", "a.py")]
     placed = captured.place(request(history))
     assert (placed.parent, placed.detached, reason(placed)) == ("", True, RESPELLED)
+
+
+def test_a_conversation_is_known_again_though_its_beginning_was_sampled_since() -> None:
+    """What stood in the place of an answer when it was asked is a recorded answer by now."""
+    empty, edited = message("assistant", ""), message("user", "Fix another test.")
+    captured = Captured()
+    captured.ask(request([TASK]), [empty])
+    captured.ask(request([edited, empty, TASK]), FIRST)
+    captured.ask(request([edited]), [empty])
+    shown = output(wire_id("c2", 2), "a.py")
+    placed = captured.place(request([edited, empty, TASK, *echo("c2", FIRST), shown]))
+    assert (placed.parent, placed.detached, placed.link) == ("c2", False, CONTINUATION)
+
+
+def rewritten() -> tuple[Captured, list]:  # type: ignore[type-arg]
+    """A rollout whose second call has another first message, and what that was asked with."""
+    captured = begun()
+    history = [message("user", "Something else."), *echo("c1", FIRST)[1:], SHOWN]
+    captured.ask(request(history), SECOND)
+    return captured, history
+
+
+def test_a_conversation_that_holds_an_answer_does_not_begin_with_other_tools() -> None:
+    captured, history = rewritten()
+    placed = captured.place(request([*history, message("user", "Summarize.")], tools=()))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c1", True, REWRITTEN)
+    assert placed.actor == ""
+
+
+def test_an_answer_out_of_its_place_is_as_recorded_wherever_it_stands() -> None:
+    captured, history = rewritten()
+    placed = captured.place(request([*history, message("user", "Call a tool.")]))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c2", True, REWRITTEN)
+    assert placed.items[2 : 2 + len(FIRST)] == FIRST
+
+
+def test_part_of_an_answer_that_another_call_wrote_whole_is_that_calls() -> None:
+    """Nothing that the program sends tells them apart."""
+    captured = Captured()
+    captured.ask(request([TASK]), [call("shell", b"{}", "x1"), call("edit", b"{}", "x2")])
+    captured.ask(request([TASK]), [call("shell", b"{}", "x1")])
+    history = [TASK, call("shell", b"{}", "own"), output("own", "a.py")]
+    placed = captured.place(request(history))
+    assert (placed.parent, placed.link, placed.items) == (
+        "c2",
+        CONTINUATION,
+        (output("x1", "a.py"),),
+    )
+
+
+def thoughts(*texts: str) -> Captured:
+    """A rollout with equal answers to equal conversations, after different reasoning."""
+    captured = Captured()
+    for text in texts:
+        captured.ask(request([TASK]), [reasoning(text), *SECOND])
+    return captured
+
+
+def test_the_reasoning_that_is_sent_tells_equal_answers_apart() -> None:
+    go_on = message("user", "Go on.")
+    captured = thoughts("Look.", "Think.")
+    placed = captured.place(request([TASK, reasoning("Think. "), *SECOND, go_on]))
+    assert (placed.parent, placed.link) == ("c2", CONTINUATION)
+    for unsure in ([], [reasoning("Another.")]):
+        captured = thoughts("Look.", "Think.")
+        assert captured.place(request([TASK, *unsure, *SECOND, go_on])).link == UNKNOWN
+    captured = thoughts("Look.", "Look.")
+    placed = captured.place(request([TASK, reasoning("Look."), *SECOND, go_on]))
+    assert placed.link == UNKNOWN
+
+
+def test_of_equal_answers_that_behind_the_answer_before_continues() -> None:
+    """An id earlier in the history tells which branch it is, even under another system text."""
+    captured = begun()
+    captured.ask(request([TASK], system="Two."), FIRST)
+    for one, system in (("c1", "You are an agent."), ("c2", "Two.")):
+        history = [TASK, *echo(one, FIRST), output(wire_id(one, 2), "a.py")]
+        captured.ask(request(history, system=system), SECOND)
+    history = [TASK, *echo("c1", FIRST), SHOWN, *SECOND, message("user", "Go on.")]
+    placed = captured.place(request(history, system="Two."))
+    assert (placed.parent, placed.detached, reason(placed)) == ("c3", True, PREAMBLE)

@@ -94,6 +94,37 @@ def test_prompts_are_put_together_of_what_calls_add() -> None:
     assert known == {"c1": [1, 2], "s1": None, "c2": [1, 2, 3, 4, 5], "c3": None, "c4": [1, 9]}
 
 
+def asked_row(value: Any, *calls: Json) -> Row:
+    """A row whose first call has what a gateway annotates."""
+    base = {"model": "m", "trainable": True, "item_count": 0, "answer_count": 0, "detached": True}
+    made = [{"call_id": f"c{number}", **base, **one} for number, one in enumerate(calls, 1)]
+    note = {"key": "script.gateway_request", "value": value, "model_call_id": "c1"}
+    params = {"input": "?", "tools": [{"type": "function", "name": "shell"}], "temperature": 1}
+    vector = VECTORS["captured_program"]
+    response = vector["response"] | {"output": []}
+    given = {"responses_create_params": params, "response": response, "actors": []}
+    return row_of(vector | given | {"calls": made, "annotations": [note]})
+
+
+def test_calls_asked_for_what_their_actors_call_before_them_did() -> None:
+    captured: Json = {"link": "UNKNOWN"}
+    asked = {"tools": [], "instructions": "Be brief.", "params": {"temperature": 0, "top_p": 0.5}}
+    row = asked_row(asked, captured, {"actor": "a", **captured}, {}, captured)
+    sent = {call.call_id: dict(row.sent_params(call)) for call in row.calls}
+    programs = {"tools": [], "instructions": "Be brief.", "temperature": 1, "top_p": 0.5}
+    rows = {key: row.params[key] for key in ("tools", "temperature")}
+    # The third is the agent's own, and nothing is known of what the other actor's program sent.
+    assert sent == {"c1": programs, "c2": rows, "c3": rows, "c4": programs}
+    assert [call.call_id for call in row.calls if row.is_asked_by_program(call)] == ["c1", "c4"]
+
+
+@pytest.mark.parametrize(("value", "key"), [([], ""), ({"params": [1]}, ".params")])
+def test_an_annotation_that_no_gateway_wrote_is_named(value: Any, key: str) -> None:
+    row = asked_row(value, {"link": "UNKNOWN"})
+    with pytest.raises(RowError, match=f"annotations: gateway_request{key}: must be an object"):
+        row.sent_params(row.calls[0])
+
+
 def test_what_actors_said_begins_where_they_began() -> None:
     row = row_of(VECTORS["actors"])
     (critic,) = row.actor_conversations("critic")

@@ -237,7 +237,9 @@ def _program(program: Any) -> Iterator[tuple[str, str]]:
     detail = str(program.get("detail") or "")
     yield "program", shortened(detail if how in detail else f"{detail} ({how})", _LONGEST).lstrip()
     if wrote := str(program.get("output_tail") or "").strip():
-        yield "wrote", wrote if len(wrote) <= _WROTE else f"… {wrote[-_WROTE:]}"
+        tail = wrote if len(wrote) <= _WROTE else f"… {wrote[-_WROTE:]}"
+        for place, line in enumerate(tail.split("\n")):
+            yield "" if place else "wrote", line.removesuffix("\r").expandtabs(4)
 
 
 def _sandbox(opened: SandboxOpened) -> Iterator[tuple[str, str]]:

@@ -63,8 +63,11 @@ def logged_to(path: Path, *, anew: bool, log_format: LogFormat = "text") -> Iter
             yield
         finally:
             handler.end()
-    if handler.written:
+    if handler.failures:
         echo(f"gym-cli: what went wrong is in {path}, each traceback once", err=True)
+    elif handler.written:
+        warnings = "1 warning is" if handler.written == 1 else f"{handler.written} warnings are"
+        echo(f"gym-cli: {warnings} in {path}", err=True)
 
 
 @contextmanager
@@ -117,6 +120,8 @@ class _RunLog(logging.Handler):
         self._kinds = OneOfEach()
         #: How many kinds of records were written.
         self.written = 0
+        #: How many of them say that something failed, and do not only warn.
+        self.failures = 0
         self.setFormatter(formatter(log_format))
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -128,6 +133,7 @@ class _RunLog(logging.Handler):
         first = message == record.getMessage()
         if self._write(self.format(record)) and first:
             self.written += 1
+            self.failures += record.levelno > logging.WARNING or record.exc_info is not None
 
     def end(self) -> None:
         """Write how often each came that came more than once."""

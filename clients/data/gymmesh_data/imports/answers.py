@@ -28,24 +28,29 @@ def final_answer(value: Any) -> Any:
         return value
     found = _FINAL.search(value)
     text = found[1] if found else _boxed(value) or value.strip()
+    return without_thousands(text)
+
+
+def without_thousands(text: str) -> str:
+    """A number without the commas between its thousands; any other text as it is."""
     return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
 
-def refuse_no_answer(value: Any) -> None:
+def refuse_no_answer(value: Any, *, text: bool = False) -> None:
     """Raise RowRefused for an expected answer that is empty, or a text rather than an answer:
-    whatever a model says, it would be judged wrong.
+    whatever a model says, it would be judged wrong. `text`: its environment compares texts.
     """
     texts = value if isinstance(value, list) else [value]
-    for text in texts:
-        if text is None or (isinstance(text, str) and not text.strip()):
+    for one in texts:
+        if one is None or (isinstance(one, str) and not one.strip()):
             raise RowRefused(
-                f"expected_answer: is {'null' if text is None else 'empty'}, which no answer "
+                f"expected_answer: is {'null' if one is None else 'empty'}, which no answer "
                 "equals; name the column of the answer (--column expected_answer=NAME), or leave "
                 "the row out"
             )
-        if isinstance(text, str) and _is_prose(text):
+        if isinstance(one, str) and not text and _is_prose(one):
             raise RowRefused(
-                f"expected_answer: {_shown(text)!r} is a text, which no answer equals; name the "
+                f"expected_answer: {_shown(one)!r} is a text, which no answer equals; name the "
                 "column of the answer alone (--column expected_answer=NAME), or keep texts with "
                 "--keep-prose for an environment in which a model judges"
             )

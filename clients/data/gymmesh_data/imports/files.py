@@ -5,12 +5,14 @@
 | .jsonl, .ndjson    | a line each                                                       |
 | .json              | a list, or the list under `data`, `rows`, `train` or `samples`    |
 | .parquet           | a row each; needs pyarrow, the extra `parquet`                    |
+| .csv               | a row each, of texts; the first line has the columns' names       |
 | .eval              | a sample each (an archive of Inspect)                             |
 | a folder           | those of all files in it with these names, in order of their paths |
 """
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,25 +26,30 @@ from gymmesh_data.sources import lines_of
 from gymmesh_responses import CodecError, loads
 
 _LINES: Final = (".jsonl", ".ndjson")
-_KNOWN: Final = (*_LINES, ".json", ".parquet", ".eval")
+_KNOWN: Final = (*_LINES, ".json", ".parquet", ".csv", ".eval")
 _LISTS: Final = ("data", "rows", "train", "samples")
 _BATCH_ROWS: Final = 1024
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files of a folder that can be read, or the file itself. Raises UserError for a folder
+    without one.
+    """
+    if not path.is_dir():
+        return [path]
+    found = sorted(one for one in path.rglob("*") if one.suffix in _KNOWN and one.is_file())
+    if not found:
+        raise UserError(f"{path}: has no file of {', '.join(_KNOWN)}")
+    return found
+
+
 def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
-    """The rows of a file or a folder: place and row; RowRefused for one that is no JSON.
+    """The rows of a file: place and row; RowRefused for one that is no JSON.
 
     Raises:
-        UserError: a file cannot be read, or is of a kind that is not known.
+        UserError: the file cannot be read, or is of a kind that is not known.
         ConfigError: pyarrow is missing.
     """
-    if path.is_dir():
-        found = sorted(one for one in path.rglob("*") if one.suffix in _KNOWN and one.is_file())
-        if not found:
-            raise UserError(f"{path}: has no file of {', '.join(_KNOWN)}")
-        for one in found:
-            yield from rows_of(one)
-        return
     try:
         if path.suffix == ".parquet":
             yield from _parquet(path)
@@ -51,6 +58,8 @@ def rows_of(path: Path) -> Iterator[tuple[str, Any]]:
                 yield f"{path}: {name}", _of_bytes(content)
         elif path.suffix == ".json":
             yield from _json(path)
+        elif path.suffix == ".csv":
+            yield from _csv(path)
         else:
             yield from ((where, _of_bytes(line)) for where, line in lines_of(path))
     except OSError as error:
@@ -76,6 +85,27 @@ def _json(path: Path) -> Iterator[tuple[str, Any]]:
         raise UserError(f"{path}: must be a list of rows, or have one under {', '.join(_LISTS)}")
     for place, row in enumerate(rows):
         yield f"{path}: row {place}", row
+
+
+def _csv(path: Path) -> Iterator[tuple[str, Any]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            names = next(reader, [])
+            if len(set(names)) < len(names):
+                raise UserError(f"{path}:1: has two columns of one name")
+            begin = reader.line_num + 1
+            for fields in reader:
+                where, begin = f"{path}:{begin}", reader.line_num + 1
+                if len(fields) == len(names):
+                    yield where, dict(zip(names, fields, strict=True))
+                elif fields:
+                    told = f"has {len(fields)} fields for {len(names)} columns"
+                    yield where, RowRefused(told)
+        except csv.Error as error:
+            raise UserError(f"{path}:{reader.line_num}: is no CSV: {error}") from None
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: is not UTF-8: {error.reason}") from None
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Any]]:

@@ -35,6 +35,8 @@ class Imported:
         stop_reason: as gymmesh calls it; empty where it is not known.
         model: who answered.
         usage: `input_tokens`, `output_tokens`, `total_tokens`.
+        environment: that a known data set is judged by, unless the caller names another.
+        text_answer: whether the expected answer may be a long text.
     """
 
     prompt: list[Json]
@@ -49,6 +51,8 @@ class Imported:
     stop_reason: str = ""
     model: str = ""
     usage: Json = field(default_factory=dict)
+    environment: str = ""
+    text_answer: bool = False
 
 
 def task_row(imported: Imported, environment: str) -> Json:

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
@@ -15,16 +17,28 @@ from gymmesh_client.problems import UserError, unwritable
 from gymmesh_client.safe_writes import OWNER_ONLY, make_folder, refuse_inputs, refuse_used, replaced
 from gymmesh_data.exports import line_of
 from gymmesh_data.imports.answers import refuse_no_answer
-from gymmesh_data.imports.files import rows_of
+from gymmesh_data.imports.datasets import (
+    Recipe,
+    of_recipe,
+    recipe_named,
+    recipe_of,
+    unknown_shape,
+)
+from gymmesh_data.imports.files import files_of, rows_of
 from gymmesh_data.imports.imported import Imported, rollout_row, task_row
 from gymmesh_data.imports.items import RowRefused
-from gymmesh_data.imports.sources import IMPORT_FORMATS, Columns
+from gymmesh_data.imports.sources import IMPORT_FORMATS, Columns, ImportRow
 from gymmesh_data.rollout import Json, made_id
 from gymmesh_responses import CodecError
 
 _Note: TypeAlias = Callable[[str, str], tuple[int, str]]
 _MOST_SENTENCES: Final = 20
 _REFERENCE: Final = "reference_answer"
+# Rows of a file that are looked at to tell which data set it is.
+_LOOKED_AT: Final = 20
+
+KNOWN: Final = "known"
+"""The format of known data sets, recognised by their columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +50,10 @@ class Imports:
         made: whether they become tasks or finished rollouts.
         skip_invalid: leave out rows that cannot be taken, rather than write nothing.
         keep_prose: take tasks whose expected answer is empty or a text that no answer equals.
-        problem: why the environment of a task row refuses its expected answer; empty: it does not,
-            or is not known.
+        problem: the key and a sentence on why the environment of a task row refuses it; None: it
+            does not, or is not known. Of rows that no recipe made, only what it has against their
+            expected answer counts: options of the environment may stand for the rest.
+        dataset: for the format `known`, the recipe's name; empty: recognised by the columns.
     """
 
     columns: Columns = field(default_factory=Columns)
@@ -45,7 +61,8 @@ class Imports:
     made: Literal["tasks", "rollouts"] = "tasks"
     skip_invalid: bool = False
     keep_prose: bool = False
-    problem: Callable[[Json], str] = lambda row: ""
+    problem: Callable[[Json], tuple[str, str] | None] = lambda row: None
+    dataset: str = ""
 
 
 @dataclass(slots=True)
@@ -56,6 +73,7 @@ class ImportSummary:
         refused: rows that could not be taken.
         repeated: tasks that another row had before, which are written once.
         problems: the first sentences on rows that could not be taken.
+        datasets: the known data sets, with how many of their rows were read.
     """
 
     rows: int = 0
@@ -63,6 +81,7 @@ class ImportSummary:
     refused: int = 0
     repeated: int = 0
     problems: list[str] = field(default_factory=list)
+    datasets: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -83,15 +102,16 @@ def import_file(
     tasks before is kept on disk.
 
     Args:
-        name: of the format, one of `IMPORT_FORMATS`.
+        name: of the format, one of `IMPORT_FORMATS`, or `KNOWN`.
         overwrite: replace an output that is there.
 
     With `skip_invalid` the rows that were left out are in NAME.skipped.jsonl beside the output,
     each with its place and the reason.
 
     Raises:
-        UserError: a row cannot be taken (and `skip_invalid` is off), a file cannot be read, or the
-            output would write over something.
+        UserError: a row cannot be taken (and `skip_invalid` is off), a file is of no known data
+            set, or of one that nothing judges, a file cannot be read, or the output would write
+            over something.
         ConfigError: pyarrow is missing.
     """
     options, summary = options or Imports(), ImportSummary()
@@ -124,11 +144,11 @@ def _lines(
     inputs: Sequence[Path], name: str, options: Imports, summary: ImportSummary, left_out: BinaryIO
 ) -> Iterator[bytes]:
     """The lines of an import; rows that cannot be taken go to `left_out`."""
-    read = IMPORT_FORMATS[name]
     make = _rollout if options.made == "rollouts" else _task
     with _seen() as note:
-        for path in inputs:
-            for where, row in rows_of(path):
+        for path in (file for one in inputs for file in files_of(one)):
+            read, rows = _reader(path, name, options, summary)
+            for where, row in rows:
                 summary.rows += 1
                 try:
                     if isinstance(row, RowRefused):
@@ -149,6 +169,29 @@ def _lines(
                     yield line
 
 
+def _reader(
+    path: Path, name: str, options: Imports, summary: ImportSummary
+) -> tuple[ImportRow, Iterator[tuple[str, Any]]]:
+    """How the rows of a file are read, and the rows. Raises UserError."""
+    rows = rows_of(path)
+    if name != KNOWN:
+        return IMPORT_FORMATS[name], rows
+    first = list(islice(rows, _LOOKED_AT))
+    objects = [row for _, row in first if isinstance(row, dict)]
+    recipe = recipe_named(options.dataset) if options.dataset else recipe_of(objects)
+    if recipe is None:
+        told = unknown_shape(objects[0]) if objects else "has no rows that are JSON objects"
+        raise UserError(f"{path}: {told}")
+    if recipe.refused:
+        raise UserError(f"{path}: is {recipe.title}, and is not imported: {recipe.refused}")
+    return partial(_of_known, recipe, summary), chain(first, rows)
+
+
+def _of_known(recipe: Recipe, summary: ImportSummary, row: Json, columns: Columns) -> Imported:
+    summary.datasets[recipe.name] = summary.datasets.get(recipe.name, 0) + 1
+    return of_recipe(recipe, row, only_made=columns.only)
+
+
 def _task(imported: Imported, options: Imports, name: str, note: _Note) -> bytes:
     """The line of a task; none for one that was there before, since repeats are collected."""
     said = [
@@ -160,12 +203,13 @@ def _task(imported: Imported, options: Imports, name: str, note: _Note) -> bytes
     if said and imported.reward is None:
         # A demonstration of the data set: what a verifier may compare with.
         imported.payload.setdefault(_REFERENCE, said[-1])
-    row = task_row(imported, options.environment)
+    row = task_row(imported, options.environment or imported.environment)
     if not options.keep_prose:
         if "expected_answer" in row:
-            refuse_no_answer(row["expected_answer"])
-        if problem := options.problem(row):
-            raise RowRefused(f"expected_answer: {problem}")
+            refuse_no_answer(row["expected_answer"], text=imported.text_answer)
+        key, sentence = options.problem(row) or ("", "")
+        if sentence and (imported.environment or key == "expected_answer"):
+            raise RowRefused(f"{key}: {sentence}" if key else sentence)
     if imported.task_id:
         # Logs have a task's repeats, each with keys of its own; the conversation tells tasks apart.
         told = made_id(row["responses_create_params"])

@@ -16,9 +16,10 @@ from gymmesh_client.collector import metrics
 from gymmesh_client.collector.outcomes import Outcomes
 from gymmesh_client.collector.row_maker import RowMaker
 from gymmesh_client.groups import GroupStream
-from gymmesh_client.rollout import ASKED, RolloutParts, work_elsewhere
+from gymmesh_client.rollout import RolloutParts, work_elsewhere
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_client.summary import Counted, Tally
+from gymmesh_rows import ASKED
 from gymmesh_runtime.errors import from_status
 from gymmesh_runtime.telemetry.instruments import CounterChild
 

@@ -30,10 +30,9 @@ from gymmesh_client.rollout.reading import RolloutReading, read
 from gymmesh_client.rollout.rollout_parts import RolloutParts
 from gymmesh_client.rollout.sums import as_int64, as_uint32, as_uint64
 from gymmesh_client.rollout.tokens import CallTokens, call_tokens
-from gymmesh_client.rollout.work_elsewhere import ASKED, work_elsewhere
+from gymmesh_client.rollout.work_elsewhere import work_elsewhere
 
 __all__ = [
-    "ASKED",
     "CallPart",
     "CallParts",
     "CallTokens",

@@ -14,9 +14,6 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Raw
 
-#: The end of an annotation's key with what a call asked for beside its conversation.
-ASKED: Final = ".gateway_request"
-
 
 class _OfferedTools(msgspec.Struct):
     tools: list[Raw] | None = None
@@ -42,7 +39,7 @@ def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> 
 
     Args:
         calls: in the order in which they completed.
-        asked: by the id of a call, the JSON of its annotation `ASKED`. A call without one asked
+        asked: by the id of a call, the JSON of its annotation `gateway_request`. A call without one asked
             for the same as its actor's call before.
     """
     main = [call.call_id for call in calls if not call.actor]

@@ -31,14 +31,18 @@ def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = T
     """What was said, in order, each a dict.
 
     `kind`: message, reasoning, call, result or other; `role`; `prompt`: whether it was there before
-    the model first answered; `call`: the number of the model call that wrote it, from 0; `parts`;
-    `name`, `arguments` and `call_id` of tool calls; `tokens`: whether its call's are known.
+    the model first answered; `answered`: of such a message, whether a model call of the row gave
+    it as its answer; `call`: the number of the model call that wrote it, from 0; `parts`; `name`,
+    `arguments` and `call_id` of tool calls; `tokens`: whether its call's are known.
 
     Args:
         most: so many items; all where it is not given.
         first: whether what the conversation began with is among them.
     """
-    found = [shown_item(one) | {"prompt": True} for one in rollout.first_items if first][:most]
+    before = rollout.first_items[:most] if first else []
+    found = [shown_item(one) | {"prompt": True} for one in before]
+    for place in _answered_before(rollout, before):
+        found[place]["answered"] = True
     left = None if most is None else most - len(found)
     output = rollout.columns.items(rollout.unparsed_output[:left])
     numbers: list[int | None] = [None] * len(output)
@@ -55,6 +59,33 @@ def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = T
         own = shown["kind"] in ("reasoning", "call") or shown["role"] == "assistant"
         found.append(shown | {"call": of_call} if own and of_call is not None else shown)
     return found
+
+
+def _answered_before(rollout: StoredRollout, items: list[Json]) -> list[int]:
+    """Which of these messages are, in their words, answers of the row's calls: a program's history
+    of which nothing tells what call it continues has answers of the model, too.
+    """
+    places = {
+        place: words
+        for place, item in enumerate(items)
+        if item.get("role") == "assistant" and (words := _words(item))
+    }
+    row = rollout.columns
+    if not places:
+        return []
+    answers = {_words(one) for call in row.calls for one in row.items(row.answer(call))}
+    return [place for place, words in places.items() if words in answers]
+
+
+def _words(item: Any) -> str:
+    """The text of a message, white space aside."""
+    content = item.get("content") if isinstance(item, dict) else None
+    if isinstance(content, str):
+        texts = [content]
+    else:
+        parts = content if isinstance(content, list) else []
+        texts = [text_of(part, "text") for part in parts if isinstance(part, dict)]
+    return "".join("".join(texts).split())
 
 
 def shown_item(item: Json) -> Json:

@@ -34,11 +34,6 @@ _MOST: Final = 2_000
 def detail_of(rollout: StoredRollout) -> Json:
     """What a row says of a rollout, in the parts that a page has for it."""
     row, metadata = rollout.columns, rollout.metadata
-    params = {
-        key: value
-        for key, value in row.params.items()
-        if key not in ("input", "tools", "instructions")
-    }
     others = {
         key: rollout.value(key) for key in row.members if key in row.extras or key not in _SHOWN
     }
@@ -80,7 +75,7 @@ def detail_of(rollout: StoredRollout) -> Json:
         "verification": _verification(rollout),
         "failure": _failure(rollout.value("failure")),
         "timeline": timeline_of(rollout),
-        "params": laid_out(params),
+        "params": laid_out(rollout.request.params),
         "metadata": laid_out(metadata),
         "others": laid_out(others) if others else "",
     }

@@ -66,7 +66,9 @@ export function OneItem(props: { item: Item; answers?: string; folded?: boolean 
             <Plain text={plain(answers)} />
           </span>
         )}
-        {item.prompt && item.kind === "message" && <span class="dim"> · given</span>}
+        {item.prompt && item.kind === "message" && (
+          <span class="dim">{item.answered ? " · answered before" : " · given"}</span>
+        )}
       </p>
       <Parts parts={item.parts} />
     </>

@@ -44,6 +44,7 @@ export interface Item {
   kind: "message" | "reasoning" | "call" | "result" | "other";
   role: string;
   prompt: boolean;
+  answered?: boolean;
   parts: Part[];
   call?: number;
   tokens?: boolean;

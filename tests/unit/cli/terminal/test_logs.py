@@ -46,6 +46,19 @@ def test_all_goes_to_the_file_and_the_end_counts(
     ]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_warnings_alone_are_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
+    path = tmp_path / "rollouts.errors.log"
+    with logged_to(path, anew=True):
+        for number in range(count):
+            LOG.warning("%s is slow", "ab"[number])
+            LOG.warning("%s is slow", "ab"[number])
+    said = "1 warning is" if count == 1 else "2 warnings are"
+    assert capsys.readouterr().err == f"gym-cli: {said} in {path}\n"
+
+
 def test_as_json_every_line_of_the_file_is_an_object(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.errors.log"
     with logged_to(path, anew=True, log_format="json"):

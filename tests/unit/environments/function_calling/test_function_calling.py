@@ -139,6 +139,53 @@ def test_a_malformed_row_is_named(payload: dict[str, Any], field: str) -> None:
     assert caught.value.field == field
 
 
+FLIGHT: dict[str, Any] = {
+    "name": "fly",
+    "arguments": {"to": "New York", "seats": 1},
+    "accepted": {"to": ["New York", "NYC"]},
+    "optional": ["seats"],
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reward"),
+    [
+        ({"to": "New York", "seats": 1}, 1.0),
+        ({"to": "NYC"}, 1.0),
+        ({"to": "NY", "seats": 1}, 0.0),
+        ({"to": "NYC", "seats": 2}, 0.0),
+        ({"seats": 1}, 0.0),
+        ({"to": "NYC", "class": "first"}, 0.0),
+        ({"to": ["New York", "NYC"]}, 0.0),
+    ],
+)
+def test_an_argument_may_have_several_values_or_be_left_out(
+    arguments: dict[str, Any], reward: float
+) -> None:
+    expected = read_expected([FLIGHT])
+    assert judge_calls(expected, [NamedCall("fly", arguments)], Rules()).reward == reward
+    filled = Rules(defaults={"fly": {"seats": 4}})
+    left_out = judge_calls(expected, [NamedCall("fly", {"to": "NYC"})], filled)
+    assert left_out.reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"accepted": ["NYC"]}, "accepted"),
+        ({"accepted": {"to": []}}, "accepted.to"),
+        ({"accepted": {"to": ["NYC"]}}, "accepted.to"),
+        ({"accepted": {"from": ["NYC"]}}, "accepted.from"),
+        ({"optional": "seats"}, "optional"),
+        ({"optional": [1]}, "optional"),
+    ],
+)
+def test_what_may_differ_is_checked(more: dict[str, Any], field: str) -> None:
+    with pytest.raises(TaskInvalid) as caught:
+        read_expected([FLIGHT | more])
+    assert caught.value.field == f"expected_answers[0].{field}"
+
+
 def test_expected_calls_may_be_written_as_text() -> None:
     written = json.dumps([{"name": "f", "arguments": '{"a": 1}'}, {"name": "g"}])
     assert read_expected(written) == [NamedCall("f", {"a": 1}), NamedCall("g", {})]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_mesh.compose import open_here
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments.workspace import WorkspaceEnvironment
 from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.peers import PeerDirectory
@@ -39,9 +40,14 @@ class Desk(Served):
             await self.close(session)
 
 
+def desk(place: Path, **options: Any) -> AbstractAsyncContextManager[Desk]:
+    """The open environment; `options` are its own."""
+    return desk_of(place, WorkspaceEnvironment(**options), "workspace")
+
+
 @asynccontextmanager
-async def desk(place: Path, **options: Any) -> AsyncIterator[Desk]:
-    """An open environment; `options` are its own."""
+async def desk_of(place: Path, environment: Environment[Any], use: str) -> AsyncIterator[Desk]:
+    """An open environment of another kind that works in sandboxes."""
     require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
     config = SandboxConfig(adapts=False, places=4, options={"folder": str(place / "sandboxes")})
     directory = PeerDirectory()
@@ -49,9 +55,8 @@ async def desk(place: Path, **options: Any) -> AsyncIterator[Desk]:
         stack.push_async_callback(directory.close)
         sandboxes = SandboxService(config, "sandbox", "sandbox-0")
         await open_here(sandboxes, directory, stack)
-        environment = WorkspaceEnvironment(**options)
         settings = EnvironmentConfig(
-            use="workspace",
+            use=use,
             tool_timeout_s=30,
             verify_timeout_s=120,
             sandboxes={"sandbox": "sandbox"},

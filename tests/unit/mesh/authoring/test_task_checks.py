@@ -15,6 +15,7 @@ from gymmesh_runtime.config import ConfigError
 
 # What those environments cannot be made without.
 OPTIONS: dict[str, dict[str, Any]] = {
+    "harbor": {"tasks": str(Path(__file__).parent)},
     "nemo_gym": {"url": "http://127.0.0.1:1"},
     "mcp": {"servers": {"files": {"command": ["true"]}}},
 }

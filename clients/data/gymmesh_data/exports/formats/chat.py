@@ -44,7 +44,9 @@ def _actor(actor: Actor, spoken: list[Taken]) -> Json:
         "reward": actor.reward,
         "trainable": actor.trainable,
         "conversations": [
-            {"prompt": one.said.prompt, "messages": one.said.messages} | _samples(one)
+            {"prompt": one.said.prompt, "messages": one.said.messages}
+            | ({"tools": one.said.tools} if one.said.tools else {})
+            | _samples(one)
             for one in spoken
         ],
     }
@@ -109,7 +111,7 @@ def openai(taken: Taken) -> Iterator[Json]:
     record: Json = {"messages": taken.said.messages}
     if taken.said.tools:
         record["tools"] = taken.said.tools
-        params = taken.rollout.columns.params
+        params = taken.rollout.request.params
         record["parallel_tool_calls"] = params.get("parallel_tool_calls") is not False
     yield record
 

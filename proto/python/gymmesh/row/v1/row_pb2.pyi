@@ -100,7 +100,10 @@ class Row(_message.Message):
     """The task's parameters, with tools, instructions and sampling parameters as they
     were in force: the task's own, replaced by those of `started` key by key, but for
     `input`, which is the task's, images that `media` has named by their digests; the
-    task's alone for a rollout that never started.
+    task's alone for a rollout that never started. Where a program ran as the agent,
+    these, and what `response` repeats of them, are what an agent of the environment
+    would send; what the program sent is in the annotation `AGENT.gateway_request` of
+    its call, or of the nearest earlier call of the same actor that has one.
     """
     reward: _builtins.float
     """The verdict's reward; null where there is none, and never 0 for that."""

@@ -59,12 +59,14 @@ class AnswerForm(msgspec.Struct, frozen=True):
         bare: the same without white space.
         calls: the tool calls in order.
         key: 16 bytes, equal for equal answers.
+        thought: the reasoning without white space; no part of the key, since it may be left out.
     """
 
     text: str
     bare: str
     calls: tuple[CallForm, ...]
     key: bytes
+    thought: str
 
 
 def is_model_item(item: pb.Item) -> bool:
@@ -86,9 +88,12 @@ def answer_form(items: Iterable[pb.Item]) -> AnswerForm:
     """The normal form of an answer's items."""
     texts: list[str] = []
     calls: list[CallForm] = []
+    thoughts: list[str] = []
     for item in items:
         kind = item.WhichOneof("kind")
-        if kind == "message":
+        if kind == "reasoning":
+            thoughts += item.reasoning.content.texts or item.reasoning.summary.texts
+        elif kind == "message":
             texts += [text for text in _texts(item.message) if text is not None]
         elif kind == "function_call":
             call = item.function_call
@@ -98,10 +103,15 @@ def answer_form(items: Iterable[pb.Item]) -> AnswerForm:
     text = "".join(texts)
     bare = bare_text(text)
     digest = blake2b(bare.encode(), digest_size=DIGEST_BYTES)
+    _hash_calls(digest, calls)
+    thought = bare_text("".join(thoughts))
+    return AnswerForm(text, bare, tuple(calls), digest.digest(), thought)
+
+
+def _hash_calls(digest: blake2b, calls: Iterable[CallForm]) -> None:
     for one in calls:
         digest.update(_MARK + b"c" + one.name.encode() + _MARK)
         digest.update(one.arguments)
-    return AnswerForm(text, bare, tuple(calls), digest.digest())
 
 
 def bare_text(text: str) -> str:
@@ -161,51 +171,76 @@ def message_text_of(item: pb.Item) -> str:
 
 
 class PrefixHash:
-    """A hash of a conversation that grows item by item, with a digest after each."""
+    """A hash of a conversation that grows item by item, with a digest after each.
 
-    __slots__ = ("_calls", "_hash", "_last")
+    What a model writes in a row is hashed as one answer, recorded or not: a conversation has one
+    digest, whenever it is read, and whatever was recorded by then.
+    """
+
+    __slots__ = ("_calls", "_hash", "_last", "_places", "_texts")
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=DIGEST_BYTES)
         self._last = b""  # what the last text belongs to, so that the next of that role joins it
-        self._calls: dict[str, int] = {}  # the place of each call of the last answer, by wire id
+        self._places: dict[str, int] = {}  # of each call that was written last in a row, by wire id
+        # The texts and the calls of what a model writes in a row, while it does.
+        self._texts: blake2b | None = None
+        self._calls = blake2b(digest_size=DIGEST_BYTES)
 
     def copy(self) -> PrefixHash:
         """Another one that has the same so far."""
         copied = PrefixHash()
-        copied._hash, copied._last, copied._calls = self._hash.copy(), self._last, {**self._calls}
+        copied._hash, copied._last = self._hash.copy(), self._last
+        copied._places = {**self._places}
+        copied._texts = self._texts.copy() if self._texts is not None else None
+        copied._calls = self._calls.copy()
         return copied
 
     def digest(self) -> bytes:
         """Of everything so far."""
-        return self._hash.copy().digest()
+        return self._with_answer(self._hash.copy()).digest()
 
     def add_answer(self, answer: AnswerForm, wire: Sequence[CallForm]) -> None:
         """A recorded answer follows; `wire`: its calls with the ids that the program uses."""
-        self._put(b"A", answer.key)
-        self._calls = {call.wire_id: place for place, call in enumerate(wire)}
+        self._add_written(answer, [call.wire_id for call in wire])
 
     def add_item(self, item: pb.Item) -> None:
         """An item follows that no recorded answer holds."""
         kind = item.WhichOneof("kind")
-        if kind == "message":
+        if kind == "reasoning":
+            return  # it may be left out
+        if is_model_item(item):
+            form = answer_form((item,))
+            self._add_written(form, [call.wire_id for call in form.calls])
+            for text, other in _parts(item.message) if kind == "message" else ():
+                if text is None:
+                    self._calls.update(_MARK + b"p" + other)
+        elif kind == "message":
             self._add_message(item.message)
         elif kind == "function_call_output":
             self._add_output(item.function_call_output)
-        elif kind == "function_call":
-            call = item.function_call
-            if self._last != b"f":
-                self._calls = {}
-            self._calls[call.call_id] = len(self._calls)
-            name = call.name.encode()
-            self._put(b"f", name + _MARK + canonical_arguments(call.arguments))
         elif kind == "opaque":
             self._add_opaque(item.opaque)
-        # Reasoning adds nothing: it may be left out.
+
+    def _add_written(self, form: AnswerForm, wire_ids: Sequence[str]) -> None:
+        if self._texts is None:
+            self._texts = blake2b(digest_size=DIGEST_BYTES)
+            self._calls = blake2b(digest_size=DIGEST_BYTES)
+            self._places, self._last = {}, b""
+        self._texts.update(form.bare.encode())
+        _hash_calls(self._calls, form.calls)
+        begin = len(self._places)
+        self._places.update((one, begin + place) for place, one in enumerate(wire_ids))
+
+    def _with_answer(self, hashed: blake2b) -> blake2b:
+        """A hash with what a model is writing."""
+        if self._texts is not None:
+            hashed.update(_MARK + b"A" + self._texts.digest() + self._calls.digest())
+        return hashed
 
     def _put(self, kind: bytes, value: bytes) -> None:
-        self._hash.update(_MARK + kind + value)
-        self._last = kind
+        self._with_answer(self._hash).update(_MARK + kind + value)
+        self._last, self._texts = kind, None
 
     def _add_message(self, message: pb.Message) -> None:
         whose = b"m" + message.role.encode() + _MARK
@@ -235,14 +270,11 @@ class PrefixHash:
         document = _document(item.json)
         wire_id = document.get("call_id") if isinstance(document, dict) else None
         if isinstance(wire_id, str):
-            if item.type.endswith("_call"):
-                self._calls[wire_id] = len(self._calls)
-            else:
-                self._put(b"o", self._place(wire_id))
+            self._put(b"o", self._place(wire_id))
         self._put(b"x", _opaque_form(document, item.json))
 
     def _place(self, wire_id: str) -> bytes:
-        place = self._calls.get(wire_id)
+        place = self._places.get(wire_id)
         return b"?" + wire_id.encode("utf-8", "surrogatepass") if place is None else b"%d" % place
 
 

@@ -154,13 +154,13 @@ class Placing:
         if left_out := self._alike(read.left_out):
             fork, skipped = _left_out(left_out)
             return self._detached(skipped, fork, left_out[0].actor)
-        named = [one.named for one in read.foreign if one.named is not None]
+        named = [one.named for one in read.departed if one.named is not None]
         if named:
             return self._detached(named[-1], _changed_before(named[-1]), named[-1].actor)
-        moved = only(state.answers.ends_of([one.form for one in read.foreign]))
+        moved = only(state.answers.ends_of([one.form for one in read.departed]))
         if moved is not None and self._alike([moved]) and not self._holds_own_answers():
             return self._detached(moved, _changed_before(moved), moved.actor)
-        is_own = all(one.form.key in state.own_answers for one in read.foreign)
+        is_own = all(one.form.key in state.own_answers for one in read.departed)
         if state.actors.has_main and not is_own:
             return self._unknown(state.actors.of(call))
         return self._begin()
@@ -193,7 +193,7 @@ class Placing:
 
     def _holds_own_answers(self) -> bool:
         """Whether the program wrote one of the answers itself, as an example."""
-        return any(one.form.key in self._state.own_answers for one in self._read.foreign)
+        return any(one.form.key in self._state.own_answers for one in self._read.departed)
 
     def _changed(
         self, foreign: Foreign, instead: Sequence[CapturedCall]
@@ -230,7 +230,7 @@ class Placing:
             is_same = (known.lead, known.offer) == (call.lead, call.offer)
             return self._unknown(known.actor if is_same else None)
         call.begins = True
-        self._state.own_answers.update(one.form.key for one in self._read.foreign)
+        self._state.own_answers.update(one.form.key for one in self._read.departed)
         starter = only(starters)
         if starters or call.thread[1]:
             call.actor = actors.new("subagent")

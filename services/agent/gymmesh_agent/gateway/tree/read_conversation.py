@@ -57,7 +57,8 @@ class ReadConversation(msgspec.Struct, kw_only=True):
         boundary: how many items the longest recorded conversation has that it begins with.
         known: how many items the longest recorded context has that it begins with: at least the
             boundary. Behind it nothing is as it was asked before.
-        foreign: what stands behind `known` in the place of answers.
+        departed: what stands behind the boundary in the place of answers.
+        foreign: those of them that stand behind `known`.
         left_out: the calls whose context that is, where no answer follows it.
         ids: from a tool call's id in the request to the recorded one. Programs with ids of their
             own may use one id in several answers: the last one's is here.
@@ -70,6 +71,7 @@ class ReadConversation(msgspec.Struct, kw_only=True):
     recorded: list[Recorded] = []
     boundary: int = 0
     known: int = 0
+    departed: list[Foreign] = []
     foreign: list[Foreign] = []
     left_out: list[CapturedCall] = []
     ids: dict[str, str] = {}
@@ -117,7 +119,7 @@ class ReadConversation(msgspec.Struct, kw_only=True):
         }
         if parent is not None and self.recorded and parent in (last := self.recorded[-1]).calls:
             found[last.start] = _Answer(last.end, parent, last.wire_ids)
-        for one in self.foreign:
+        for one in self.departed:
             if one.named is not None and one.named.wrote(one.form, named=True):
                 found[one.start] = _Answer(one.end, one.named, wire_ids(one.form))
         return found

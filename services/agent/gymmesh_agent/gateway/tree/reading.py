@@ -128,7 +128,7 @@ class ConversationReader:
         while run.place < run.end:
             there = [call for call in self._known.answered(prefix) if _may_continue(call, found)]
             start = run.place
-            matched = run.recorded_answer(there) if there else None
+            matched = run.recorded_answer(there, found.last) if there else None
             if matched is not None and not self._is_certain(matched, run, there, prefix):
                 matched = None
             if matched is None:
@@ -143,7 +143,7 @@ class ConversationReader:
                 _note_ids(found, form, calls[0])
             found.recorded.append(Recorded(start, run.place, tuple(calls), wire_ids(form)))
             found.boundary = found.known = run.place
-            found.foreign, found.left_out = [], []
+            found.departed, found.foreign, found.left_out = [], [], []
         return run.end, latest
 
     def _is_certain(
@@ -184,7 +184,9 @@ class ConversationReader:
         instead = tuple(_beside_none(there))
         if instead:
             found.known, found.foreign, found.left_out = start, [], []
-        found.foreign.append(Foreign(start, run.place, form, named, instead))
+        foreign = Foreign(start, run.place, form, named, instead)
+        found.departed.append(foreign)
+        found.foreign.append(foreign)
 
     def _offer(self, request: GatewayRequest) -> bytes:
         """A digest of the instructions and tools."""
@@ -282,9 +284,14 @@ class _Run(msgspec.Struct):
         return cls(items, place, end, names, place)
 
     def recorded_answer(
-        self, there: Sequence[CapturedCall]
+        self, there: Sequence[CapturedCall], last: Sequence[CapturedCall]
     ) -> tuple[AnswerForm, int, list[CapturedCall]] | None:
-        """The longest recorded answer that comes next: its form, its end, and who wrote it."""
+        """The longest recorded answer that comes next: its form, its end, and who wrote it.
+
+        Args:
+            there: the calls with an answer here.
+            last: those that may have written the recorded answer before.
+        """
         for end in range(min(self.end, self.place + _LONGEST_ANSWER), self.place, -1):
             named = self.names[self.place - self.begin : end - self.begin]
             names = {call.ticket for call in named if call is not None}
@@ -297,7 +304,7 @@ class _Run(msgspec.Struct):
                 if (not names or names == {call.ticket}) and call.wrote(form, named=bool(names))
             ]
             if calls:
-                return form, end, calls
+                return form, end, _told_apart(calls, form, last)
         return None
 
     def is_named(self, end: int) -> bool:
@@ -333,6 +340,20 @@ class _Run(msgspec.Struct):
             prefix.add_item(self.items[self.place])
             self.place += 1
         return named
+
+
+def _told_apart(
+    calls: list[CapturedCall], form: AnswerForm, last: Sequence[CapturedCall]
+) -> list[CapturedCall]:
+    """Of several calls with an equal answer those with the reasoning that is sent with it, and of
+    these those that continue the answer before; all of them where that tells nothing.
+    """
+    thought = form.thought
+    if len(calls) > 1 and thought:
+        calls = [one for one in calls if one.form and one.form.thought == thought] or calls
+    if len(calls) > 1:
+        calls = [one for one in calls if one.parent in last] or calls
+    return calls
 
 
 def _may_continue(call: CapturedCall, found: ReadConversation) -> bool:

@@ -32,10 +32,17 @@ _SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class NamedCall:
-    """A call by name. `arguments`: an object, or None where the model wrote none."""
+    """A call by name.
+
+    arguments: an object, or None where the model wrote none.
+    accepted: of an expected call, all values of the arguments that may have several.
+    optional: of an expected call, the arguments that may be left out.
+    """
 
     name: str
     arguments: Mapping[str, Any] | None
+    accepted: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    optional: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +148,15 @@ def _problem(expected: NamedCall, made: NamedCall, rules: Rules) -> str | None:
     wanted = {**defaults, **(expected.arguments or {})}
     given = {**defaults, **made.arguments}
     for name, value in wanted.items():
+        if name in expected.optional and name not in made.arguments:
+            continue
         if name not in given:
             return f"the argument {name[:_SHOWN]!r} is missing"
-        problem = _argument_problem(name, value, given[name], rules)
-        if problem is not None:
-            return problem
-    if rules.extra_arguments == "refused" and len(given) > len(wanted):
+        values = expected.accepted.get(name, (value,))
+        problems = [_argument_problem(name, one, given[name], rules) for one in values]
+        if None not in problems:
+            return problems[0]
+    if rules.extra_arguments == "refused" and given.keys() - wanted.keys():
         extra = next(name for name in given if name not in wanted)
         return f"the argument {extra[:_SHOWN]!r} is not expected"
     return None
@@ -213,7 +223,27 @@ def _call(entry: Any, where: str) -> NamedCall:
         arguments = {}
     if not isinstance(arguments, dict):
         raise TaskInvalid(f"{where}.arguments", "must be an object")
-    return NamedCall(name, arguments)
+    return NamedCall(name, arguments, _accepted(entry, arguments, where), _optional(entry, where))
+
+
+def _accepted(entry: Mapping[str, Any], arguments: Any, where: str) -> Mapping[str, Sequence[Any]]:
+    accepted = entry.get("accepted", {})
+    where = f"{where}.accepted"
+    if not isinstance(accepted, dict):
+        raise TaskInvalid(where, "must be an object of lists of values, by argument")
+    for name, values in accepted.items():
+        if not isinstance(values, list) or not values:
+            raise TaskInvalid(f"{where}.{name}", "must be a list of the values that are right")
+        if name not in arguments or arguments[name] not in values:
+            raise TaskInvalid(f"{where}.{name}", "must have the value that stands in arguments")
+    return accepted
+
+
+def _optional(entry: Mapping[str, Any], where: str) -> Collection[str]:
+    optional = entry.get("optional", [])
+    if not isinstance(optional, list) or not all(isinstance(name, str) for name in optional):
+        raise TaskInvalid(f"{where}.optional", "must be a list of arguments' names")
+    return optional
 
 
 def _parsed(text: str, where: str) -> Any:

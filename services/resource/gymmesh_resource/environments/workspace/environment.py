@@ -26,9 +26,9 @@ from gymmesh_resource import (
     Session,
     Task,
     TaskInvalid,
-    ToolError,
     Verdict,
 )
+from gymmesh_resource.environments._in_sandbox import root_of, run_line, shell_output
 from gymmesh_resource.environments.workspace.commands import CheckResult, run_check
 from gymmesh_resource.environments.workspace.links import remove_links
 from gymmesh_resource.environments.workspace.row import WorkspaceRow, read_row
@@ -40,14 +40,8 @@ from gymmesh_sandbox_access import WORKSPACE, Reach
 from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others, running
 
 _MIB: Final = 1 << 20
-_SHOWN: Final = 16_000  # characters of a command's output that the model sees
 _SNAPSHOT_S: Final = 3600
 _MAKE_WAY_S: Final = 30.0
-_ROOT: Final = "0"
-_NO_USERS: Final = (
-    errors_pb2.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
-    errors_pb2.ERROR_REASON_FIELD_INVALID,
-)
 # What the agent closed to its own user could be neither judged nor copied.
 _OPEN: Final = (
     r"find . -type d ! -perm -700 -exec chmod u+rwx {} \; ; "
@@ -133,16 +127,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         Args:
             command: a line for /bin/sh
         """
-        if "\0" in command:
-            raise ToolError("A command cannot have a zero byte.")
-        result = await session.sandbox.exec(command, timeout_s=self._shell_s)
-        output = _middle_cut(result.text + result.error_text)
-        if result.timed_out:
-            raise ToolError(f"{output}\n(ended after {self._shell_s:g} s)".lstrip())
-        if result.exit_code == 0:
-            return output
-        how = f"signal {result.signal}" if result.exit_code is None else f"exit {result.exit_code}"
-        return f"{output}\n({how})".lstrip()
+        return await shell_output(session.sandbox, command, self._shell_s)
 
     def expected(self, task: Task) -> Expected | None:
         """The row's own solution, as one command."""
@@ -156,7 +141,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         row = read_row(session.task)
         try:
             if row.verify_in == "same":
-                root = await _root_of(session.sandbox)
+                root = await root_of(session.sandbox)
                 await end_others(session.sandbox, session.state.before, user=root)
                 return await self._judge(session.sandbox, row, rollout)
             with rollout.stage("copy"):
@@ -170,7 +155,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
 
     async def _judge(self, sandbox: SandboxHandle, row: WorkspaceRow, rollout: Rollout) -> Verdict:
         """The verdict in a sandbox that holds the workspace. Raises as `run_check`."""
-        root = await _root_of(sandbox)
+        root = await root_of(sandbox)
         removed = await self._put_tests(sandbox, row, root) if row.tests else []
         checks = row.named_checks()
         before = await running(sandbox, user=root)
@@ -229,13 +214,13 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
             await session.sandbox.end()
         sandbox = session.sandboxes.add(role, spec)
         await self._prepare(sandbox, row)
-        await _done(sandbox, _CLEAR, row.setup_timeout_s)
+        await run_line(sandbox, _CLEAR, row.setup_timeout_s)
         await sandbox.files.unpack(state.taken, ".")
         return sandbox
 
     async def _archive(self, sandbox: SandboxHandle) -> bytes:
         """The workspace as an archive. Raises WorkspaceRefused, and MeshError."""
-        root = await _root_of(sandbox)
+        root = await root_of(sandbox)
         await sandbox.exec(_OPEN, timeout_s=_MAKE_WAY_S, user=root)
         content = bytearray()
         try:
@@ -286,17 +271,6 @@ def _spec(row: WorkspaceRow, network: Reach, *, lent: bool) -> SandboxSpec:
     )
 
 
-async def _root_of(sandbox: SandboxHandle) -> str:
-    """The sandbox's root, where it has other users than its own; else empty: its own user."""
-    try:
-        await sandbox.exec(["/bin/sh", "-c", ":"], user=_ROOT)
-    except MeshError as error:
-        if error.reason in _NO_USERS:
-            return ""
-        raise
-    return _ROOT
-
-
 async def _check_root(sandbox: SandboxHandle) -> None:
     """Raises TaskInvalid for a workspace that is the whole file system."""
     if (await sandbox.about()).sandbox.workdir in ("", "/"):
@@ -311,25 +285,10 @@ async def _make_way(sandbox: SandboxHandle, path: str, owner: str, root: str) ->
     line = f"rm -rf {folder}"
     if owner != root:
         line += f" && mkdir -p {folder} && chown {shlex.quote(owner)} {folder}"
-    await _done(sandbox, line, _MAKE_WAY_S, user=root)
+    await run_line(sandbox, line, _MAKE_WAY_S, user=root, cwd="/" if root else "")
 
 
 def _filled(error: MeshError) -> bool:
     """Whether the sandbox's own disk is full, and not that of its host."""
     full = error.reason == errors_pb2.ERROR_REASON_SANDBOX_DISK_FULL
     return full and error.metadata.get("disk") != "host"
-
-
-async def _done(sandbox: SandboxHandle, line: str, timeout_s: float, *, user: str = "") -> None:
-    """Runs a line of the environment's own. Raises RuntimeError where it fails."""
-    result = await sandbox.exec(line, timeout_s=timeout_s, user=user, cwd="" if not user else "/")
-    if not result.ok:
-        raise RuntimeError(f"{line!r} failed in the sandbox: {result.error_text.strip()[-200:]}")
-
-
-def _middle_cut(text: str) -> str:
-    """A text as far as the model is shown it: its beginning and its end."""
-    if len(text) <= _SHOWN:
-        return text
-    half = _SHOWN // 2
-    return f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"

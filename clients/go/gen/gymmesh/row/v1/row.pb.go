@@ -47,7 +47,10 @@ type Row struct {
 	// The task's parameters, with tools, instructions and sampling parameters as they
 	// were in force: the task's own, replaced by those of `started` key by key, but for
 	// `input`, which is the task's, images that `media` has named by their digests; the
-	// task's alone for a rollout that never started.
+	// task's alone for a rollout that never started. Where a program ran as the agent,
+	// these, and what `response` repeats of them, are what an agent of the environment
+	// would send; what the program sent is in the annotation `AGENT.gateway_request` of
+	// its call, or of the nearest earlier call of the same actor that has one.
 	ResponsesCreateParamsJson []byte `protobuf:"bytes,1,opt,name=responses_create_params_json,json=responsesCreateParamsJson,proto3" json:"responses_create_params_json,omitempty"`
 	// What the conversation began with, only where the agent or the environment added
 	// something to the task's input. What the model saw is this, else the input, and

@@ -47,7 +47,10 @@ export type Row = Message<"gymmesh.row.v1.Row"> & {
    * The task's parameters, with tools, instructions and sampling parameters as they
    * were in force: the task's own, replaced by those of `started` key by key, but for
    * `input`, which is the task's, images that `media` has named by their digests; the
-   * task's alone for a rollout that never started.
+   * task's alone for a rollout that never started. Where a program ran as the agent,
+   * these, and what `response` repeats of them, are what an agent of the environment
+   * would send; what the program sent is in the annotation `AGENT.gateway_request` of
+   * its call, or of the nearest earlier call of the same actor that has one.
    *
    * @generated from field: bytes responses_create_params_json = 1;
    */

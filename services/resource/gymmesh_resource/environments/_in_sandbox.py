@@ -1,0 +1,58 @@
+"""What environments do in a session's sandbox: the tool `shell`, and lines of their own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_resource import SandboxHandle, ToolError
+from gymmesh_runtime.errors import MeshError
+
+_SHOWN: Final = 16_000  # characters of a command's output that the model sees
+_ROOT: Final = "0"
+_NO_USERS: Final = (
+    errors_pb2.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
+    errors_pb2.ERROR_REASON_FIELD_INVALID,
+)
+
+
+async def shell_output(sandbox: SandboxHandle, command: str, timeout_s: float) -> str:
+    """What a command of the model wrote, as the tool `shell` answers. Raises ToolError."""
+    if "\0" in command:
+        raise ToolError("A command cannot have a zero byte.")
+    result = await sandbox.exec(command, timeout_s=timeout_s)
+    output = _middle_cut(result.text + result.error_text)
+    if result.timed_out:
+        raise ToolError(f"{output}\n(ended after {timeout_s:g} s)".lstrip())
+    if result.exit_code == 0:
+        return output
+    how = f"signal {result.signal}" if result.exit_code is None else f"exit {result.exit_code}"
+    return f"{output}\n({how})".lstrip()
+
+
+async def root_of(sandbox: SandboxHandle) -> str:
+    """The sandbox's root, where it has other users than its own; else empty: its own user."""
+    try:
+        await sandbox.exec(["/bin/sh", "-c", ":"], user=_ROOT)
+    except MeshError as error:
+        if error.reason in _NO_USERS:
+            return ""
+        raise
+    return _ROOT
+
+
+async def run_line(
+    sandbox: SandboxHandle, line: str, timeout_s: float, *, user: str = "", cwd: str = ""
+) -> None:
+    """Runs a line of the environment's own. Raises RuntimeError where it fails."""
+    result = await sandbox.exec(line, timeout_s=timeout_s, user=user, cwd=cwd)
+    if not result.ok:
+        raise RuntimeError(f"{line!r} failed in the sandbox: {result.error_text.strip()[-200:]}")
+
+
+def _middle_cut(text: str) -> str:
+    """A text as far as the model is shown it: its beginning and its end."""
+    if len(text) <= _SHOWN:
+        return text
+    half = _SHOWN // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters …\n{text[-half:]}"

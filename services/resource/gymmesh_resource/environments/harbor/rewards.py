@@ -1,0 +1,105 @@
+"""The reward that a task's tests left, by the rules of Harbor and of Terminal-Bench. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from gymmesh_responses import CodecError, loads
+
+#: In the order in which they count.
+REWARD_FILES: Final = ("reward.json", "reward.txt")
+_SUMMARY: Final = "short test summary info"
+_PASSED: Final = ("PASSED", "XFAIL", "SKIPPED")
+_LOST: Final = ("FAILED", "ERROR", "XPASS")
+
+
+class NoReward(Exception):
+    """The tests ended and left no reward that can be read: a fault of the verifier."""
+
+
+def read_rewards(files: Mapping[str, bytes]) -> dict[str, float]:
+    """The rewards by name, from the first of REWARD_FILES that is there. Raises NoReward.
+
+    files: contents by name.
+    """
+    name = next((one for one in REWARD_FILES if one in files), None)
+    if name is None:
+        raise NoReward(f"the tests wrote neither {' nor '.join(REWARD_FILES)}")
+    if not files[name].strip():
+        raise NoReward(f"{name} is empty")
+    return _of_json(files[name]) if name == "reward.json" else {"reward": _of_text(files[name])}
+
+
+def _of_text(content: bytes) -> float:
+    try:
+        value = float(content.decode())
+    except ValueError:
+        raise NoReward(f"reward.txt has no number: {content[:80]!r}") from None
+    if not math.isfinite(value):
+        raise NoReward(f"reward.txt has {value}, which is not finite")
+    return value
+
+
+def _of_json(content: bytes) -> dict[str, float]:
+    try:
+        found = loads(content)
+    except CodecError as error:
+        raise NoReward(f"reward.json is not JSON: {error}") from None
+    if not isinstance(found, dict) or not found:
+        raise NoReward("reward.json must be an object of numbers")
+    for name, value in found.items():
+        # Harbor takes true and false as numbers.
+        if not isinstance(value, int | float) or not _finite(value):
+            raise NoReward(f"reward.json has {name} = {str(value)[:80]!r}, not a finite number")
+    return {str(name): float(value) for name, value in found.items()}
+
+
+def _finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
+
+
+def main_reward(rewards: Mapping[str, float], key: str) -> float:
+    """The one that is the rollout's reward: that of the key, or the only one. Raises NoReward."""
+    if key in rewards:
+        return rewards[key]
+    if len(rewards) == 1:
+        return next(iter(rewards.values()))
+    raise NoReward(
+        f"reward.json has {', '.join(map(repr, rewards))} and no {key!r}; "
+        "say by the option reward which one counts"
+    )
+
+
+def read_summary(output: str) -> dict[str, float]:
+    """The rewards of a run of pytest, by its short summary: 1 where all tests passed.
+
+    Raises NoReward where there is no summary, or no test in it.
+    """
+    lines = iter(output.splitlines())
+    if not any(_opens_summary(line) for line in lines):
+        raise NoReward("the tests printed no short test summary of pytest")
+    results: dict[str, bool] = {}
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        status = word.rstrip(":")
+        if rest.strip() and status in (*_PASSED, *_LOST):
+            name = rest.strip().split(" - ")[0].partition("::")[2] or rest.strip()
+            results[name] = status in _PASSED
+    if not results:
+        raise NoReward("the short test summary of pytest names no test")
+    passed = sum(results.values())
+    return {
+        "reward": float(passed == len(results)),
+        "passed": float(passed),
+        "failed": float(len(results) - passed),
+    }
+
+
+def _opens_summary(line: str) -> bool:
+    text = line.strip()
+    return text.startswith("=") and text.strip("= \t").lower() == _SUMMARY

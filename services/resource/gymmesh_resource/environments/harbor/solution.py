@@ -1,0 +1,46 @@
+"""A task's own solution as calls of the tool `shell`. Pure, but for the files that it reads."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gymmesh_resource.environments.harbor.task import HarborTask
+from gymmesh_sandbox_access.files import packed
+
+FOLDER: Final = "/solution"
+_KEPT: Final = "/tmp/solution.tar.gz.base64"  # in the sandbox
+# Linux takes no argument over 128 KiB.
+_PIECE: Final = 96 << 10
+
+
+def solution_calls(task: HarborTask, env: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The calls that put the solution into the sandbox and run it; none without a solution."""
+    if task.solution is None:
+        return []
+    text = base64.b64encode(_archive(task)).decode()
+    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    lines = [f"printf %s {piece} >>{_KEPT}" for piece in pieces]
+    script = f"{FOLDER}/{task.solution.name}"
+    variables = {"DEBIAN_FRONTEND": "noninteractive", **env}
+    given = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    last = (
+        f"mkdir -p {FOLDER} && base64 -d <{_KEPT} | tar -xz -C {FOLDER} && rm {_KEPT}"
+        f" && chmod +x {script} && env {given} {_by_bash(script)}"
+    )
+    lines[-1] += f" && {last}"
+    return [("shell", {"command": line}) for line in lines]
+
+
+def _by_bash(script: str) -> str:
+    """Runs a script as Harbor's shell does: by its first line, and without one by bash."""
+    return f"/bin/sh -c 'command -v bash >/dev/null && exec bash -c {script}; exec {script}'"
+
+
+def _archive(task: HarborTask) -> bytes:
+    if task.solution_folder is not None:
+        return packed(task.solution_folder)
+    assert task.solution is not None
+    return packed(task.solution)

@@ -1,0 +1,123 @@
+"""Reads a task folder of Terminal-Bench 1: `task.yaml` and `docker-compose.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import yaml
+
+from gymmesh_resource.environments.harbor.task import (
+    HarborTask,
+    TaskRefused,
+    inside,
+    read_text,
+    refuse_there,
+)
+
+FILE: Final = "task.yaml"
+_COMPOSE: Final = "docker-compose.yaml"
+_SCRIPT: Final = "run-tests.sh"
+# What an image is never built from, since an agent would find it there.
+_HIDDEN: Final = ("tests", "solution.sh", "solution.yaml", _SCRIPT, FILE, _COMPOSE)
+# Keys of a service that name the container and nothing that a program in it could see.
+_NAMING: Final = {"container_name", "image", "command", "tty", "stdin_open"}
+_LOGS: Final = re.compile(r"\$\{T_BENCH_[A-Z_]*LOGS_PATH\}:\$\{T_BENCH_[A-Z_]*LOGS_PATH\}")
+_Seconds = Annotated[float, msgspec.Meta(gt=0, le=604_800)]
+
+
+class _TaskYaml(msgspec.Struct, frozen=True):
+    instruction: str
+    parser_name: str = "pytest"
+    max_agent_timeout_sec: _Seconds = 360.0
+    max_test_timeout_sec: _Seconds = 60.0
+    run_tests_in_same_shell: bool = False
+
+
+def read_terminal_bench(folder: Path) -> HarborTask:
+    """Reads a folder. Raises TaskRefused."""
+    said = _converted(_loaded(folder, FILE))
+    if said.parser_name != "pytest":
+        raise TaskRefused(f"{FILE} parser_name", f"is {said.parser_name!r}; only pytest is known")
+    if said.run_tests_in_same_shell:
+        raise TaskRefused(f"{FILE} run_tests_in_same_shell", "is not supported")
+    refuse_there(folder, "solution.yaml")
+    if not inside(folder, _SCRIPT).is_file():
+        raise TaskRefused(_SCRIPT, "is missing")
+    service = _service(folder)
+    script = inside(folder, "solution.sh")
+    build = inside(folder, _context(service))
+    if not (build / "Dockerfile").is_file():
+        raise TaskRefused("Dockerfile", "is missing")
+    return HarborTask(
+        instruction=said.instruction,
+        build=build,
+        without_top=_HIDDEN if build.resolve() == folder.resolve() else (),
+        env={"TEST_DIR": "/tests", **_variables(service)},
+        workdir=str(service.get("working_dir", "")),
+        agent_s=said.max_agent_timeout_sec,
+        tests=inside(folder, "tests"),
+        test_script=_SCRIPT,
+        extra_tests={_SCRIPT: folder / _SCRIPT},
+        rewards="pytest_summary",
+        verifier_s=said.max_test_timeout_sec,
+        solution=script if script.is_file() else None,
+    )
+
+
+def _loaded(folder: Path, name: str) -> Any:
+    try:
+        return yaml.safe_load(read_text(folder, name))
+    except yaml.YAMLError as error:
+        raise TaskRefused(name, f"is not YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+def _converted(document: Any) -> _TaskYaml:
+    try:
+        return msgspec.convert(document, _TaskYaml)
+    except msgspec.ValidationError as error:
+        raise TaskRefused(FILE, str(error)) from None
+
+
+def _service(folder: Path) -> Mapping[str, Any]:
+    """The one service of the compose file. Raises TaskRefused for what needs more than one."""
+    document = _loaded(folder, _COMPOSE)
+    services = document.get("services") if isinstance(document, dict) else None
+    if not isinstance(services, dict) or len(services) != 1:
+        raise TaskRefused(f"{_COMPOSE} services", "must have one service; more are not supported")
+    for key in document:
+        if key not in ("services", "version"):
+            raise TaskRefused(f"{_COMPOSE} {key}", "is not supported")
+    ((name, service),) = services.items()
+    if not isinstance(service, dict):
+        raise TaskRefused(f"{_COMPOSE} services.{name}", "is no service")
+    for key, value in service.items():
+        of_logs = key == "volumes" and all(
+            isinstance(one, str) and _LOGS.fullmatch(one) for one in value or ()
+        )
+        if key not in _NAMING | {"build", "environment", "working_dir"} and not of_logs:
+            raise TaskRefused(f"{_COMPOSE} services.{name}.{key}", "is not supported")
+    return service
+
+
+def _context(service: Mapping[str, Any]) -> str:
+    build = service.get("build", ".")
+    if isinstance(build, str):
+        return build
+    if not isinstance(build, dict) or set(build) - {"context", "dockerfile"}:
+        raise TaskRefused(f"{_COMPOSE} build", "has more than context and dockerfile")
+    if build.get("dockerfile", "Dockerfile") not in ("Dockerfile", "./Dockerfile"):
+        raise TaskRefused(f"{_COMPOSE} build.dockerfile", "must be Dockerfile")
+    return str(build.get("context", "."))
+
+
+def _variables(service: Mapping[str, Any]) -> dict[str, str]:
+    given = service.get("environment") or {}
+    if isinstance(given, list):
+        given = dict(str(one).partition("=")[::2] for one in given)
+    if not isinstance(given, dict):
+        raise TaskRefused(f"{_COMPOSE} environment", "must be a list or a map")
+    return {str(name): str(value) for name, value in given.items() if name != "TEST_DIR"}

@@ -1,0 +1,174 @@
+"""Writes docs/datasets.md, the catalogue of data sets that `gym-cli import` knows, or checks it.
+
+python -m tools.datasets [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from gymmesh_data.imports.datasets import ColumnShape, Recipe, recipes
+from tools.generate import difference
+from tools.protos import ROOT
+
+PAGE = "docs/datasets.md"
+_HEAD = """\
+# Known data sets
+
+Make tasks of a public data set that you have downloaded, without naming a column: `gym-cli \
+import` tells the data set by its columns, and each task names the [environment](environments.md)\
+ that judges it. This page is made of the recipes in the package (`python -m tools.datasets`).
+
+<!-- check: hidden train.jsonl
+{"question": "Ann has 3 pens and buys 4. How many has she?", "answer": "3 + 4 = 7\\n#### 7"}
+{"question": "A mill grinds 1,234 sacks a day. How many in 2 days?", "answer": "2 * 1234 = \
+2468\\n#### 2,468"}
+-->
+<!-- check: run exit 0 -->
+```console
+$ gym-cli import train.jsonl --output tasks.jsonl
+rows          2 read
+data set      gsm8k, 2 rows
+tasks         2 in tasks.jsonl
+$ gym-cli data validate tasks.jsonl
+tasks.jsonl: 2 tasks, all right; --config asks environments, too
+```
+
+- `--dataset NAME` says which data set it is, where columns are ambiguous. `--env NAME` names \
+another environment.
+- Columns of which nothing is made become keys of the task; `--only-columns` leaves them out.
+- A row that doesn't fit is refused with its file and line, see \
+[importing](import.md#rows-that-cannot-be-taken).
+- No data set comes with gymmesh, and none is downloaded.
+
+A file of no known data set is shown with its columns, the nearest data sets, a guess and a \
+question. Nothing is written, and the exit code is 1:
+
+<!-- check: hidden mine.jsonl
+{"exercise": "What is 6 * 7?", "result": 42}
+-->
+<!-- check: run exit 1 -->
+```console
+$ gym-cli import mine.jsonl --output mine-tasks.jsonl
+```
+
+Then import it with [`--format hf`](import.md#columns) and the columns' names.
+"""
+_JUDGED = """\
+## Judged
+
+"Tried" counts rows that were made for the tests, in the data set's columns: with fractions, \
+negative numbers, three to ten choices, several calls, and others. The tests import them, from \
+JSON lines and from Parquet, play each row's right answer, which wins for every row, and the \
+other rows' answers, which lose. None is a row of the data set.
+
+| `--dataset` | data set | environment | tried | right answers that win |
+|---|---|---|---|---|
+"""
+_REFUSED = """\
+## Not judged
+
+These are told by their columns, too, and refused by name: no environment that comes with gymmesh\
+ can judge them.
+
+| `--dataset` | data set | why, and what to do |
+|---|---|---|
+"""
+_COLUMNS = """\
+## Columns
+
+A data set is told by the columns that rows must have. Further columns do no harm; of several \
+data sets that fit, it is the one with the most columns.
+"""
+
+
+def page_text() -> str:
+    """The page."""
+    judged = [one for one in recipes() if one.environment]
+    refused = [one for one in recipes() if one.refused]
+    parts = [
+        _HEAD,
+        _JUDGED + "\n".join(map(_judged_row, judged)) + "\n",
+        _REFUSED + "\n".join(f"| `{one.name}` | {_told(one)} | {one.refused} |" for one in refused),
+        "",
+        _COLUMNS,
+        *("\n".join(_section(one)) + "\n" for one in recipes()),
+    ]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _judged_row(recipe: Recipe) -> str:
+    page = f"[`{recipe.environment}`](environments/{recipe.environment}.md)"
+    return f"| `{recipe.name}` | {_told(recipe)} | {page} | {recipe.tried} | {recipe.tried} |"
+
+
+def _told(recipe: Recipe) -> str:
+    return f"{recipe.title}: {recipe.about}"
+
+
+def _section(recipe: Recipe) -> Iterator[str]:
+    yield f"### {recipe.title}"
+    yield ""
+    yield "| column | value | becomes |"
+    yield "|---|---|---|"
+    for name, shape in recipe.columns.items():
+        yield f"| {_names(name, shape)} | {_kind(shape)} | {_becomes(recipe, name)} |"
+    if recipe.differs:
+        yield ""
+        yield recipe.differs
+
+
+def _names(name: str, shape: ColumnShape) -> str:
+    return f"`{name}`" + (f" or `{shape.other}`" if shape.other else "")
+
+
+def _kind(shape: ColumnShape) -> str:
+    told = shape.words
+    if shape.like:
+        told += f" with `{shape.like}`".replace("|", "\\|")
+    return told + (", optional" if shape.optional else "")
+
+
+def _becomes(recipe: Recipe, column: str) -> str:
+    """What is made of a column, step by step."""
+    if recipe.refused:
+        return ""
+    if recipe.columns[column].kind == "absent":
+        return ""
+    made, reached = list[str](), {column}
+    for name, value in recipe.made.items():
+        if reached & set(value.of):
+            reached.add(name)
+            made += [] if value.hidden else [f"`{name}`"]
+    if any(name in reached for name in (*recipe.template_names, recipe.messages)):
+        made.insert(0, "the prompt")
+    if recipe.tools in reached:
+        made.append("the tools")
+    if column in recipe.id_names:
+        made.append("`task_id`")
+    if column in recipe.keep or not (made or column in recipe.used):
+        made.append(f"`{column}`")
+    return ", ".join(made)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the script; returns its exit status (0 done, 1 stale)."""
+    parser = argparse.ArgumentParser(prog="python -m tools.datasets", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only, write nothing")
+    options = parser.parse_args(argv)
+    path = ROOT / PAGE
+    if not options.check:
+        path.write_text(page_text(), encoding="utf-8")
+        return 0
+    committed = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = difference({PAGE: committed}, {PAGE: page_text()})
+    if lines:
+        print("\n".join(lines[:40]))
+        print(f"{PAGE} is stale; run `python -m tools.datasets`", file=sys.stderr)
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
