@@ -39,8 +39,8 @@ def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> 
 
     Args:
         calls: in the order in which they completed.
-        asked: by the id of a call, the JSON of its annotation `gateway_request`. A call without one asked
-            for the same as its actor's call before.
+        asked: by the id of a call, the JSON of its annotation `gateway_request`. A call
+            without one asked for the same as its actor's call before.
     """
     main = [call.call_id for call in calls if not call.actor]
     if len(main) != 1 or main[0] not in asked or _offers_tools(asked[main[0]]):
