@@ -19,7 +19,7 @@ class _OfferedTools(msgspec.Struct):
     tools: list[Raw] | None = None
 
 
-_ASKED: Final = msgspec.json.Decoder(_OfferedTools)
+_DECODER: Final = msgspec.json.Decoder(_OfferedTools)
 
 
 class _ActorsCall(Protocol):
@@ -39,8 +39,8 @@ def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> 
 
     Args:
         calls: in the order in which they completed.
-        asked: by the id of a call, the JSON of its annotation `gateway_request`. A call without one
-            asked for the same as its actor's call before.
+        asked: by the id of a call, the JSON of its annotation `gateway_request`. A call
+            without one asked for the same as its actor's call before.
     """
     main = [call.call_id for call in calls if not call.actor]
     if len(main) != 1 or main[0] not in asked or _offers_tools(asked[main[0]]):
@@ -60,6 +60,6 @@ def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> 
 
 def _offers_tools(asked: bytes) -> bool:
     try:
-        return bool(_ASKED.decode(asked).tools)
+        return bool(_DECODER.decode(asked).tools)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False  # whoever wrote it: it says nothing of tools
