@@ -11,7 +11,7 @@ continues from there, on the rollouts that it would have had.
 The agent is the built-in `tool_loop`, or, with `--agent program`, the program agent.py in a sandbox
 (which needs bubblewrap). The training is the same.
 
-Appends a line of JSON for each step to `out/steps.jsonl`.
+Appends a line of JSON for each step to `out/steps.jsonl`. Needs torch, transformers and tokenizers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,9 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import torch
-
 import gymmesh
 from examples.grpo.program import program_tasks, through_program
 from examples.grpo.sums import Sums, tasks
-from examples.grpo.tiny import make_model, make_tokenizer, warm_start
-from gymmesh_trainers.engine import TransformersEngine
 
 GROUPS: Final = 6
 REPEATS: Final = 8
@@ -41,6 +37,8 @@ EVALUATE_EVERY: Final = 5
 
 def loss_of(model: Any, group: gymmesh.RolloutGroup) -> Any:
     """The policy gradient of a group's rollouts."""
+    import torch
+
     total = torch.zeros(())
     for rollout, advantage in zip(group.rollouts, group.advantages, strict=True):
         for sample in rollout.samples:
@@ -61,6 +59,12 @@ def digest_of(groups: list[gymmesh.RolloutGroup]) -> str:
 
 async def train(options: argparse.Namespace) -> None:
     """Train up to `options.steps` in all, from the last checkpoint."""
+    # Here, so that --help works without them.
+    import torch
+
+    from examples.grpo.tiny import make_model, make_tokenizer, warm_start
+    from gymmesh_trainers.engine import TransformersEngine
+
     torch.set_num_threads(1)
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from gymmesh_cli.main import cli
 from gymmesh_conformance.command import FAILED, USAGE, Options, run
 from gymmesh_conformance.gateway import (
     CaughtCall,
@@ -148,3 +151,58 @@ def test_the_command_loads_an_adapter(capsys: pytest.CaptureFixture[str]) -> Non
     for wrong in ("", "tests.nowhere:Adapter", "tests.conformance.one_chain_gateway:Nothing", "no"):
         assert run(Options("gateway", "", adapter=wrong), lines.append) == USAGE
         assert "adapter" in capsys.readouterr().err
+
+
+CHAT_ONLY = """
+import one_file_beside
+
+from contextlib import asynccontextmanager
+
+
+class ChatAdapter:
+    apis = APIS
+
+    def __init__(self, target):
+        pass
+
+    @asynccontextmanager
+    async def rollout(self, script, program):
+        raise OSError("this gateway is not there")
+        yield
+"""
+
+
+@pytest.mark.parametrize(
+    "adapter", ["chat_gateway:ChatAdapter", "near/chat_gateway.py:ChatAdapter"]
+)
+def test_an_adapter_of_the_working_directory_says_which_apis_there_are(
+    adapter: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # What a console script has, whatever this test's own process looks in.
+    monkeypatch.setattr("sys.path", [one for one in sys.path if one])
+    for name in ("chat_gateway", "one_file_beside"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    folder = tmp_path / ("near" if "near" in adapter else "")
+    folder.mkdir(exist_ok=True)
+    (folder / "one_file_beside.py").touch()
+    (folder / "chat_gateway.py").write_text(CHAT_ONLY.replace("APIS", "['chat']"))
+    cases = ["--case", "claude-code/asks_beside", "--case", "openhands/continues"]
+    with pytest.raises(SystemExit) as ended:
+        cli(["conformance", "--service", "gateway", "--adapter", adapter, *cases])
+    assert ended.value.code == FAILED
+    lines = capsys.readouterr().out.splitlines()
+    assert "skip  gateway/claude-code/asks_beside  (needs the API 'messages')" in lines
+    assert "skip  gateway-tokens/claude-code/asks_beside  (needs the API 'messages')" in lines
+    assert lines[-1] == "0 passed, 1 failed, 2 skipped, 1 not shown"
+
+
+async def test_an_api_that_there_is_not_is_said() -> None:
+    class Wrong(OneChainGateway):
+        apis = ("chats",)
+
+    with pytest.raises(LookupError, match="list some of chat, responses, messages, gemini"):
+        await run_gateway_suite(Wrong(), only=["openhands/continues"])

@@ -111,14 +111,19 @@ def test_collecting_needs_no_second_process(folder: Path) -> None:
     assert not list((folder / "boxes" / "sandboxes").iterdir())
 
 
-def rows_of(folder: Path, environment: str) -> list[dict[str, Any]]:
-    task = {"task_id": "t", "responses_create_params": {"input": "go"}, "environment": environment}
+def rows_of(
+    folder: Path, environment: str, *, failed: bool = False, **more: Any
+) -> list[dict[str, Any]]:
+    """The rows of a run; `failed`: of its rollouts that failed. `more`: of the task."""
+    prompt = {"responses_create_params": {"input": "go"}}
+    task = {"task_id": "t", **prompt, "environment": environment, **more}
     (folder / "tasks.jsonl").write_text(json.dumps(task) + "\n")
     files = ["--config", "mesh.yaml", "--input", "tasks.jsonl", "--output", "out.jsonl"]
     with pytest.raises(SystemExit) as ended:
         cli(["collect", *files, "--max-attempts", "1", "--quiet"])
-    assert not ended.value.code
-    return [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert bool(ended.value.code) == failed
+    rows = folder / ("out.failures.jsonl" if failed else "out.jsonl")
+    return [json.loads(line) for line in rows.read_text().splitlines()]
 
 
 def documented(name: str) -> str:
@@ -170,6 +175,90 @@ async def test_trying_an_environment_out_needs_none_either(folder: Path) -> None
 async def test_stored_rollouts_are_judged_with_its_own(folder: Path) -> None:
     async with embedded_environments(loaded(), ["bench"]) as directory:
         assert len(directory.serving(SANDBOX_SERVICE, "sandbox")) == 1
+
+
+SHORT = '''
+from gymmesh_resource import Environment, SandboxSpec, tool
+
+class Bench(Environment[None]):
+    """A folder that does not live long."""
+
+    sandbox = SandboxSpec(life_s=1, lent=LENT)
+
+    @tool
+    async def shell(self, session) -> str:
+        """Run a line that takes long."""
+        return (await session.sandbox.exec("sleep 60")).text
+
+    async def verify(self, session, rollout):
+        return 1.0
+'''
+
+
+@pytest.mark.parametrize("network", ["open", "none", ["example.com"]])
+async def test_a_program_that_cannot_reach_the_model_is_a_problem(
+    folder: Path, network: str | list[str]
+) -> None:
+    desk = {"use": "workspace", "options": {"network": network}}
+    agents = {"coder": {"use": "program", "options": {"command": ["true"]}}}
+    usual = {"agent": "coder", "environment": "desk"}
+    for defaults in (usual, {"environment": "desk"}):
+        config = loaded(environments={"desk": desk}, agents=agents, defaults=defaults)
+        (problem,) = [one for one in problems_of(config) if "can't reach the model" in one]
+        assert problem.startswith("environments.desk: the network of its sandbox 'workspace' is")
+    right = {"desk": desk, "other": {"use": "workspace"}}
+    default = loaded(environments=right, agents=agents, defaults=usual)
+    assert [one for one in problems_of(default) if "can't reach the model" in one]
+    by_row = loaded(environments=right, agents=agents, defaults={"environment": "desk"})
+    assert not [one for one in problems_of(by_row) if "can't reach the model" in one]
+    in_process = {"function": "os.path:join", "in_process": True}
+    agents["coder"]["options"] = in_process
+    config = loaded(environments={"desk": desk}, agents=agents, defaults=usual)
+    assert not [one for one in problems_of(config) if "can't reach the model" in one]
+
+
+BY_TASK = '''
+from gymmesh_resource import Environment, SandboxSpec
+
+class Bench(Environment[None]):
+    """A folder that each task decides."""
+
+    def sandbox_specs(self, task):
+        return {"workspace": SandboxSpec(files={"notes": task.payload["notes"]})}
+
+    async def verify(self, session, rollout):
+        return float((await session.sandbox.exec("cat notes")).text == "two")
+'''
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_sandboxes_that_tasks_alone_decide_need_no_declaration(folder: Path, mapped: bool) -> None:
+    (folder / "bench.py").write_text(BY_TASK)
+    boxes = {"bench": {"sandboxes": {"sandbox": "boxes"}}, "sandboxes": {"boxes": {}}}
+    loaded(**(boxes if mapped else {}))
+    (row,) = rows_of(folder, "bench", notes="two")
+    assert row["reward"] == 1.0
+    assert [one["role"] for one in row["sandboxes"]] == ["workspace"]
+
+
+@pytest.mark.parametrize("lent", [False, True])
+def test_a_row_says_why_its_sandbox_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: bool
+) -> None:
+    require_bubblewrap()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bench.py").write_text(SHORT.replace("LENT", str(lent)))
+    call = {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": "{}"}
+    policy = {"match": "*", "answers": [{"output": [call]}, {"text": "done"}]}
+    (tmp_path / "policy.jsonl").write_text(json.dumps(policy) + "\n")
+    loaded()
+    (row,) = rows_of(tmp_path, "bench", failed=True)
+    why = "its life of 1 s (resources.life_s) is over"
+    assert why in json.dumps(row["failure"])
+    (box,) = row["sandboxes"]
+    assert (box["role"], box["sandbox"]["service"]) == ("workspace", "sandbox")
+    assert box["end"]["cause"] == "LIFE"
+    assert why in box["end"]["detail"]
 
 
 async def test_an_environment_that_is_served_alone_has_sandboxes_of_bubblewrap(

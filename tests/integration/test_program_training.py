@@ -5,6 +5,8 @@ the model read and wrote. That a training by such a loop raises the reward: test
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +21,7 @@ from gymmesh_trainers import (
     TrainerCollector,
 )
 from gymmesh_trainers.rollouts import Rollout
+from tests.support.docs import ROOT
 from tests.support.optional import require
 from tests.unit.trainers.char_model import EOS, CharTokenizer
 from tests.unit.trainers.trainer_collector.engines import drawn
@@ -108,3 +111,12 @@ async def test_each_step_trains_what_the_model_wrote_for_the_program() -> None:
             await collector.set_weights_version(engine.version)
         assert collector.counts["rollouts"] == 12
     assert {1, 2} <= lengths, lengths  # the same everywhere: answers follow from the seeds
+
+
+def test_the_loop_says_what_it_takes_without_the_libraries_that_it_trains_with() -> None:
+    loop = ROOT / "examples" / "grpo" / "loop.py"
+    blocked = "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['loop.py', '--help']; "
+    run = f"{blocked}runpy.run_path({str(loop)!r}, run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "--folder FOLDER" in ended.stdout

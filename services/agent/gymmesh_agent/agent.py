@@ -15,19 +15,16 @@ sends no event and verifies nothing itself.
 from __future__ import annotations
 
 import difflib
-import importlib
-import importlib.util
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib.metadata import entry_points
-from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import Completion, ContextExceeded, StopRollout
+from gymmesh_runtime.modules import named_module
 from gymmesh_runtime.text.authors_code import described
 from gymmesh_sandbox_access import SandboxSpec
 
@@ -68,6 +65,13 @@ class Agent(ABC):
         if options:
             unknown = ", ".join(sorted(options))
             raise ValueError(f"{type(self).__name__} takes no options, got: {unknown}")
+
+    @property
+    def program_sandbox(self) -> str:
+        """The role of the session's sandbox in which it runs a program, which calls the gateway
+        from there; empty: none.
+        """
+        return ""
 
     async def program_of(self, context: RolloutContext) -> rollout_pb2.Program | None:
         """The program that runs as the agent, for the rollout's first event; None: none does.
@@ -117,32 +121,8 @@ def _load_named(use: str) -> Any:
 def _load_path(path: str, use: str) -> Any:
     module_name, _, attribute = path.rpartition(":")
     try:
-        if module_name.endswith(".py"):
-            return getattr(load_module_file(Path(module_name)), attribute)
-        return getattr(importlib.import_module(module_name), attribute)
+        return getattr(named_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError, SyntaxError, OSError) as error:
         raise ValueError(f"use: {use!r} cannot be imported: {error}") from None
     except BaseException as error:
         raise ValueError(f"use: {use!r} cannot be imported: {described(error)}") from error
-
-
-def load_module_file(file: Path) -> ModuleType:
-    """The module in a file; loaded once, under a name that no import statement can have.
-
-    Raises ImportError, OSError, and what the module raises.
-    """
-    name = f"gymmesh agent {file.resolve()}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{file} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Before it runs: dataclasses look their module up by name.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module

@@ -99,7 +99,12 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
             self._ends.reported(ended)
 
     def gone(self, error: MeshError) -> None:
-        """Sends the event of the sandbox that an error says is gone, where none did yet."""
+        """Sends the events of the sandbox that an error says is gone, where none did yet.
+
+        It may have opened in the call that failed, which then has no answer to name it.
+        """
+        if (one := self._ends.unknown(error)) is not None:
+            self.opened(one.sandbox, one.role)
         self._ends.failed(error)
 
     def borrow(self, grants: Iterable[grant_pb2.SandboxGrant]) -> None:
@@ -139,6 +144,7 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         if self._ended:
             raise RuntimeError("the rollout's agent has returned; it opens no sandbox any more")
         use = SandboxUse(
+            role=role,
             opened=lambda ref: self._opened_own(ref, role),
             ended=self._ends.ended,
             failed=self._failed,

@@ -23,7 +23,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -206,9 +206,22 @@ class Environment(Generic[S]):
     def sandbox_specs(self, task: Task) -> Mapping[str, SandboxSpec]:
         """The sandboxes of a task's session by role: by default those that the class declares.
 
-        For what a task decides, such as its image. Pure and quick.
+        For what a task decides, such as its image. Pure and quick. A class that writes it needs no
+        `sandbox` beside it; see `sandbox_services`.
         """
         return self.declared_sandboxes()
+
+    def sandbox_services(self, mapped: Collection[str]) -> Collection[str]:
+        """Its own names for the sandbox services that it uses: those of the sandboxes that the
+        class declares. Where tasks alone decide, those that the configuration maps, or the usual
+        one.
+        """
+        declared = {spec.service for spec in self.declared_sandboxes().values()}
+        if declared or type(self).sandbox_specs is Environment.sandbox_specs:
+            return declared
+        from gymmesh_sandbox_access import SandboxSpec
+
+        return mapped or {SandboxSpec().service}
 
     def declared_sandboxes(self) -> Mapping[str, SandboxSpec]:
         """The sandboxes that the class declares, by role; `sandbox` has the role `workspace`."""

@@ -18,7 +18,7 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import DefinitionError
 from gymmesh_resource.mcp_server.offering import Offering
-from gymmesh_resource.registry import check_signatures, make_environment
+from gymmesh_resource.registry import check_signatures, example_tasks, make_environment
 from gymmesh_resource.serving import (
     CLOSE_S,
     AuditServicer,
@@ -29,12 +29,13 @@ from gymmesh_resource.serving import (
     metrics,
     watch,
 )
+from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import check_range
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.text import shown_traceback
-from gymmesh_sandbox_access import SandboxServices, SandboxUser
+from gymmesh_sandbox_access import SandboxServices, SandboxSpec, SandboxUser
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
@@ -98,6 +99,18 @@ class ResourceService(Service, SandboxUser):
     def sandboxes(self) -> SandboxServices:
         """The sandbox services that its environment uses."""
         return self._sandboxes
+
+    def lent_spec(self, role: str) -> SandboxSpec | None:
+        """The sandbox of a role that it lends to agents, that of its first example task where tasks
+        decide; None: it lends none, or no task is known.
+        """
+        environment = self.environment
+        specs = environment.declared_sandboxes()
+        if type(environment).sandbox_specs is not Environment.sandbox_specs:
+            examples = example_tasks(environment, self.name)
+            specs = environment.sandbox_specs(Task(examples[0])) if examples else {}
+        spec = specs.get(role)
+        return spec if spec is not None and spec.lent else None
 
     @property
     def meta(self) -> Mapping[str, str]:

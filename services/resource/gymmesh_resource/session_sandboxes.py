@@ -31,6 +31,13 @@ SessionAnswer: TypeAlias = (
 _LOOK_S: Final = 10.0
 
 
+def _declare(role: str) -> str:
+    """How a class declares a sandbox of a role."""
+    if role == WORKSPACE:
+        return "declare sandbox = SandboxSpec(…)"
+    return f"declare sandboxes = {{{role!r}: SandboxSpec(…)}}"
+
+
 class SessionSandboxes:
     """A session's sandboxes: those that its environment declares, and further ones.
 
@@ -74,8 +81,8 @@ class SessionSandboxes:
         if spec is None:
             what = "sandbox" if role == WORKSPACE else f"sandboxes[{role!r}]"
             raise DefinitionError(
-                f"The environment has no {what}; declare sandbox = SandboxSpec(…) or "
-                f"sandboxes = {{{role!r}: SandboxSpec(…)}} in its class."
+                f"The environment has no {what}; {_declare(role)} in its class, or return the "
+                f"spec of the role {role!r} from sandbox_specs(task)."
             )
         return self.add(role, spec)
 
@@ -96,6 +103,7 @@ class SessionSandboxes:
                 attempt=self._attempt,
                 agent=self._agent,
                 use=SandboxUse(
+                    role=role,
                     opened=partial(self._note_opened, role),
                     ended=self._ends.ended,
                     failed=self._note,

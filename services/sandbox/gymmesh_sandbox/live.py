@@ -189,6 +189,7 @@ class LiveSandbox:
         """It ended: calls that use it end with the error."""
         if self._lost is None:
             self._lost = error
+            self.processes.lose(error)
             for call in list(self._calls):
                 call.cancel()
 

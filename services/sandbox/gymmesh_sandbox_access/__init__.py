@@ -16,6 +16,7 @@ from gymmesh_sandbox_access.spec import (
     Reach,
     RolloutAgent,
     SandboxSpec,
+    reaches_agent,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "SandboxSpec",
     "SandboxUse",
     "SandboxUser",
+    "reaches_agent",
 ]

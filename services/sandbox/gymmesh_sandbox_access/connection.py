@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import grant_pb2, sandbox_pb2
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, copy_of
 from gymmesh_runtime.timers import cancel_and_wait, limit_paused
 from gymmesh_sandbox_access.calls import InstanceCalls
+from gymmesh_sandbox_access.ends import ref_metadata
 
 _Reason = errors_pb2.ErrorReason
 #: What each says of the sandbox, in a word.
@@ -92,13 +93,15 @@ def _unbounded(seconds: float) -> float:
 class SandboxUse:
     """What the user of a sandbox has to do with it. The functions raise nothing.
 
-    lent: whether another service owns it. opened: called once it is open. ended: called when it is
+    lent: whether another service owns it. role: what it is for, which errors that end it say.
+    opened: called once it is open. ended: called when it is
     ended here. failed: called with each error after which nothing can be done in it any more.
     within: the seconds that a call may take which is to take no more than those given, for users
     whose own time ends.
     """
 
     lent: bool = False
+    role: str = ""
     opened: Callable[[grant_pb2.SandboxRef], None] = _ignored
     ended: Callable[[grant_pb2.SandboxRef], None] = _ignored
     failed: Callable[[MeshError], None] = _ignored
@@ -300,9 +303,18 @@ class SandboxConnection:
 
     def _noted(self, error: MeshError) -> MeshError:
         found = lost(error, self._id())
-        if found.reason in _FINAL and not self._ended:
+        if found.reason not in _FINAL:
+            return found
+        found = copy_of(found, self._about())
+        if not self._ended:
             self._use.failed(found)
         return found
+
+    def _about(self) -> dict[str, str]:
+        """What the sandbox is, as metadata: who gets the error may not know that it was opened."""
+        if (opened := self.opened) is None:
+            return {}
+        return ref_metadata(opened.ref, self._use.role)
 
     def _was_ended(self) -> MeshError:
         return MeshError(

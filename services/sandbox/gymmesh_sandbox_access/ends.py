@@ -24,6 +24,8 @@ _CAUSES: Final[Mapping[str, rollout_pb2.SandboxEndCause.ValueType]] = MappingPro
     }
 )
 _LONGEST: Final = 300
+#: What an error says of the sandbox that it ended, beside the fields of SandboxRef.
+_ROLE: Final = "role"
 
 
 class SandboxEnds:
@@ -35,10 +37,18 @@ class SandboxEnds:
     def __init__(self, note: Callable[[rollout_pb2.SandboxEnded], None]) -> None:
         self._note = note
         self._running: dict[str, grant_pb2.SandboxRef] = {}
+        self._known: set[str] = set()
 
     def opened(self, ref: grant_pb2.SandboxRef) -> None:
         """A sandbox runs from now on."""
         self._running[ref.sandbox_id] = ref
+        self._known.add(ref.sandbox_id)
+
+    def unknown(self, error: MeshError) -> rollout_pb2.SandboxOpened | None:
+        """The sandbox that an error ended, where nothing named it before; else None."""
+        if end_of(error) is None or error.metadata.get("sandbox_id") in self._known:
+            return None
+        return _opened_in(error)
 
     def ended(self, ref: grant_pb2.SandboxRef) -> None:
         """Its owner ends it now."""
@@ -63,6 +73,22 @@ class SandboxEnds:
                     sandbox_id=sandbox_id, instance_id=ref.instance_id, end=end
                 )
             )
+
+
+def ref_metadata(ref: grant_pb2.SandboxRef, role: str) -> dict[str, str]:
+    """What an error says of the sandbox that it ended; `unknown` reads it."""
+    found = {field.name: str(value) for field, value in ref.ListFields()}
+    return {**found, _ROLE: role} if role else found
+
+
+def _opened_in(error: MeshError) -> rollout_pb2.SandboxOpened | None:
+    """The sandbox that an error describes; None: it only names it."""
+    said = error.metadata
+    if not said.get(_ROLE) or not said.get("sandbox_id"):
+        return None
+    known = grant_pb2.SandboxRef.DESCRIPTOR.fields_by_name
+    ref = grant_pb2.SandboxRef(**{name: said[name] for name in known if name in said})
+    return rollout_pb2.SandboxOpened(sandbox=ref, role=said[_ROLE])
 
 
 def end_of(error: MeshError) -> rollout_pb2.SandboxEnd | None:

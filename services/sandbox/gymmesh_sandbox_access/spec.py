@@ -144,6 +144,13 @@ def network_of(reach: Reach, agent: RolloutAgent | None = None) -> sandbox_pb2.N
     return sandbox_pb2.Network(hosts=sandbox_pb2.AllowedHosts(hosts=map(_allowed, reach)))
 
 
+def reaches_agent(reach: Reach) -> bool:
+    """Whether a sandbox reaches the gateway of its rollout's agent at `AGENT_PORT`."""
+    if isinstance(reach, sandbox_pb2.Network):
+        return reach.WhichOneof("kind") == "relay"
+    return reach == "agent"
+
+
 def _allowed(host: str | sandbox_pb2.AllowedHost) -> sandbox_pb2.AllowedHost:
     if isinstance(host, sandbox_pb2.AllowedHost):
         return host

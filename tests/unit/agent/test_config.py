@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,20 @@ def test_agents_are_found_by_name_and_by_path() -> None:
 def test_agents_that_are_not_there(use: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         find_agent(use)
+
+
+def test_an_agent_of_the_working_directory_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # As a console script has it.
+    monkeypatch.setattr("sys.path", [one for one in sys.path if one])
+    (tmp_path / "agent_of_this_folder.py").write_text(
+        "from gymmesh_agent.agent import Agent\n"
+        "class Mine(Agent):\n    async def run(self, context): ...\n",
+        encoding="utf-8",
+    )
+    assert find_agent("agent_of_this_folder:Mine").__name__ == "Mine"
 
 
 def test_agent_in_a_file_is_loaded_once(tmp_path: Path) -> None:

@@ -270,6 +270,20 @@ async def test_ends_that_the_environment_reports_are_events() -> None:
     assert kinds(events)[-2:] == ["sandbox_ended", "failed"]
 
 
+async def test_a_sandbox_that_ends_in_the_first_call_is_an_event() -> None:
+    async def shell(arguments: bytes) -> resource_pb2.CallToolResponse:
+        about = {"sandbox_id": "sb-workspace", "image": "py:1", "role": "workspace"}
+        raise error("SANDBOX_LOST", cause="life", **about)
+
+    environment = TinyEnvironment(tools={"shell": shell})
+    models = {"policy": ScriptedModel([calls(call("shell"))])}
+    async with running("direct", environment, models) as mesh:
+        events = await mesh.run()
+    assert opened(events) == [made("workspace")]
+    assert ended(events) == [("workspace", rollout_pb2.SANDBOX_END_CAUSE_LIFE)]
+    assert kinds(events)[-3:] == ["sandbox_opened", "sandbox_ended", "failed"]
+
+
 @pytest.mark.parametrize(("uses", "longest"), [((), 60.0), (("boxes",), 660.0)])
 async def test_the_wait_for_a_sandbox_is_not_the_tools_time(
     uses: tuple[str, ...], longest: float

@@ -83,16 +83,26 @@ class ProgramMesh:
 
 @asynccontextmanager
 async def program_mesh(
-    place: Path, backend: Backend, *, max_steps: int = 20, **options: Any
+    place: Path,
+    backend: Backend,
+    *,
+    max_steps: int = 20,
+    network: str | list[str] = "agent",
+    **options: Any,
 ) -> AsyncIterator[ProgramMesh]:
-    """`options`: of the agent; its program is the loop above unless they say otherwise."""
+    """`options`: of the agent; its program is the loop above unless they say otherwise.
+    `network`: what its sandbox reaches.
+    """
     require(shutil.which("bwrap"), "bubblewrap", "install the Debian package bubblewrap")
     if not {"program", "command", "function"} & set(options):
         options["command"] = COMMAND
     config = MeshConfig(
         environments={
             "workspace": EnvironmentConfig(
-                use="workspace", sandboxes={"sandbox": "boxes"}, verify_timeout_s=120
+                use="workspace",
+                sandboxes={"sandbox": "boxes"},
+                verify_timeout_s=120,
+                options={"network": network},
             )
         },
         sandboxes={

@@ -200,6 +200,22 @@ async def test_an_environment_without_a_sandbox_is_refused_by_name(tmp_path: Pat
     assert "lends no sandbox 'desk'" in events[-1].failed.failure.status.message
 
 
+@pytest.mark.parametrize(
+    ("network", "kind"), [("open", "open"), ("none", "none"), (["localhost:8377"], "hosts")]
+)
+async def test_a_sandbox_without_the_gateway_is_refused_before_the_program_starts(
+    tmp_path: Path, network: str | list[str], kind: str
+) -> None:
+    # Its key would go to what listens at the gateway's address, which is the host's own.
+    script = ScriptedBackend([])
+    async with program_mesh(tmp_path, script, network=network) as mesh:
+        events = await mesh.run(checks=[{"run": "true"}])
+    failure = events[-1].failed.failure
+    assert f"the network of the sandbox 'workspace' is '{kind}'" in failure.status.message
+    assert not failure.retry_safe
+    assert not any(event.HasField("program_ended") for event in events)
+
+
 async def test_it_has_the_environments_tools_over_mcp(tmp_path: Path) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     call |= {"params": {"name": "shell", "arguments": {"command": "echo right >done"}}}

@@ -7,7 +7,7 @@ import pytest
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_sandbox_access import SandboxEnds
-from gymmesh_sandbox_access.ends import end_of
+from gymmesh_sandbox_access.ends import end_of, ref_metadata
 from tests.unit.sandbox_access.stand_in import error
 
 BOX = grant_pb2.SandboxRef(sandbox_id="b-1", instance_id="boxes-0", service="boxes")
@@ -53,3 +53,15 @@ def test_the_first_end_of_each_counts() -> None:
     ends.ended(BOX)
     end = pb.SandboxEnd(cause=pb.SANDBOX_END_CAUSE_EXPIRED, detail="gone")
     assert noted == [pb.SandboxEnded(sandbox_id="b-1", instance_id="boxes-0", end=end)]
+
+
+def test_an_error_names_a_sandbox_that_nothing_named_before() -> None:
+    ends = SandboxEnds(lambda _: None)
+    about = ref_metadata(BOX, "workspace")
+    gone = error("SANDBOX_LOST", cause="life", **about)
+    assert ends.unknown(gone) == pb.SandboxOpened(sandbox=BOX, role="workspace")
+    assert ends.unknown(error("SANDBOX_LIMIT", **about)) is None, "it ended nothing"
+    assert ends.unknown(error("SANDBOX_LOST", sandbox_id="b-1")) is None, "a role is needed"
+    ends.opened(BOX)
+    ends.ended(BOX)
+    assert ends.unknown(gone) is None, "once for each, also when it has ended"

@@ -77,7 +77,7 @@ _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "colle
     default="",
     metavar="MODULE:CLASS",
     help="With --service gateway: the class that opens rollouts at a capture gateway and reads the "
-    "captured calls.",
+    "captured calls; or FOLDER/FILE.py:CLASS. It is looked for in the working directory, too.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Results as a JSON array.")
 @click.option(

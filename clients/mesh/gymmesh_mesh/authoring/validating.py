@@ -4,7 +4,8 @@ cannot be made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gymmesh_agent.service import AgentService
@@ -18,13 +19,20 @@ from gymmesh_mesh.compose import (
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource import DefinitionError
 from gymmesh_resource.registry import environment_class
+from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.config import ConfigError, nearest
 from gymmesh_runtime.serving.service import Service
+from gymmesh_sandbox_access import reaches_agent
 
 
 def problems_of(config: MeshConfig) -> list[str]:
     """A sentence for each problem. Environments and agents are made, not opened."""
-    return [*_defaults(config), *_environments(config), *_agents(config)]
+    return [
+        *_defaults(config),
+        *_environments(config),
+        *_agents(config),
+        *_program_networks(config),
+    ]
 
 
 def wrong_classes(document: Mapping[str, Any]) -> list[ConfigError]:
@@ -92,3 +100,36 @@ def _sandboxes(config: MeshConfig, service: Service, path: str) -> Iterator[str]
                 f"{path}: uses the sandbox service {name!r}, which is not in sandboxes; "
                 f"{nearest(name, config.sandboxes)}"
             )
+
+
+def _program_networks(config: MeshConfig) -> Iterator[str]:
+    """Agents that run a program in a sandbox that no environment lends with a way to the gateway:
+    the default agent in that of the default environment, another one in any.
+    """
+    agents, environments = list[AgentService](), list[ResourceService]()
+    for spec in specs_of(config):
+        with suppress(ConfigError):  # reported before
+            service = make_service(spec)
+            if isinstance(service, AgentService):
+                agents.append(service)
+            elif isinstance(service, ResourceService):
+                environments.append(service)
+    for agent in agents:
+        with suppress(ConfigError):
+            yield from _program_network(config, agent, environments)
+
+
+def _program_network(
+    config: MeshConfig, agent: AgentService, environments: Sequence[ResourceService]
+) -> Iterator[str]:
+    role, usual = agent.make_agent().program_sandbox, config.defaults
+    found = {one.name: lent for one in environments if (lent := one.lent_spec(role)) is not None}
+    if agent.name == usual.agent and usual.environment in found:
+        found = {usual.environment: found[usual.environment]}
+    if any(reaches_agent(lent.network) for lent in found.values()):
+        return
+    for name, lent in found.items():
+        yield (
+            f"environments.{name}: the network of its sandbox {role!r} is {lent.network!r}, in "
+            f"which programs of the agent {agent.name!r} can't reach the model; set it to 'agent'"
+        )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_agent.agent import Agent
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import Completion
@@ -42,12 +43,22 @@ class ProgramAgent(Agent):
         self._versions: dict[str, str] = {}
         self._asking = asyncio.Lock()
 
+    @property
+    def program_sandbox(self) -> str:
+        return "" if self._options.in_process else self._options.sandbox
+
     async def program_of(self, context: RolloutContext) -> rollout_pb2.Program:
-        """The program and its version, which is asked for once for each image."""
+        """The program and its version, which is asked for once for each image.
+
+        Raises FIELD_INVALID for a sandbox from which no program reaches the gateway.
+        """
         options = self._options
-        if options.in_process or not options.program:
+        if options.in_process:
             return rollout_pb2.Program(name=options.name)
         sandbox = self._sandbox(context)
+        await _check_network(sandbox, options.sandbox)
+        if not options.program:
+            return rollout_pb2.Program(name=options.name)
         ref = await sandbox.open()
         image = ref.image_digest or ref.image
         async with self._asking:
@@ -89,3 +100,19 @@ class ProgramAgent(Agent):
                 metadata={"field": "options.sandbox"},
             )
         return sandbox
+
+
+async def _check_network(sandbox: SandboxHandle, role: str) -> None:
+    """Raises FIELD_INVALID for a sandbox whose network has no gateway. With all that its host can
+    reach, what listens at the gateway's address is the host's own, and would get the rollout's key.
+    """
+    kind = (await sandbox.about()).sandbox.network
+    if kind != sandbox_pb2.NETWORK_KIND_RELAY:
+        shown = sandbox_pb2.NetworkKind.Name(kind).removeprefix("NETWORK_KIND_").lower()
+        raise MeshError(
+            errors_pb2.ERROR_REASON_FIELD_INVALID,
+            f"the network of the sandbox {role!r} is '{shown}', in which the program can't reach "
+            "the model; the environment must lend one with the network 'agent' (the option "
+            "`network` of workspace)",
+            metadata={"field": "options.sandbox"},
+        )

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from gymmesh.sandbox.v1 import process_pb2
-from gymmesh_agent.agent import load_module_file
 from gymmesh_agent.programs.ends import ProgramEnd
 from gymmesh_agent.programs.options import ProgramOptions
 from gymmesh_agent.programs.sandboxed import ProgramGateway, ProgramTask
+from gymmesh_runtime.modules import named_module
 
 
 async def run_in_process(
@@ -51,21 +47,11 @@ def find_function(target: str) -> Any:
     """What `package.module:name` or `folder/file.py:name` names. Raises ValueError."""
     place, _, name = target.rpartition(":")
     try:
-        return vars(_load(place))[name]
+        return vars(named_module(place))[name]
     except KeyError:
         raise ValueError(f"function: {target!r}: {place} has no {name!r}") from None
     except (ImportError, OSError, SyntaxError) as error:
         raise ValueError(f"function: {target!r} cannot be imported: {error}") from None
-
-
-def _load(place: str) -> ModuleType:
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    file = Path(place).resolve()
-    # Behind everything else: what is beside it can be imported, and hides nothing.
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
-    return load_module_file(file)
 
 
 async def _called(target: Any, given: dict[str, str]) -> Any:

@@ -23,7 +23,8 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import FILE_MODULE, DefinitionError
 from gymmesh_resource.rewards import function_environment
 from gymmesh_resource.tools import arguments_type
-from gymmesh_runtime.config import nearest
+from gymmesh_runtime.config import explained, nearest
+from gymmesh_runtime.modules import named_module
 from gymmesh_runtime.text import place_of
 from gymmesh_runtime.text.authors_code import described
 
@@ -74,8 +75,9 @@ def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
     try:
         checked = msgspec.convert(dict(options), accepted)
     except msgspec.ValidationError as error:
-        message = str(error).replace(" - at `$.", " in the option `")
-        raise DefinitionError(f"The options of the environment {use!r}: {message}.") from None
+        option, problem = explained(error, accepted)
+        which = f"The option `{option}`" if option else "The options"
+        raise DefinitionError(f"{which} of the environment {use!r}: {problem}.") from None
     try:
         return kind(**{name: getattr(checked, name) for name in names})
     except (ValueError, OSError) as error:
@@ -125,13 +127,8 @@ def named_object(use: str) -> object:
 
 
 def _module(place: str, use: str) -> ModuleType:
-    # A console script does not look in the working directory by itself; -m does.
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
-    importlib.invalidate_caches()
     try:
-        return importlib.import_module(place)
+        return named_module(place)
     except BaseException as error:
         raise DefinitionError(_not_loaded(use, place, error)) from error
 

@@ -75,7 +75,7 @@ class ServedEnvironment:
         )
         declared = environment.declared_sandboxes().values()
         self.sandboxes = SandboxServices(
-            "environment", name, {spec.service for spec in declared}, config.sandboxes
+            "environment", name, environment.sandbox_services(config.sandboxes), config.sandboxes
         )
         self.rewards = Rewards(environment, config.rewards, named_object)
         self.threads = Threads(config.threads)
@@ -96,8 +96,7 @@ class ServedEnvironment:
         )
         if self.changes_state and not self.verify_needs_session:
             refuse_unneeded_session(environment)
-        lends = any(spec.lent for spec in declared)
-        if lends:
+        if any(spec.lent for spec in declared):
             refuse_new_sandboxes(environment, self.verify_needs_session)
         keep = environment.keep_state if config.keep_state is None else config.keep_state
         self.keeps_state = has_state and (self.verify_needs_session if keep is None else keep)
@@ -113,7 +112,7 @@ class ServedEnvironment:
             opens_at_once=not (self.sandboxes or any(map(self.defines, _OPENING))),
             closes_at_once=not (self.sandboxes or self._closes_sessions),
             close=self.end_session,
-            works=_works_in_sandboxes if lends else None,
+            works=_works_in_sandboxes if self.sandboxes else None,
             clock=clock,
         )
 

@@ -3,6 +3,7 @@
 The loader knows no service: the composition root hands it the Struct to fill.
 """
 
+from gymmesh_runtime.config.choices import explained
 from gymmesh_runtime.config.errors import ConfigError, nearest
 from gymmesh_runtime.config.files import read_text, read_token_file
 from gymmesh_runtime.config.load import load_config, merged_document
@@ -11,6 +12,7 @@ from gymmesh_runtime.config.secret import Secret, public_view
 __all__ = [
     "ConfigError",
     "Secret",
+    "explained",
     "load_config",
     "merged_document",
     "nearest",

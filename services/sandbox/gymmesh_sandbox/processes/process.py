@@ -80,6 +80,7 @@ class SandboxProcess:
         self._stderr = KeptOutput(limits.stderr_bytes, reserve)
         self._started = timers.clock.now()
         self._error: MeshError | None = None
+        self._lost: MeshError | None = None  # why its sandbox ends
         self._killed_for: _Cause.ValueType | None = None
         self._changed = asyncio.Event()
         self._gone = asyncio.Event()  # the process, of which output may still come
@@ -162,6 +163,10 @@ class SandboxProcess:
         """Its threads now; none once it has ended."""
         return () if self.ended else await asyncio.to_thread(self._running.threads)
 
+    def lose(self, error: MeshError) -> None:
+        """Its sandbox ends now, for this reason, which the backend does not know."""
+        self._lost = error
+
     async def give_up(self, error: MeshError) -> None:
         """Its sandbox ended: nothing more is heard of it, and listeners get the error."""
         if not self.ended:
@@ -179,7 +184,7 @@ class SandboxProcess:
             if self._killing is not None:
                 await asyncio.wait((self._killing,), timeout=_KILL_S)  # its descendants, too
         except MeshError as error:
-            self._error = self._error or error
+            self._error = self._error or self._lost or error
         except Exception as error:
             self._error = self._error or unforeseen(error, "a process of a sandbox")
         else:

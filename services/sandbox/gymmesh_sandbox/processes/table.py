@@ -98,6 +98,11 @@ class ProcessTable:
             raise process_not_found(process_id)
         return process
 
+    def lose(self, error: MeshError) -> None:
+        """The sandbox ends now: listeners to what it takes along get this error."""
+        for process in self._by_id.values():
+            process.lose(error)
+
     async def give_up(self, error: MeshError) -> None:
         """The sandbox ended: listeners to what ran get the error."""
         await asyncio.gather(*(process.give_up(error) for process in list(self._by_id.values())))

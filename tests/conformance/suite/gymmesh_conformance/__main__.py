@@ -110,7 +110,10 @@ def _parser() -> argparse.ArgumentParser:
         "--hostile", action="store_true", help="with --sandbox: run hostile programs, too"
     )
     parser.add_argument(
-        "--adapter", default="", metavar="MODULE:CLASS", help="with --gateway: opens rollouts there"
+        "--adapter",
+        default="",
+        metavar="MODULE:CLASS",
+        help="with --gateway: opens rollouts there; or FOLDER/FILE.py:CLASS",
     )
     parser.add_argument("--case", action="append", default=[], help="only this one; repeatable")
     parser.add_argument("--json", action="store_true", help="results as JSON")

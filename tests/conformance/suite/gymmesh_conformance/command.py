@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +13,12 @@ from typing import Any, Final
 import yaml
 
 from gymmesh_conformance.collectors import Collector, run_collector_suite, select_collector_cases
-from gymmesh_conformance.gateway import GatewayAdapter, run_gateway_suite, select_gateway_cases
+from gymmesh_conformance.gateway import (
+    GatewayAdapter,
+    apis_of,
+    run_gateway_suite,
+    select_gateway_cases,
+)
 from gymmesh_conformance.mux import MuxTarget, run_mux_suite, select_mux_cases
 from gymmesh_conformance.paths import AddressPath
 from gymmesh_conformance.reports import as_json, as_junit, lines_of, summary
@@ -34,6 +38,7 @@ from gymmesh_conformance.suites import (
 )
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.modules import named_module
 from gymmesh_runtime.security import Credentials, Refusals, SecurityConfig
 
 CONFORMS: Final = 0
@@ -63,8 +68,8 @@ class Options:
     tells the server to go down (empty: there is none). `wait_s`: how long to wait
     for the server, or for one run of a collector (None: 30, and 300 for one started by hand).
     `hostile`: run the hostile cases of a sandbox service, too.
-    `adapter`: of a capture gateway: `module:name` of the class that opens rollouts there; it is
-    called with `target`.
+    `adapter`: of a capture gateway: `module:name` or `folder/file.py:name` of the class that
+    opens rollouts there; it is called with `target`.
     `security`: the certificates and the token to show, and to serve with what an agent or a
     collector calls (None: all is plain).
     """
@@ -125,14 +130,16 @@ def _checked(options: Options) -> dict[str, Any]:
 
 def _adapter(options: Options) -> GatewayAdapter:
     """The adapter of a capture gateway. Raises LookupError where there is none."""
-    module, _, name = options.adapter.partition(":")
+    place, _, name = options.adapter.rpartition(":")
     try:
-        adapter: GatewayAdapter = getattr(importlib.import_module(module), name)(options.target)
-    except (ImportError, AttributeError, ValueError) as error:
+        adapter: GatewayAdapter = getattr(named_module(place), name)(options.target)
+    except (ImportError, AttributeError, OSError, SyntaxError, TypeError, ValueError) as error:
         raise LookupError(
-            f"--adapter {options.adapter or 'is missing'}: give MODULE:CLASS, a class that can be "
-            f"imported and is called with the target ({error})"
+            f"--adapter {options.adapter or 'is missing'}: give MODULE:CLASS or "
+            "FOLDER/FILE.py:CLASS, seen from the working directory, a class that is called with "
+            f"the target ({error})"
         ) from error
+    apis_of(adapter)
     return adapter
 
 

@@ -44,12 +44,26 @@ def test_a_row_needs_no_more_than_a_check() -> None:
         ({"checks": CHECKS, "verify_in": "elsewhere"}, "verify_in"),
         ({"checks": CHECKS, "limits": {"memory": 1}}, "limits"),
         ({"checks": CHECKS, "setup_timeout_s": 0}, "setup_timeout_s"),
+        ({"checkz": CHECKS}, "checkz"),
+        ({"checks": CHECKS, "soluton": "true"}, "soluton"),
+        ({"checks": CHECKS, "verify-in": "same"}, "verify-in"),
     ],
 )
 def test_what_cannot_be_run_is_refused_by_its_key(row: dict[str, Any], field: str) -> None:
     with pytest.raises(TaskInvalid) as refused:
         read_row(task(**row))
     assert refused.value.field == field
+
+
+def test_a_value_that_is_none_of_a_few_is_refused_with_those() -> None:
+    with pytest.raises(TaskInvalid, match="'elsewhere'; valid here: fresh, same, snapshot"):
+        read_row(task(checks=CHECKS, verify_in="elsewhere"))
+    with pytest.raises(TaskInvalid, match="did you mean 'checks'"):
+        read_row(task(checkz=CHECKS))
+
+
+def test_other_keys_are_the_authors() -> None:
+    read_row(task(checks=CHECKS, repo="a/b", user_id=1, difficulty=2, base_commit="1", env_id="x"))
 
 
 def test_files_come_from_the_environments_folder_alone(tmp_path: Path) -> None:

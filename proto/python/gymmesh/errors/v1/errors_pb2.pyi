@@ -341,7 +341,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SANDBOX_LOST: _ErrorReason.ValueType  # 124
     """UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
-    daemon went away.
+    daemon went away. What an environment answers because of it also has the sandbox's
+    `role` and the other fields of SandboxRef, since the call's answer, which would have
+    named a sandbox that opened in the call, is missing. So has
+    SANDBOX_OUT_OF_MEMORY.
     Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
     """
@@ -729,7 +732,10 @@ Example: {"reason": "SANDBOX_LIMIT", "domain": "gymmesh",
 """
 ERROR_REASON_SANDBOX_LOST: ErrorReason.ValueType  # 124
 """UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
-daemon went away.
+daemon went away. What an environment answers because of it also has the sandbox's
+`role` and the other fields of SandboxRef, since the call's answer, which would have
+named a sandbox that opened in the call, is missing. So has
+SANDBOX_OUT_OF_MEMORY.
 Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
+import difflib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -15,12 +15,14 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 
 from gymmesh_resource import Task, TaskInvalid
+from gymmesh_runtime.config import explained
 
 VerifyPlace: TypeAlias = Literal["same", "fresh", "snapshot"]
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 _Amount = Annotated[int, msgspec.Meta(ge=0)]
 _MOST_CHECKS: Final = 1000
-_PLACE: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<place>.*)`)?$", re.DOTALL)
+#: From here on a key that is not read is one that is misspelt, and not the author's own.
+_NEAR: Final = 0.8
 
 
 class InlineFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,7 +103,8 @@ class WorkspaceCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class WorkspaceRow(FileSet, frozen=True, kw_only=True):
-    """The keys of a row that the environment reads; others are left alone.
+    """The keys of a row that the environment reads; others are left alone, unless
+    they are nearly one of these.
 
     image, image_digest, user, workdir, env, limits: of the sandbox. setup: lines for the shell,
     run before the agent begins, each in at most setup_timeout_s seconds.
@@ -134,16 +137,23 @@ def read_row(task: Task) -> WorkspaceRow:
 
 
 def _converted(payload: Mapping[str, Any]) -> WorkspaceRow:
+    _check_spelling(payload)
     if "checks" not in payload:
         raise TaskInvalid("checks", "is missing; give the commands that judge the workspace")
     known = {name: payload[name] for name in WorkspaceRow.__struct_fields__ if name in payload}
     try:
         return msgspec.convert(known, WorkspaceRow)
     except msgspec.ValidationError as error:
-        found = _PLACE.match(str(error))
-        place = (found["place"] or "") if found else ""
-        problem = found["problem"] if found else str(error)
+        place, problem = explained(error, WorkspaceRow)
         raise TaskInvalid(place, f"{problem[:1].lower()}{problem[1:]}") from None
+
+
+def _check_spelling(payload: Mapping[str, Any]) -> None:
+    """Raises TaskInvalid for a key that is nearly one that is read: it would be left out."""
+    known = WorkspaceRow.__struct_fields__
+    for key in payload:
+        if key not in known and (near := difflib.get_close_matches(key, known, 1, _NEAR)):
+            raise TaskInvalid(key, f"is not a key of a workspace's row; did you mean {near[0]!r}?")
 
 
 def _checked(row: WorkspaceRow) -> WorkspaceRow:

@@ -17,7 +17,7 @@ from aiodocker.exceptions import DockerError
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
-from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.config import ConfigError, explained
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox.backends.base import OUT_OF_MEMORY, SandboxBackend, SandboxSpec
 from gymmesh_sandbox.backends.docker.config import DockerOptions
@@ -55,7 +55,8 @@ class DockerBackend(SandboxBackend):
         try:
             self._options = msgspec.convert(dict(options), DockerOptions)
         except msgspec.ValidationError as error:
-            raise ValueError(str(error)) from None
+            option, problem = explained(error, DockerOptions)
+            raise ValueError(f"{option}: {problem}" if option else problem) from None
         self.default_image = self._options.default_image
         self._engine: DockerEngine | None = None
         self._sandboxes: dict[str, DockerSandbox] = {}

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from gymmesh.sandbox.v1 import sandbox_pb2
-from gymmesh_runtime.config import ConfigError
+from gymmesh_runtime.config import ConfigError, explained
 from gymmesh_runtime.kubernetes import Access, find_api_server
 from gymmesh_sandbox.backends.base import SandboxBackend, SandboxSpec
 from gymmesh_sandbox.backends.kubernetes import manifest, status
@@ -49,7 +49,8 @@ class KubernetesBackend(SandboxBackend):
         try:
             self._options = msgspec.convert(dict(options), KubernetesOptions)
         except msgspec.ValidationError as error:
-            raise ValueError(str(error)) from None
+            option, problem = explained(error, KubernetesOptions)
+            raise ValueError(f"{option}: {problem}" if option else problem) from None
         self.default_image = self._options.default_image
         self._api: KubernetesApi | None = None
         self._sandboxes: dict[str, PodSandbox] = {}

@@ -6,11 +6,13 @@ from gymmesh_conformance.gateway.adapter import (
     CaughtSample,
     GatewayAdapter,
     OpenRollout,
+    PartialGateway,
     SampledTokens,
     Script,
     TokenRollout,
     WrittenAnswer,
     WrittenCall,
+    apis_of,
 )
 from gymmesh_conformance.gateway.endpoint import scripted_endpoint
 from gymmesh_conformance.gateway.playing import run_gateway_suite, select_gateway_cases
@@ -21,11 +23,13 @@ __all__ = [
     "CaughtSample",
     "GatewayAdapter",
     "OpenRollout",
+    "PartialGateway",
     "SampledTokens",
     "Script",
     "TokenRollout",
     "WrittenAnswer",
     "WrittenCall",
+    "apis_of",
     "run_gateway_suite",
     "scripted_endpoint",
     "select_gateway_cases",

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 _BOUND_S: Final = 30.0
+#: The APIs that programs call, as sessions name them.
+APIS: Final = ("chat", "responses", "messages", "gemini")
 
 
 class AdapterError(Exception):
@@ -179,3 +181,26 @@ class GatewayAdapter(Protocol):
             program: the name of the program that is played, such as `codex`.
         """
         ...
+
+
+@runtime_checkable
+class PartialGateway(GatewayAdapter, Protocol):
+    """A capture gateway that offers some of the APIs alone: cases of others are skipped.
+
+    Attributes:
+        apis: of `chat`, `responses`, `messages` and `gemini`.
+    """
+
+    apis: Sequence[str]
+
+
+def apis_of(adapter: GatewayAdapter) -> Sequence[str]:
+    """The APIs that a gateway offers. Raises LookupError for one that there is not."""
+    if not isinstance(adapter, PartialGateway):
+        return APIS
+    unknown = [one for one in adapter.apis if one not in APIS]
+    if unknown or isinstance(adapter.apis, str):
+        raise LookupError(
+            f"the adapter's apis are {adapter.apis!r}: list some of {', '.join(APIS)}"
+        )
+    return adapter.apis

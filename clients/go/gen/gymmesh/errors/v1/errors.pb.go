@@ -287,7 +287,10 @@ const (
 	// "metadata": {"limit": "64"}}
 	ErrorReason_ERROR_REASON_SANDBOX_LIMIT ErrorReason = 123
 	// UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
-	// daemon went away.
+	// daemon went away. What an environment answers because of it also has the sandbox's
+	// `role` and the other fields of SandboxRef, since the call's answer, which would have
+	// named a sandbox that opened in the call, is missing. So has
+	// SANDBOX_OUT_OF_MEMORY.
 	// Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
 	// "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
 	ErrorReason_ERROR_REASON_SANDBOX_LOST ErrorReason = 124
