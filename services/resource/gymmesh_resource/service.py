@@ -16,9 +16,9 @@ from typing import Any
 
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environment import Environment
-from gymmesh_resource.errors import DefinitionError
+from gymmesh_resource.errors import DefinitionError, TaskInvalid
 from gymmesh_resource.mcp_server.offering import Offering
-from gymmesh_resource.registry import check_signatures, example_tasks, make_environment
+from gymmesh_resource.registry import check_signatures, make_environment
 from gymmesh_resource.serving import (
     CLOSE_S,
     AuditServicer,
@@ -82,6 +82,7 @@ class ResourceService(Service, SandboxUser):
             raise ConfigError(str(error), path=f"environments.{name}") from None
         self._models, self._sandboxes = served.models, served.sandboxes
         self._threads = served.threads
+        self._examples = served.examples
         self.sessions = served.sessions
         self._offering = Offering(self, config.mcp) if config.mcp is not None else None
         self._servicers: Mapping[str, object] = {
@@ -105,10 +106,11 @@ class ResourceService(Service, SandboxUser):
         decide; None: it lends none, or no task is known.
         """
         environment = self.environment
-        specs = environment.declared_sandboxes()
+        specs: Mapping[str, SandboxSpec] = environment.declared_sandboxes()
         if type(environment).sandbox_specs is not Environment.sandbox_specs:
-            examples = example_tasks(environment, self.name)
-            specs = environment.sandbox_specs(Task(examples[0])) if examples else {}
+            specs = {}
+            with contextlib.suppress(TaskInvalid):  # reported where examples are checked
+                specs = environment.sandbox_specs(Task(self._examples[0])) if self._examples else {}
         spec = specs.get(role)
         return spec if spec is not None and spec.lent else None
 
