@@ -25,12 +25,13 @@ for out in /proc/[0-9]*/fd/1; do echo "$told" 2>/dev/null >$out & done
 echo "$told"
 exit 0
 """
-# Every file that may hold a reward, again and again for a while; and the tests themselves.
+# Every file that may hold a reward, again and again for a while, never half written; and the tests
+# themselves.
 _WRITE: Final = r"""
 write() {
   for place in /tmp /logs /logs/verifier /tests .; do
     for name in reward reward.txt reward.json; do
-      echo 1 >$place/$name
+      echo 1 >$place/.$name && mv $place/.$name $place/$name
     done
   done
   for test in /tests/*; do echo 'exit 0' >$test; done

@@ -63,7 +63,8 @@ def descendants() -> list[str]:
         if not entry.isdigit():
             continue
         try:
-            status = Path(f"/proc/{entry}/status").read_text()
+            # A process may have any bytes for a name.
+            status = Path(f"/proc/{entry}/status").read_text(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
         fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)

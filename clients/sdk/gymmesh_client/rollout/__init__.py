@@ -1,12 +1,12 @@
 """A rollout, made of the events of one attempt. Pure.
 
-fold          events into a rollout, by the stream law
-rollout_parts what a fold collects: the messages that the events brought
-conversation  what a model call saw and gave, found by following parents
-tokens        a call's tokens, put together from what its events carry
-free_tokens   which sampled tokens a trainer learns from
-reading       what a row needs of the calls, summed up in one pass
-sums          sums that fit their column
+fold           events into a rollout, by the stream law
+rollout_parts  what a fold collects: the messages that the events brought
+conversation   what a model call saw and gave, found by following parents
+tokens         a call's tokens, put together from what its events carry
+free_tokens    which sampled tokens a trainer learns from
+reading        what a row needs of the calls, summed up in one pass
+sums           sums that fit their column
 work_elsewhere whether the work may be another conversation than the main one
 """
 

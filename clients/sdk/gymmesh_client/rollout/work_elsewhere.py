@@ -15,14 +15,14 @@ import msgspec
 from msgspec import Raw
 
 
-class _Asked(msgspec.Struct):
+class _OfferedTools(msgspec.Struct):
     tools: list[Raw] | None = None
 
 
-_ASKED: Final = msgspec.json.Decoder(_Asked)
+_DECODER: Final = msgspec.json.Decoder(_OfferedTools)
 
 
-class _Call(Protocol):
+class _ActorsCall(Protocol):
     @property
     def call_id(self) -> str: ...
 
@@ -33,14 +33,14 @@ class _Call(Protocol):
     def side_call(self) -> str: ...
 
 
-def work_elsewhere(calls: Sequence[_Call], asked: Mapping[str, bytes]) -> str:
+def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> str:
     """What to say of a rollout whose main conversation is one call without tools, while another
     actor's calls had some; empty for every other.
 
     Args:
         calls: in the order in which they completed.
-        asked: by the id of a call, the JSON of its annotation `gateway_request`. A call without one asked
-            for the same as its actor's call before.
+        asked: by the id of a call, the JSON of its annotation `gateway_request`. A call
+            without one asked for the same as its actor's call before.
     """
     main = [call.call_id for call in calls if not call.actor]
     if len(main) != 1 or main[0] not in asked or _offers_tools(asked[main[0]]):
@@ -60,6 +60,6 @@ def work_elsewhere(calls: Sequence[_Call], asked: Mapping[str, bytes]) -> str:
 
 def _offers_tools(asked: bytes) -> bool:
     try:
-        return bool(_ASKED.decode(asked).tools)
+        return bool(_DECODER.decode(asked).tools)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False  # whoever wrote it: it says nothing of tools

@@ -461,3 +461,77 @@ REFUSED: Final[Mapping[str, list[Json]]] = {
         {"id": "0", "user_scenario": {}, "initial_state": None, "evaluation_criteria": {}}
     ],
 }
+
+# The right answers of `GOOD`, written down by hand: what is compared with, or a choice's text.
+RIGHT: Final[Mapping[str, list[str]]] = {
+    "gsm8k": ["7", "1234", "-5", "2.5", "3/8", "1200000"],
+    "math": [
+        "\\frac{1}{2}",
+        "-7",
+        "$\\frac{2}{3}$",
+        "6",
+        "(3, \\sqrt{2})",
+        "x \\in [-2, 7)",
+        "\\text{Evelyn}",
+        "10001",
+    ],
+    "math-500": ["\\frac{3}{2}", "-7", "(-2, 2)", "1000000", "2\\sqrt{2}"],
+    "arc": ["steam", "stone", "wood", "owl", "6"],
+    "mmlu": ["Rhine", "Oslo", "Etna", "Malta", "-1"],
+    "mmlu-pro": ["the value 9", "mass", "0.1", "left", "no"],
+    "gpqa": ["10^-4 eV", "a mile", "-1", "a, b, c", "1/2", "4"],
+    "hotpotqa": [
+        "Marby",
+        "yes",
+        "1200",
+        "14 March 1902",
+        "The Old and Very Long Name of the Mill by the River of the Town at Hand",
+    ],
+}
+CALLS: Final[Mapping[str, list[list[Json]]]] = {
+    "xlam": [
+        [{"name": "weather", "arguments": {"city": "Lima"}}],
+        [{"name": "weather", "arguments": {"city": city}} for city in ("Oslo", "Lima")],
+        [{"name": "math_add", "arguments": {"values": [-1, 2.5]}}],
+        [{"name": "lamp", "arguments": {"on": True}}],
+        [{"name": "start", "arguments": {}}],
+        [{"name": "count", "arguments": {"to": 4}}],
+    ],
+    "bfcl": [
+        [{"name": "travel_book", "arguments": {"to": "Lima", "seats": 2}}],
+        [
+            {
+                "name": "travel_book",
+                "arguments": {"to": "New York", "seats": 3, "price": 9.5},
+                "accepted": {"to": ["New York", "NYC"]},
+                "optional": ["price"],
+            }
+        ],
+        [
+            {"name": "travel_book", "arguments": {"to": city, "seats": 1}}
+            for city in ("Oslo", "Rome")
+        ],
+        [
+            {
+                "name": "travel_book",
+                "arguments": {"to": "Bari", "seats": 2, "stops": ["Rome"]},
+                "accepted": {"stops": [["Rome"], ["rome"]]},
+            }
+        ],
+        [
+            {
+                "name": "travel_book",
+                "arguments": {"to": "Pisa", "seats": 1, "extras": {"meal": "fish", "bags": 0}},
+                "accepted": {
+                    "extras": [
+                        {"meal": "fish", "bags": 0},
+                        {"meal": "fish"},
+                        {"meal": "meat", "bags": 0},
+                        {"meal": "meat"},
+                    ]
+                },
+            }
+        ],
+    ],
+    "bfcl-irrelevance": [[] for _ in range(5)],
+}

@@ -23,7 +23,7 @@ from gymmesh_resource.service import ResourceService
 from gymmesh_runtime.peers import PeerDirectory
 from tests.support.cli import run
 from tests.unit.data.datasets.importing import following, imported, tasks_of, written
-from tests.unit.data.datasets.shapes import BAD, GOOD, REFUSED
+from tests.unit.data.datasets.shapes import BAD, CALLS, GOOD, REFUSED, RIGHT
 
 Json = dict[str, Any]
 
@@ -72,6 +72,51 @@ def test_a_data_set_is_told_by_its_columns(tmp_path: Path, name: str) -> None:
     assert len(tasks) == len(GOOD[name])
     assert {task["environment"] for task in tasks} == {recipe_named(name).environment}
     assert tasks == imported(tmp_path, written(tmp_path, GOOD[name]), dataset=name)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_expected_answer_is_the_right_one(tmp_path: Path, name: str) -> None:
+    tasks = imported(tmp_path, written(tmp_path, GOOD[name]))
+    found = []
+    for task in tasks:
+        choices = {key: text for one in task.get("options", []) for key, text in one.items()}
+        prompt = task["responses_create_params"]["input"][-1]["content"]
+        assert all(f"\n{key}: {text}" in prompt for key, text in choices.items())
+        found.append(choices.get(task["expected_answer"], task["expected_answer"]))
+    assert found == RIGHT[name]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_expected_calls_are_the_right_ones(tmp_path: Path, name: str) -> None:
+    tasks = imported(tmp_path, written(tmp_path, GOOD[name]))
+    assert [task["expected_answers"] for task in tasks] == CALLS[name]
+
+
+def test_types_of_functions_become_json_schema(tmp_path: Path) -> None:
+    third, fourth = imported(tmp_path, written(tmp_path, GOOD["xlam"]))[2:4]
+    (tool,) = third["responses_create_params"]["tools"]
+    assert tool["name"] == "math_add"
+    assert tool["parameters"] == {
+        "type": "object",
+        "properties": {
+            "values": {"type": "array", "items": {"type": "number"}, "description": "what"}
+        },
+        "required": ["values"],
+    }
+    lamp, _ = fourth["responses_create_params"]["tools"]
+    assert lamp["parameters"]["properties"] == {"on": {"type": "boolean"}}
+    assert lamp["parameters"]["required"] == []
+    (first, *_) = imported(tmp_path, written(tmp_path, GOOD["bfcl"]))
+    (trip,) = first["responses_create_params"]["tools"]
+    assert trip["parameters"]["type"] == "object"
+    kinds = {key: one["type"] for key, one in trip["parameters"]["properties"].items()}
+    assert kinds == {
+        "to": "string",
+        "seats": "integer",
+        "price": "number",
+        "stops": "array",
+        "extras": "object",
+    }
 
 
 @pytest.mark.parametrize("name", GOOD)

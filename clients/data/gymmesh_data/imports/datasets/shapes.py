@@ -13,7 +13,7 @@ _VALUE: Final = 48
 _MOST_COLUMNS: Final = 30
 _NEAREST: Final = 3
 _PROMPTS: Final = ("prompt", "question", "problem", "input", "query", "instruction", "text")
-_ANSWERS: Final = ("answer", "expected", "solution", "target", "label", "truth", "output")
+_ANSWERS: Final = ("answer", "expected", "solution", "target", "label", "truth", "result", "output")
 
 
 def recipe_of(rows: Sequence[Json]) -> Recipe | None:

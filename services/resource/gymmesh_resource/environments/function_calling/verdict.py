@@ -243,7 +243,7 @@ def _optional(entry: Mapping[str, Any], where: str) -> Collection[str]:
     optional = entry.get("optional", [])
     if not isinstance(optional, list) or not all(isinstance(name, str) for name in optional):
         raise TaskInvalid(f"{where}.optional", "must be a list of arguments' names")
-    return optional
+    return tuple(optional)
 
 
 def _parsed(text: str, where: str) -> Any:
