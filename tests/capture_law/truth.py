@@ -333,8 +333,9 @@ class Truth:
 
 def _reason(first: Segment, there: Sequence[TrueCall]) -> int:
     """Why a history departs with `first` in the place of these answers."""
-    if len(there) > 1 and not first.is_named:
-        # Which of them was changed is not shown: the nearest gives the reason.
+    if not first.is_named:
+        # Whether it is one of them, and which, is not shown: the words of the nearest give the
+        # reason, though the log may know that another call wrote them.
         is_near = any(is_respelling(call.output, first.wire) for call in there)
         return RESPELLED if is_near else REWRITTEN
     if first.wrote in there and first.reason is not None:

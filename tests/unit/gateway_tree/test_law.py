@@ -633,6 +633,26 @@ def test_a_conversation_is_known_again_though_its_beginning_was_sampled_since() 
     assert (placed.parent, placed.detached, placed.link) == ("c2", False, CONTINUATION)
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_answer_that_is_another_calls_by_its_id_respells_none(is_named: bool) -> None:
+    """The same tool with other arguments: without an id it may be an answer that was changed."""
+    captured = begun()
+    listed = [call("shell", b'{"cmd":"cat a.py"}', "y")]
+    captured.ask(request([TASK, *echo("c1", FIRST), SHOWN]), listed)
+    edited = [message("user", "Fix another test.")]
+    captured.ask(request(edited), [call("shell", b'{"cmd":"pwd"}', "z")])
+    kept = echo("c2", listed) if is_named else [call("shell", b'{"cmd":"cat a.py"}', "own")]
+    shown = output(kept[0].function_call.call_id, "assert False")
+    placed = captured.place(request([*edited, *kept, shown]))
+    expected = ("c3", REWRITTEN) if is_named else ("c3", RESPELLED)
+    assert (placed.parent, reason(placed)) == expected
+    assert placed.fork is not None
+    said = "the answer of c2 stands where that of c3 was"
+    assert placed.fork.detail == (said if is_named else "the answer of c3 is changed")
+    # The outputs follow the answer that was kept.
+    assert placed.items[-1] == output("y" if is_named else "own", "assert False")
+
+
 def rewritten() -> tuple[Captured, list]:  # type: ignore[type-arg]
     """A rollout whose second call has another first message, and what that was asked with."""
     captured = begun()

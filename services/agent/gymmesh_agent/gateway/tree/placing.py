@@ -207,7 +207,9 @@ class Placing:
             return _changed_before(foreign.named), foreign.named
         elif not instead:
             return _out_of_place(self._state.answers.writers(foreign.form)), None
-        named = foreign.named is instead[0]
+        elif foreign.named is not None:
+            return _exchanged(instead, foreign.named), only(instead)
+        named = foreign.named is not None
         reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
         near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
         detail = f"the answer of {near[0].call_id} is changed"
@@ -328,6 +330,14 @@ def _compacted(compaction: CapturedCall) -> tokens_pb2.Fork:
 
 def _changed_before(call: CapturedCall) -> tokens_pb2.Fork:
     return _fork(_REWRITTEN, f"what came before the answer of {call.call_id} is changed")
+
+
+def _exchanged(instead: Sequence[CapturedCall], named: CapturedCall) -> tokens_pb2.Fork:
+    """The fork of a history with an answer that is another call's by its ids, where these calls
+    have one: however near the words are, it is no spelling of theirs.
+    """
+    names = ", ".join(call.call_id for call in instead)
+    return _fork(_REWRITTEN, f"the answer of {named.call_id} stands where that of {names} was")
 
 
 def _out_of_place(writers: Sequence[CapturedCall]) -> tokens_pb2.Fork:
