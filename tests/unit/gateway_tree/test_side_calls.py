@@ -248,7 +248,7 @@ def test_a_summary_that_is_said_again_behind_a_second_sample_is_no_compaction() 
     placed = captured.place(request([*history, message("user", f"You wrote: {SUMMARY}")]))
     assert (placed.parent, placed.detached, placed.link) == ("c4", False, FORK)
     assert placed.fork is not None
-    assert placed.fork.reason == tokens_pb2.FORK_REASON_BRANCH
+    assert placed.fork.reason == tokens_pb2.FORK_REASON_HISTORY_REWRITTEN  # c5 is left out
 
 
 def test_a_new_window_is_a_compaction_even_where_the_summary_is_not_found() -> None:
