@@ -232,6 +232,25 @@ def test_codex_compacts_without_tools_and_counts_its_windows() -> None:
     assert (placed.parent, placed.link) == ("c3", CONTINUATION)
 
 
+def test_a_summary_that_is_said_again_behind_a_second_sample_is_no_compaction() -> None:
+    rule = SideCallRule(kind="compaction", last="Sum it up", trained=True)
+    captured = Captured(side_calls=[rule])
+    captured.ask(request([TASK]), FIRST)
+    history = [TASK, *echo("c1", FIRST), output(wire_id("c1", 0), "a.py")]
+    asked = request([*history, message("user", "Sum it up.")])
+    captured.ask(asked, [message("assistant", SUMMARY)])
+    begun = [message("user", f"Go on from here: {SUMMARY}")]
+    for _ in range(2):
+        captured.ask(request(begun), FIRST)
+    history = [*begun, *echo("c4", FIRST), output(wire_id("c4", 0), "a.py")]
+    placed = captured.ask(request(history), [message("assistant", "Done.")])
+    assert (placed.parent, placed.link) == ("c4", CONTINUATION)
+    placed = captured.place(request([*history, message("user", f"You wrote: {SUMMARY}")]))
+    assert (placed.parent, placed.detached, placed.link) == ("c4", False, FORK)
+    assert placed.fork is not None
+    assert placed.fork.reason == tokens_pb2.FORK_REASON_HISTORY_REWRITTEN  # c5 is left out
+
+
 def test_a_new_window_is_a_compaction_even_where_the_summary_is_not_found() -> None:
     captured = Captured("codex")
     captured.ask(request([TASK], hints=codex(0)), FIRST)

@@ -140,7 +140,9 @@ class Placing:
         call, read, state = self._call, self._read, self._state
         if again := self._alike(state.by_context.get(read.context, ())):
             fork = _fork(_BRANCH, "the program asks for another answer to the same conversation")
-            return self._detached(None, fork, again[0].actor)
+            placed = self._detached(None, fork, again[0].actor)
+            call.led = again[0].led  # what led to the conversation, a summary say, is the same
+            return placed
         if not call.compaction:
             new_window = state.actors.is_new_window(call)
             compaction = state.compactions.led_to(read, call, new_window, self._own_answers)
