@@ -50,7 +50,7 @@ class DrivenHarness(vf.Harness):
         data: Any,
     ) -> Any:
         """Until the bench says that the program has ended."""
-        host, _, port = os.environ["BENCH_DOOR"].rpartition(":")
+        host, _, port = os.environ["BENCH_DRIVER"].rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         said = {"url": endpoint.rstrip("/").removesuffix("/v1"), "key": secret}
         writer.write(json.dumps(said).encode() + b"\n")

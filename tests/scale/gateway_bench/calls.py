@@ -17,7 +17,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from tests.scale.gateway_bench.driver import Door, Place, Played, Work, door, percentile, play
+from tests.scale.gateway_bench.driver import (
+    DriverListener,
+    Place,
+    Played,
+    Work,
+    listening,
+    percentile,
+    play,
+)
 from tests.scale.gateway_bench.model import ScriptedEndpoint, endpoint
 from tests.scale.report import table
 from tests.scale.rollout_bench.contender import ROOT, Contender, ContenderFailed
@@ -81,7 +89,7 @@ async def _measure(names: Sequence[str], at: Sequence[Point], rounds: int) -> di
     found = {name: Found() for name in names}
     with ExitStack() as stack:
         model = stack.enter_context(endpoint())
-        async with door() as opened:
+        async with listening() as opened:
             running: dict[str, Contender | None] = {BARE: None}
             for name in names:
                 if name != BARE and (one := _start(name, model, opened, stack, found[name])):
@@ -97,7 +105,7 @@ async def _measure(names: Sequence[str], at: Sequence[Point], rounds: int) -> di
 
 
 async def _warm_up(
-    running: dict[str, Contender | None], model: ScriptedEndpoint, opened: Door
+    running: dict[str, Contender | None], model: ScriptedEndpoint, opened: DriverListener
 ) -> None:
     """Each kind of call, a few times."""
     for point in points((1,), KINDS):
@@ -106,7 +114,7 @@ async def _warm_up(
 
 
 async def _played(
-    work: Work, contender: Contender | None, model: ScriptedEndpoint, opened: Door
+    work: Work, contender: Contender | None, model: ScriptedEndpoint, opened: DriverListener
 ) -> Played:
     """One play; None: the programs call the model server itself."""
     model.answer_after(work.model_s)
@@ -127,7 +135,7 @@ async def _played(
 
 
 def _start(
-    name: str, model: ScriptedEndpoint, opened: Door, stack: ExitStack, found: Found
+    name: str, model: ScriptedEndpoint, opened: DriverListener, stack: ExitStack, found: Found
 ) -> Contender | None:
     if name == VERIFIERS:
         if not Path(_VERIFIERS).exists():

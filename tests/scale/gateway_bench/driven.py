@@ -11,13 +11,13 @@ from gymmesh import Agent, Completion, RolloutContext
 
 
 class DrivenAgent(Agent):
-    """`options: {door: HOST:PORT}`: where the driver listens."""
+    """`options: {driver: HOST:PORT}`: where the driver listens."""
 
     version: ClassVar[str] = "1"
     runs_programs: ClassVar[bool] = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._host, _, self._port = str(options["door"]).rpartition(":")
+        self._host, _, self._port = str(options["driver"]).rpartition(":")
 
     async def run(self, context: RolloutContext) -> Completion:
         """Until the driver says that the program has ended."""

@@ -67,7 +67,7 @@ class Place:
     ended: Callable[[], None] = lambda: None
 
 
-class Door:
+class DriverListener:
     """Where contenders connect: `host:port`."""
 
     def __init__(self) -> None:
@@ -86,9 +86,9 @@ class Door:
 
 
 @asynccontextmanager
-async def door() -> AsyncGenerator[Door]:
-    """A door that is open."""
-    opened = Door()
+async def listening() -> AsyncGenerator[DriverListener]:
+    """Until the block ends."""
+    opened = DriverListener()
     server = await asyncio.start_server(opened.take, "127.0.0.1", 0, backlog=1024)
     opened.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:

@@ -1,4 +1,4 @@
-"""A mesh whose agent has the bench play its programs: python -m … URL DOOR LAYOUT.
+"""A mesh whose agent has the bench play its programs: python -m … URL DRIVER LAYOUT.
 
 Every event is delivered, and the row and the journal are on disk, as for any rollout.
 """
@@ -37,20 +37,20 @@ def task() -> rollout_pb2.Task:
     )
 
 
-def driven(url: str, door: str, layout: str) -> MeshConfig:
+def driven(url: str, driver: str, layout: str) -> MeshConfig:
     """A mesh with the driven agent and a model at `url`."""
     use = f"{HERE / 'driven.py'}:DrivenAgent"
-    agent = AgentConfig(use=use, options={"door": door}, max_steps=None)
+    agent = AgentConfig(use=use, options={"driver": driver}, max_steps=None)
     model = ModelConfig(backend="chat", url=url, model="scripted", max_concurrency=20_000)
     plain = configuration(url, layout)
     return msgspec.structs.replace(plain, agents={AGENT: agent}, models={"policy": model})
 
 
-async def main(url: str, door: str, layout: str) -> None:
+async def main(url: str, driver: str, layout: str) -> None:
     """Serves the bench until its input ends."""
     say = talk.take_stdout()
     with tempfile.TemporaryDirectory() as folder:
-        async with opened(driven(url, door, layout)) as mesh:
+        async with opened(driven(url, driver, layout)) as mesh:
             await talk.answer(say, {}, partial(collect, mesh, Path(folder), of=task()))
 
 

@@ -1,4 +1,4 @@
-"""verifiers as a contender: python -m … URL DOOR, by the Python of its own environment.
+"""verifiers as a contender: python -m … URL DRIVER, by the Python of its own environment.
 
 One process: its episodes, its interception servers, its traces as JSON lines on disk.
 """
@@ -21,13 +21,13 @@ from tests.scale.rollout_bench import talk
 sys.path.insert(0, str(Path(__file__).parent))  # where it finds bench_driven
 
 
-async def main(url: str, door: str) -> None:
+async def main(url: str, driver: str) -> None:
     """Serves the bench until its input ends."""
     say = talk.take_stdout()
     import verifiers
     import verifiers.v1 as vf
 
-    os.environ["BENCH_KEY"], os.environ["BENCH_DOOR"] = "none", door
+    os.environ["BENCH_KEY"], os.environ["BENCH_DRIVER"] = "none", driver
     config = vf.SingleAgentEnvConfig.model_validate(
         {
             "taskset": {"id": "bench-driven"},

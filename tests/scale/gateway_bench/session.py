@@ -37,7 +37,7 @@ from gymmesh_runtime.serving.loop import run
 from gymmesh_view.rollout.detail import detail_of
 from tests.scale.bench_export import CASES
 from tests.scale.bench_rows import recorded
-from tests.scale.gateway_bench.driver import Work, door, play
+from tests.scale.gateway_bench.driver import Work, listening, play
 from tests.scale.gateway_bench.ours import AGENT, driven, task
 from tests.scale.gateway_bench.speech import ARGUMENTS, TEXT
 from tests.scale.report import table
@@ -107,7 +107,7 @@ class _Watched:
 async def _collected(calls: int, folder: Path) -> tuple[list[Any], bytes, float]:
     """The events and the row of a session, and the median milliseconds of its last calls."""
     events: list[Any] = []
-    async with door() as opened:
+    async with listening() as opened:
         plain = driven("http://127.0.0.1:9", opened.address, "embedded")
         agent = msgspec.structs.replace(plain.agents[AGENT], capture_tokens=True)
         model = ModelConfig(backend=f"{Sampled.__module__}:Sampled")
