@@ -18,8 +18,9 @@ _HEAD = """\
 # Known data sets
 
 Make tasks of a public data set that you have downloaded, without naming a column: `gym-cli \
-import` tells the data set by its columns, and each task names the [environment](environments.md)\
- that judges it. This page is made of the recipes in the package (`python -m tools.datasets`).
+import` recognises the data set by its columns, and each task names the \
+[environment](environments.md) that judges it. This page is made of the recipes in the package \
+(`python -m tools.datasets`).
 
 <!-- check: hidden train.jsonl
 {"question": "Ann has 3 pens and buys 4. How many has she?", "answer": "3 + 4 = 7\\n#### 7"}
@@ -70,7 +71,7 @@ other rows' answers, which lose. None is a row of the data set.
 _REFUSED = """\
 ## Not judged
 
-These are told by their columns, too, and refused by name: no environment that comes with gymmesh\
+These are recognised and refused by name: no environment that comes with gymmesh\
  can judge them.
 
 | `--dataset` | data set | why, and what to do |
@@ -79,8 +80,8 @@ These are told by their columns, too, and refused by name: no environment that c
 _COLUMNS = """\
 ## Columns
 
-A data set is told by the columns that rows must have. Further columns do no harm; of several \
-data sets that fit, it is the one with the most columns.
+A data set is recognised by the columns that its rows must have; further columns are allowed. \
+Of several data sets that fit, it is the one with the most columns.
 """
 
 

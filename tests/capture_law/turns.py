@@ -36,7 +36,7 @@ class Turns:
         self.step(other)
 
     def resample(self, conversation: Conversation) -> None:
-        """Ask once more for what is there already."""
+        """Ask again for an answer that exists already."""
         if not conversation.asked:
             return
         other = replace(conversation, segments=conversation.asked)

@@ -81,7 +81,7 @@ def items_of(given: Any) -> list[Mapping[str, Any]]:
 
 
 def next_item(items: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Any:
-    """What is said next, as a Responses item."""
+    """The next answer, as a Responses item."""
     texts = [_text(one) for one in items]
     found = [match[1] for text in texts for match in _COMMAND.finditer(text)]
     command = found[0] if found else ""

@@ -25,7 +25,6 @@ def make_tiny(folder: Path, *, ends_soon: bool = False) -> None:
     """
     # Only vLLM's environment has these.
     import tokenizers
-    import torch
     import transformers
 
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
@@ -43,22 +42,13 @@ def make_tiny(folder: Path, *, ends_soon: bool = False) -> None:
         chat_template=_TEMPLATE,
     )
     tokenizer.save_pretrained(folder)
-    torch.manual_seed(7)
-    config = transformers.Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
+    model = _random_model(
+        tokenizer,
         num_hidden_layers=2,
-        num_attention_heads=2,
         num_key_value_heads=2,
         max_position_embeddings=2048,
-        tie_word_embeddings=True,
         initializer_range=0.5,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-        pad_token_id=tokenizer.pad_token_id,
     )
-    model: Any = transformers.Qwen2ForCausalLM(config).to(torch.float32)
     ends = [tokenizer.eos_token_id, *(range(0, 64, 3) if ends_soon else ())]
     model.generation_config.eos_token_id = ends
     model.save_pretrained(folder)
@@ -68,23 +58,34 @@ def make_long(folder: Path, tokenizer_of: Path) -> None:
     """Write a model of a few million parameters with random weights and a context of 131,072
     tokens, and another model's tokenizer. What it says must be forced.
     """
-    import torch
     import transformers
 
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(tokenizer_of)
     tokenizer.save_pretrained(folder)
+    model = _random_model(
+        tokenizer,
+        num_hidden_layers=1,
+        num_key_value_heads=1,
+        max_position_embeddings=131_072,
+    )
+    model.save_pretrained(folder)
+
+
+def _random_model(tokenizer: Any, **shape: Any) -> Any:
+    """A model with random weights, the same each time. shape: more keys of its configuration."""
+    import torch
+    import transformers
+
     torch.manual_seed(7)
     config = transformers.Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=64,
         intermediate_size=128,
-        num_hidden_layers=1,
         num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=131_072,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
         pad_token_id=tokenizer.pad_token_id,
+        **shape,
     )
-    transformers.Qwen2ForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    return transformers.Qwen2ForCausalLM(config).to(torch.float32)

@@ -87,7 +87,7 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         return bool(self._handles)
 
     def opened(self, ref: grant_pb2.SandboxRef, role: str) -> None:
-        """Sends the event of a sandbox that was opened for the rollout, whoever owns it."""
+        """Sends the event of a sandbox that was opened for the rollout, by any owner."""
         self._ends.opened(ref)
         self._note(_opened_event(ref, role))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import io
 import tarfile
@@ -151,7 +152,8 @@ class SandboxFiles:
 
     async def upload(self, source: str | Path, path: str | bytes, *, user: str = "") -> None:
         """Copies a local folder's content, or a file, into a folder of the sandbox."""
-        await self.unpack(packed(Path(source)), path, user=user)
+        archive = await asyncio.to_thread(packed, Path(source))
+        await self.unpack(archive, path, user=user)
 
     async def _read(
         self, paths: Sequence[bytes], offset: int, max_bytes: int, user: str

@@ -90,11 +90,10 @@ finish() {
 }
 for round in 1 2 3 4 5 6; do
   found=
-  all_at_once=
-  [ "$round" -gt 2 ] && all_at_once=$OWN_SPACE
-  [ -z "$all_at_once" ] || kill -STOP -1 2>/dev/null
+  # Else a look may find none of those that end as soon as they have a child.
+  [ -z "$OWN_SPACE" ] || kill -STOP -1 2>/dev/null
   each finish
-  [ -z "$all_at_once" ] || kill -CONT -1 2>/dev/null
+  [ -z "$OWN_SPACE" ] || kill -CONT -1 2>/dev/null
   [ -n "$found" ] || exit 0
 done
 echo 'they are born faster than they can be ended' >&2

@@ -38,7 +38,7 @@ def host(package: str, open_rollout: Open) -> None:
     """Play rollouts, one after the other, until standard input ends.
 
     Args:
-        package: whose version is said.
+        package: the one whose version is reported.
         open_rollout: called with the model's address, which ends in `/v1`, and the program.
     """
     # What libraries print goes to standard error.

@@ -62,4 +62,4 @@ def _offers_tools(asked: bytes) -> bool:
     try:
         return bool(_DECODER.decode(asked).tools)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False  # whoever wrote it: it says nothing of tools
+        return False  # a file may hold anything; this names no tools

@@ -63,7 +63,7 @@ _UNREADABLE: Final = (
     errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
     errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID,
 )
-# Folders that the format promises to agents and tests, for whoever they are.
+# Folders that the format promises to agents and tests; any user may write there.
 _FOLDERS: Final = (
     "for f in /logs /logs/agent /logs/verifier /logs/artifacts; do "
     'mkdir -p "$f" && chmod 777 "$f" || exit 1; done'
