@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextvars import Context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVarTuple, Unpack
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -63,6 +65,33 @@ def pytest_unconfigure() -> None:
     # Extension modules report as leaked what is still frozen when the interpreter ends.
     gc.unfreeze()
     gc.enable()  # where nothing was collected
+
+
+_Ts = TypeVarTuple("_Ts")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Drops what comes for it after its end.
+
+    gRPC reads the events of all loops in whichever loop runs. One for the closed loop of an earlier
+    test would raise there, and events of the running test would lie until the next one comes.
+    """
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: Unpack[_Ts],
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        if not self.is_closed():
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        handle = asyncio.Handle(callback, args, self, context)
+        handle.cancel()
+        return handle
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"asyncio": _Loop}
 
 
 @pytest.fixture(name="require", scope="session")

@@ -14,7 +14,7 @@ sandbox may be full of them.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
@@ -105,12 +105,13 @@ exit 1
 @dataclass(frozen=True, slots=True)
 class LeftProcess:
     """A process that was found: its number in the sandbox, when it started, in ticks of the
-    sandbox's clock, and its name.
+    sandbox's clock, and its name. The name does not identify it: a program that has just been
+    started has its parent's name for a moment.
     """
 
     number: int
     began: int
-    name: str
+    name: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import Any, TypeAlias
 
@@ -44,6 +45,37 @@ def test_the_other_end_is_gone_while_bytes_wait(run: Any, ended: bool) -> None:
             near[1].close()
 
     run(carried())
+
+
+@LOOPS
+def test_what_is_ended_while_both_sides_are_full_is_closed(run: Any) -> None:
+    """Neither side reads any more, so what is on the way is not waited for."""
+
+    async def carried() -> None:
+        near, program = await connected()
+        far, service = await connected()
+        with program, service:
+            carrying = asyncio.create_task(carry(near, far))
+            for end in (program, service):
+                end.setblocking(False)
+            while not (_is_full(near[1]) and _is_full(far[1])):
+                for end in (program, service):
+                    with contextlib.suppress(BlockingIOError):
+                        end.send(b"x" * 65536)
+                await asyncio.sleep(0)
+            carrying.cancel()
+            await asyncio.wait([carrying])
+            async with asyncio.timeout(20):
+                for _, writer in (near, far):
+                    writer.close()
+                    with contextlib.suppress(OSError):
+                        await writer.wait_closed()
+
+    run(carried())
+
+
+def _is_full(writer: asyncio.StreamWriter) -> bool:
+    return writer.transport.get_write_buffer_size() > 0
 
 
 @LOOPS

@@ -23,7 +23,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.errors import FILE_MODULE, DefinitionError
 from gymmesh_resource.rewards import function_environment
 from gymmesh_resource.tools import arguments_type
-from gymmesh_runtime.config import explained, named_module, nearest
+from gymmesh_runtime.config import explained, file_spec, named_module, nearest
 from gymmesh_runtime.text import place_of
 from gymmesh_runtime.text.authors_code import described
 
@@ -142,8 +142,8 @@ def load_file(place: str, use: str) -> ModuleType:
     name = f"{FILE_MODULE}{path.stem}_{abs(hash(str(path))):x}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
+    spec = file_spec(name, path)
+    if spec is None or spec.loader is None:
         raise DefinitionError(f"{use!r}: there is no file {place}, seen from {Path.cwd()}.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -5,8 +5,27 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
+
+
+class _FileLoader(SourceFileLoader):
+    """Compiles the file each time. Bytecode on disk is found by the second and size of its source:
+    an edit within a second that keeps the size would run as it was before.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def file_spec(name: str, file: Path) -> ModuleSpec | None:
+    """How a `.py` file becomes a module; None where there is no such file."""
+    if not file.is_file():
+        return None
+    return importlib.util.spec_from_file_location(name, file, loader=_FileLoader(name, str(file)))
 
 
 def named_module(place: str) -> ModuleType:
@@ -22,8 +41,8 @@ def named_module(place: str) -> ModuleType:
     name = f"gymmesh file {file}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None or not file.is_file():
+    spec = file_spec(name, file)
+    if spec is None or spec.loader is None:
         raise ImportError(f"there is no file {place}, seen from {Path.cwd()}")
     _look_in(file.parent)
     module = importlib.util.module_from_spec(spec)

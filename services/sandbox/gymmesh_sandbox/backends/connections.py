@@ -73,7 +73,8 @@ async def carry(
     """Carries bytes both ways until both sides have ended, one is gone, or nothing comes.
 
     Args:
-        near, far: the two connections; neither is closed.
+        near, far: the two connections. Both stay open when both sides have ended. Otherwise both
+            are aborted: a close would wait for ever to send what the other side no longer reads.
         idle_s: the longest time in which neither side sends; then TimeoutError. None: no limit.
         sent: called with each piece that the near side sends.
         far_ended: called once the far side sends nothing more.
@@ -96,8 +97,16 @@ async def carry(
                 back = both.create_task(_copy(far[0], near[1], moved))
                 if far_ended is not None:
                     back.add_done_callback(lambda _: far_ended())
-        except* OSError:
-            pass  # one side is gone
+        except* OSError:  # one side is gone
+            _abort(near, far)
+        except* BaseException:
+            _abort(near, far)
+            raise
+
+
+def _abort(*sides: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    for _, writer in sides:
+        writer.transport.abort()
 
 
 async def _copy(
