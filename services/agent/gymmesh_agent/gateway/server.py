@@ -57,6 +57,7 @@ class GatewayServer:
 
     Attributes:
         address: where it listens, host and port; empty until it is open.
+        host: by which others connect to this machine; empty: nobody does.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class GatewayServer:
     ) -> None:
         self.config = config
         self.address = ""
+        self.host = ""
         self._agent = agent
         self._model = model
         self._opened = opened
@@ -112,6 +114,20 @@ class GatewayServer:
                 "The gateway for programs listens", host, "call models with a key", tokens=True
             )
             self._opened()
+
+    def url_for(self, target: str) -> str:
+        """The root of the address for a service at a gRPC target; empty: the one of this process.
+
+        Raises ValueError where that is another machine, and the gateway listens on this one alone.
+        Whatever listened at that port there would get the rollout's key.
+        """
+        host = target.rpartition(":")[0].strip("[]")
+        if target.startswith("unix:") or not target or is_local(host) or host == self.host:
+            return f"http://{self.address}"
+        own = self.address.rpartition(":")[0].strip("[]")
+        if is_local(own):
+            raise ValueError(f"it is at {host}, and the gateway listens on {own} alone")
+        return f"http://{self.reached_at(self.host)}"
 
     def reached_at(self, host: str) -> str:
         """The address for others, who connect to this machine by `host`."""
