@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -83,22 +83,19 @@ async def collect(
     )
 
 
-async def own_run(
-    python: Path, folder: Path, url: str, taskset: Mapping[str, Any], env: Mapping[str, Any]
-) -> dict[int, dict[str, Any]]:
-    """What verifiers' own evaluation scored, by the task's index."""
-    given = {
-        "env": {**env, "taskset": {"id": TASKSET.stem, **taskset}},
-        "url": url,
-        "output": str(folder / "own"),
-    }
+async def own_runs(python: Path, runs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What verifiers' own evaluation scored in each run, or the error that ended it.
+
+    runs: `env`, `url` and `output` of each.
+    """
     process = await asyncio.create_subprocess_exec(
-        python, _OWN_RUN, json.dumps(given), stdout=subprocess.PIPE, cwd=TASKSET.parent
+        python, _OWN_RUN, json.dumps(runs), stdout=subprocess.PIPE, cwd=TASKSET.parent
     )
     out, _ = await process.communicate()
     assert process.returncode == 0
-    (line,) = (line for line in out.decode().splitlines() if line.startswith("SCORED "))
-    return {one["index"]: one for one in json.loads(line.removeprefix("SCORED "))}
+    lines = [line for line in out.decode().splitlines() if line.startswith("SCORED ")]
+    assert len(lines) == len(runs)
+    return [json.loads(line.removeprefix("SCORED ")) for line in lines]
 
 
 def _by_index(rows: list[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:

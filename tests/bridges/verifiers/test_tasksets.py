@@ -1,19 +1,20 @@
-"""Tasksets of verifiers as an environment: rewards equal to its own evaluation's, and its faults."""
+"""Tasksets of verifiers as an environment: the rewards of its own evaluation, and its faults."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.bridges.verifiers.runs import SUBPROCESS, collect, own_run, scripted
-from tests.support.endpoint import FakeEndpoint, status
+from tests.bridges.verifiers.runs import SUBPROCESS, TASKSET, collect, own_runs, scripted
+from tests.support.endpoint import FakeEndpoint
 
 
 async def test_a_hundred_episodes_have_its_own_rewards(bridge_python: Path, tmp_path: Path) -> None:
     async with FakeEndpoint(default=scripted) as endpoint:
-        own = await own_run(bridge_python, tmp_path, endpoint.url, {"tasks": 100}, SUBPROCESS)
+        env = {**SUBPROCESS, "taskset": {"id": TASKSET.stem, "tasks": 100}}
+        evaluation = {"env": env, "url": endpoint.url, "output": str(tmp_path / "own")}
+        (scored,) = await own_runs(bridge_python, [evaluation])
+        own = {one["index"]: one for one in scored}
         asked = len(endpoint.requests)
         run = await collect(tmp_path, bridge_python, endpoint.url, taskset={"tasks": 100})
         assert len(endpoint.requests) == 2 * asked

@@ -15,7 +15,31 @@ prompts      a task's prompt as messages (pure)
 transcript   what a verifier judges, from a trace (pure)
 """
 
-from gymmesh_trainers.verifiers.environment import MeshEnv, MeshEnvConfig
-from gymmesh_trainers.verifiers.taskset import MeshTask, MeshTaskset, MeshTasksetConfig
+from __future__ import annotations
 
-__all__ = ["MeshEnv", "MeshEnvConfig", "MeshTask", "MeshTaskset", "MeshTasksetConfig"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gymmesh_trainers.verifiers.environment import MeshEnv as MeshEnv
+    from gymmesh_trainers.verifiers.environment import MeshEnvConfig as MeshEnvConfig
+    from gymmesh_trainers.verifiers.taskset import MeshTask as MeshTask
+    from gymmesh_trainers.verifiers.taskset import MeshTaskset as MeshTaskset
+    from gymmesh_trainers.verifiers.taskset import MeshTasksetConfig as MeshTasksetConfig
+
+_HOME = {
+    "MeshEnv": "environment",
+    "MeshEnvConfig": "environment",
+    "MeshTask": "taskset",
+    "MeshTaskset": "taskset",
+    "MeshTasksetConfig": "taskset",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    # Late, because what is pure here needs no verifiers.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
