@@ -30,6 +30,18 @@ def scripted(seen: Seen) -> fake.Send:
     return fake.text(("no idea", str(2 * number), str(2 * number + 1), "the sum")[number % 4])
 
 
+def at_once(seen: Seen) -> fake.Send:
+    """The number at once, a wrong one for every third task; by a shell, where there is one."""
+    messages = seen.body["messages"]
+    number = int(re.findall(r"What is (\d+) ", str(messages))[0])
+    tools = [tool["function"]["name"] for tool in seen.body.get("tools") or ()]
+    if "bash" in tools and messages[-1]["role"] != "tool":
+        arguments = json.dumps({"command": f"echo $(({number} + {number}))"})
+        return fake.answer(calls=[("call_1", "bash", arguments)])
+    said = str(messages[-1]["content"]).strip() if "bash" in tools else str(2 * number)
+    return fake.text(said if number % 3 else "no idea")
+
+
 @dataclass(frozen=True)
 class MeshRun:
     """What gym-cli collect left."""
