@@ -72,8 +72,6 @@ class MeshSession:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         """A tool's answer as text, and whether it is an error. Raises StepFailed."""
-        if self.done:
-            return "The episode is over.", True
         number = self._next()
         calling = self._client.call_tool(
             name, dumps(arguments), f"call_{number}", f"{self._request}/{number}"
