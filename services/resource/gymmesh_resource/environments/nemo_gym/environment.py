@@ -68,8 +68,8 @@ class NemoGymEnvironment(Environment[RemoteSession]):
         headers: sent with every request.
         close_path: posted to when a session ends, for servers with tools that free something then,
             with what `/seed_session` answered as the body.
-        model_server: with `run`, where NeMo Gym's configuration has its model server, host and
-            port: the environment listens there, and sends the episodes' calls to the policy.
+        model_server: with `run`, where NeMo Gym's model server calls the policy, host and port
+            (`policy_base_url`): the environment listens there.
         taskset: with `run`, its name, for an Environment Server that takes typed episodes; empty:
             the server takes rows.
         max_connections: how many requests may be under way. max_answer_bytes: of one answer.

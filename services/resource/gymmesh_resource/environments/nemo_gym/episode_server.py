@@ -1,6 +1,6 @@
 """An Environment Server, or an agent server, whose `/run` plays and judges a whole episode.
 
-The environment stands in for NeMo Gym's model server meanwhile (model_server.py), so that the
+The environment is the endpoint of NeMo Gym's model server meanwhile (model_server.py), so that the
 policy answers every call of the episode.
 """
 
@@ -34,7 +34,7 @@ class EpisodeSession(RemoteSession):
 class EpisodeServer(NemoProtocol):
     """Whole episodes.
 
-    model: stands in for NeMo Gym's model server. taskset: its name, for an Environment Server that
+    model: the endpoint of NeMo Gym's model server. taskset: its name, for an Environment Server that
     takes typed episodes; empty: the server takes rows.
     """
 

@@ -1,7 +1,7 @@
-"""Stands in for a model server of NeMo Gym: sends the calls of each episode on to its own endpoint.
+"""The endpoint of NeMo Gym's model server: sends the calls of each episode on to its own endpoint.
 
-NeMo Gym's servers know one model server, by its host and port. An episode's calls are told apart by
-the id in their path (`/ng-rollout/ID/v1/…`), or by the metadata of their parameters.
+NeMo Gym knows one endpoint for all its episodes. Their calls are told apart by the metadata of their
+parameters, or by the id in their path (`/ng-rollout/ID/v1/…`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 
+from gymmesh_resource.environments.nemo_gym.client import NoAnswer, bounded_body
+from gymmesh_resource.environments.nemo_gym.policy import (
+    LARGEST,
+    ends_episode,
+    headers_of,
+    policy_client,
+)
 from gymmesh_resource.model_endpoint import ModelEndpoint
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_runtime.addresses import TOOLS_HARM, is_local, log_exposure
@@ -25,7 +32,6 @@ _PATH: Final = re.compile(
     r"(?:/ng-rollout/(?P<episode>[\w.-]+))?(?:/training-token-capture)?"
     r"/v1/(?P<call>responses|chat/completions|messages)"
 )
-_LARGEST_BODY: Final = 64 << 20
 _PIECE: Final = 1 << 16
 _STOP_S: Final = 2.0
 _LOGGER = logging.getLogger("gymmesh.resource.nemo_gym")
@@ -45,13 +51,8 @@ class ModelServer:
 
     async def open(self) -> None:
         """Listen. Raises OSError where the port is taken."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
-        self._http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=timeout,
-        )
-        app = web.Application(client_max_size=_LARGEST_BODY)
+        self._http = policy_client()
+        app = web.Application(client_max_size=LARGEST)
         app.router.add_post("/{path:.*}", self._answer)
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=_STOP_S, handler_cancellation=True
@@ -104,22 +105,18 @@ class ModelServer:
         self, request: web.Request, call: str, body: dict[str, Any], endpoint: ModelEndpoint
     ) -> web.StreamResponse:
         assert self._http is not None  # it listens
-        headers = {
-            "Authorization": f"Bearer {endpoint.key}",
-            "Content-Type": "application/json",
-        }
-        url = f"{endpoint.base_url}/{call}"
+        url, headers = f"{endpoint.base_url}/{call}", headers_of(endpoint)
         try:
             async with self._http.post(url, data=dumps(body), headers=headers) as upstream:
                 if upstream.content_type == "text/event-stream":
                     return await _stream(request, upstream)
-                text = await upstream.read()
-                if call == "responses" and upstream.status == 400 and _is_over(text):
+                text = await bounded_body(upstream, LARGEST)
+                if call == "responses" and upstream.status >= 400 and ends_episode(text):
                     return web.json_response(_cut(body))
                 return web.Response(
                     status=upstream.status, body=text, content_type="application/json"
                 )
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, NoAnswer) as error:
             _LOGGER.warning("a model call of NeMo Gym broke: %s", type(error).__name__)
             return _refused(502, "the model endpoint broke off")
 
@@ -143,14 +140,6 @@ def _take_mark(body: dict[str, Any]) -> str | None:
     if not metadata:
         del body["metadata"]
     return marked if isinstance(marked, str) else None
-
-
-def _is_over(text: bytes) -> bool:
-    """Whether an error says that the rollout is over, such as at a limit of the policy."""
-    try:
-        return bool(loads(text)["error"]["code"] == "rollout_over")
-    except (CodecError, LookupError, TypeError):
-        return False
 
 
 def _cut(body: dict[str, Any]) -> dict[str, Any]:

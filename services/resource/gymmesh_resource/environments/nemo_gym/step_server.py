@@ -11,13 +11,13 @@ import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, TypeVar
 
-import aiohttp
 import msgspec
 
 from gymmesh_resource.environment import Turn
 from gymmesh_resource.environments.nemo_gym.documents import PARAMS, response_of, row_of
+from gymmesh_resource.environments.nemo_gym.policy import ask_policy, policy_client
 from gymmesh_resource.environments.nemo_gym.protocol import NemoProtocol, RemoteSession
 from gymmesh_resource.environments.nemo_gym.server import FAULT, VERIFIER_FAULT, Reason
 from gymmesh_resource.errors import TaskInvalid
@@ -25,11 +25,9 @@ from gymmesh_resource.model_endpoint import ModelEndpoint
 from gymmesh_resource.rollout import Rollout, Transcript
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Outcome, Verdict
-from gymmesh_responses import CodecError, dumps, loads
-from gymmesh_runtime.errors import MeshError
 
+T = TypeVar("T")
 _LOGGER = logging.getLogger("gymmesh.resource.nemo_gym")
-_LARGEST_ANSWER: Final = 64 << 20
 
 
 @dataclass(slots=True)
@@ -69,19 +67,21 @@ class ToolOutput(msgspec.Struct, frozen=True):
         return {"type": "function_call_output", "call_id": self.call_id, "output": self.output}
 
 
-class StepAnswer(msgspec.Struct, frozen=True):
-    """What a server answers to `/step`, and the first and last key of it to `/reset`."""
+class ResetAnswer(msgspec.Struct, frozen=True):
+    """What a server answers to `/reset`."""
 
     observation: str | None = None
-    reward: float = 0.0
-    terminated: bool = False
-    truncated: bool = False
     info: dict[str, Any] = {}
 
-    @property
-    def outputs(self) -> list[ToolOutput]:
-        """The answers of the tools that the model called. Raises ValidationError."""
-        return msgspec.convert(self.info.get("tool_outputs") or [], list[ToolOutput])
+
+class StepAnswer(msgspec.Struct, frozen=True):
+    """What a server answers to `/step`."""
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    observation: str | None = None
+    info: dict[str, Any] = {}
 
 
 class StepServer(NemoProtocol):
@@ -93,7 +93,8 @@ class StepServer(NemoProtocol):
     async def start(self, task: Task) -> StepSession:
         """Reset an episode of the server with the task's row."""
         remote = StepSession(row=row_of(task))
-        answer = await self._ask("reset", remote.row, remote, FAULT)
+        document = await self.server.ask("reset", remote.row, remote.cookies, FAULT)
+        answer = self._read("reset", document, ResetAnswer, FAULT)
         remote.observation, remote.reset_info = answer.observation or "", answer.info
         return remote
 
@@ -124,13 +125,16 @@ class StepServer(NemoProtocol):
         items = [_user(said)] if isinstance(said, str) else list(said)
         if remote.observation:
             items.append(_user(remote.observation))
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
-        async with aiohttp.ClientSession(timeout=timeout) as http:
+        async with policy_client() as http:
             while not remote.over:
-                response = await self._answer(http, endpoint, {**params, "input": items})
+                response = await ask_policy(http, endpoint, {**params, "input": items})
+                if response is None:
+                    return
                 items += response["output"]
                 step = await self._step(remote, response, FAULT)
-                items += [output.item() for output in step.outputs]
+                listed = step.info.get("tool_outputs") or []
+                outputs = self._read("step", listed, list[ToolOutput], FAULT)
+                items += [output.item() for output in outputs]
                 if step.observation:
                     items.append(_user(step.observation))
 
@@ -167,7 +171,8 @@ class StepServer(NemoProtocol):
         body = remote.row | {"response": response}
         if remote.reset_info.get("supports_step_idempotency") is True:
             body["_ng_step_request_id"] = secrets.token_hex(16)
-        step = await self._ask("step", body, remote, reason)
+        document = await self.server.ask("step", body, remote.cookies, reason)
+        step = self._read("step", document, StepAnswer, reason)
         if not math.isfinite(step.reward + remote.total):
             raise self.server.error("step", "its reward is not a finite number", reason)
         remote.total += step.reward
@@ -176,45 +181,13 @@ class StepServer(NemoProtocol):
         remote.info = step.info
         return step
 
-    async def _ask(
-        self, name: str, body: Any, remote: StepSession, reason: Reason.ValueType
-    ) -> StepAnswer:
-        answer = await self.server.ask(name, body, remote.cookies, reason)
+    def _read(self, name: str, answer: object, kind: type[T], reason: Reason.ValueType) -> T:
+        """An answer of this kind. Raises an error of the reason."""
         try:
-            read = msgspec.convert(answer, StepAnswer)
-            _ = read.outputs
+            return msgspec.convert(answer, kind)
         except msgspec.ValidationError as error:
             problem = f"its answer can't be read: {error}"
             raise self.server.error(name, problem, reason) from None
-        return read
-
-    async def _answer(
-        self, http: aiohttp.ClientSession, endpoint: ModelEndpoint, body: dict[str, Any]
-    ) -> dict[str, Any]:
-        """The model's answer, as the Responses API has it. Raises ENVIRONMENT_FAULT."""
-        headers = {
-            "Authorization": f"Bearer {endpoint.key}",
-            "Content-Type": "application/json",
-        }
-        url = f"{endpoint.base_url}/responses"
-        try:
-            async with http.post(url, data=dumps(body), headers=headers) as reply:
-                text = await reply.content.read(_LARGEST_ANSWER)
-                if reply.status != 200:
-                    raise self._model_error(f"it answered {reply.status}")
-            response = loads(text)
-            if isinstance(response, dict) and isinstance(response.get("output"), list):
-                return response
-        except (aiohttp.ClientError, TimeoutError, CodecError) as error:
-            raise self._model_error(type(error).__name__) from error
-        raise self._model_error("its answer is no response")
-
-    def _model_error(self, problem: str) -> MeshError:
-        return MeshError(
-            FAULT,
-            f"The model endpoint failed: {problem}.",
-            metadata={"environment": "nemo_gym", "stage": "play"},
-        )
 
 
 def _user(text: str) -> dict[str, Any]:
