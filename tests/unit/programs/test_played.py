@@ -250,7 +250,7 @@ def test_a_configuration_whose_environments_do_not_play_has_a_problem() -> None:
 @pytest.mark.parametrize(
     ("listen", "target", "url"),
     [
-        ("127.0.0.1:1234", "", "http://127.0.0.1:1234"),
+        ("127.0.0.1:1234", "direct:environment-room-0", "http://127.0.0.1:1234"),
         ("127.0.0.1:1234", "unix:/run/a.sock", "http://127.0.0.1:1234"),
         ("127.0.0.1:1234", "127.0.0.1:9000", "http://127.0.0.1:1234"),
         ("127.0.0.1:1234", "10.0.0.1:9000", "http://127.0.0.1:1234"),
