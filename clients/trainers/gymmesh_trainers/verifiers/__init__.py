@@ -35,7 +35,7 @@ _HOME = {
     "MeshTasksetConfig": "taskset",
 }
 
-__all__ = sorted(_HOME)
+__all__ = ["MeshEnv", "MeshEnvConfig", "MeshTask", "MeshTaskset", "MeshTasksetConfig"]
 
 
 def __getattr__(name: str) -> Any:
