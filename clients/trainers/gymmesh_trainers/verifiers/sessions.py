@@ -76,7 +76,7 @@ class MeshSession:
         calling = self._client.call_tool(
             name, dumps(arguments), f"call_{number}", f"{self._request}/{number}"
         )
-        reply = await self._step(calling)
+        reply: resource_pb2.CallToolResponse = await self._step(calling)
         text = _text(reply)
         self.calls.append((name, text))
         return text, reply.outcome != pb.TOOL_OUTCOME_OK
@@ -84,7 +84,9 @@ class MeshSession:
     async def turn(self, new: Sequence[responses_pb2.Item]) -> Sequence[responses_pb2.Item]:
         """The environment's turn after these items. Raises StepFailed."""
         number = self._next()
-        reply = await self._step(self._client.next_turn(new, f"{self._request}/{number}"))
+        reply: resource_pb2.NextTurnResponse = await self._step(
+            self._client.next_turn(new, f"{self._request}/{number}")
+        )
         if reply.HasField("reward"):
             self._turn_rewards.append(reply.reward)
         if reply.done:

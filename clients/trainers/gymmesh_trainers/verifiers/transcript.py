@@ -94,7 +94,8 @@ def _items(message: Any, names: Sequence[str]) -> list[responses_pb2.Item]:
         content = [{"type": "reasoning_text", "text": message.reasoning_content}]
         found.append(item_from_json({"type": "reasoning", "summary": [], "content": content}))
     if message.content or not message.tool_calls:
-        part = {"type": "output_text", "text": message.content or "", "annotations": []}
+        part: dict[str, Any] = {"type": "output_text", "text": message.content or ""}
+        part["annotations"] = []
         found.append(item_from_json({"type": "message", "role": "assistant", "content": [part]}))
     found += [
         item_from_json(
