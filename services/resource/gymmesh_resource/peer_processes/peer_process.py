@@ -36,7 +36,10 @@ _LOGGER = logging.getLogger("gymmesh.resource.peers")
 _GUARD: Final = Path(__file__).with_name("guard.py")
 _MAIN: Final = Path(__file__).with_name("peer_main.py")
 # Of this process's environment: what programs need to run, and nothing that may be secret.
-_INHERITED: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_INHERITED: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
 _TAIL_BYTES = 16_384
 _SHOWN = 600
 _CHUNK = 65_536
@@ -55,7 +58,8 @@ class PeerOptions:
     """How a peer process is started.
 
     name: for messages. python: the framework's interpreter. script: see `peer_main`.
-    env: environment variables beside the few that are inherited (PATH, HOME, the language).
+    env: environment variables beside the few that are inherited (PATH, HOME, the language, where
+        certificates are).
     cwd: where it runs. start_s: seconds for it to start and to import the script.
     give_up_s: seconds for a call that was given up to end; a process where it doesn't is hung.
     max_line_bytes: of one message, either way.
