@@ -30,7 +30,7 @@ from gymmesh_runtime.timers import cancel_and_wait
 
 #: Answers what a script asks the service for, by method and parameters. What it raises, the
 #: script gets.
-Answer = Callable[[str, dict[str, Any]], Awaitable[Any]]
+HostAnswer = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 _LOGGER = logging.getLogger("gymmesh.resource.peers")
 _GUARD: Final = Path(__file__).with_name("guard.py")
@@ -81,7 +81,7 @@ class PeerProcess:
     `answer`: for scripts that ask for something; without it, asking breaks the protocol.
     """
 
-    def __init__(self, options: PeerOptions, answer: Answer | None = None) -> None:
+    def __init__(self, options: PeerOptions, answer: HostAnswer | None = None) -> None:
         self._options = options
         self._answer = answer
         self._process: Process | None = None
@@ -260,7 +260,7 @@ class PeerProcess:
         return ""
 
     async def _reply(
-        self, number: int, answer: Answer, method: str, params: dict[str, Any]
+        self, number: int, answer: HostAnswer, method: str, params: dict[str, Any]
     ) -> None:
         reply: dict[str, Any]
         try:
