@@ -158,9 +158,11 @@ async def _collected(folder: Path, url: str) -> dict[str, float]:
         )
     )
     output = folder / "rollouts.jsonl"
+    models = {"models": {"policy": {"backend": "chat", "url": url, "model": "policy"}}}
+    (folder / "models.json").write_text(json.dumps(models))
     done = await gym(
-        "collect", "--config", folder / "mesh.json", "-i", folder / "all.jsonl", "-o", output,
-        "--model-url", url, "--model", "policy", "--set", "models.policy.backend=chat", "--quiet",
+        "collect", "--config", folder / "mesh.json", "--config", folder / "models.json",
+        "-i", folder / "all.jsonl", "-o", output, "--quiet",
     )  # fmt: skip
     assert done.code == 0, done.err
     return {row["task_id"]: row["reward"] for row in rows_of(output)}

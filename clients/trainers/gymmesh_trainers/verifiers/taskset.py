@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
+from verifiers.v1.dialects import parse_message
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import TaskDefaults
@@ -55,8 +56,8 @@ class MeshTask(vf.Task[MeshData, MeshState]):  # type: ignore[misc]  # as above
 
     def played_in(self, session: MeshSession) -> MeshTask:
         """The task in a session, with what the environment says first behind its prompt."""
-        said = messages_from(session.first_items, self.key)
-        whole: MeshTask = self.with_data(prompt=[*prompt_of(message_of(self.data.row)), *said])
+        said = map(parse_message, messages_from(session.first_items, self.key))
+        whole: MeshTask = self.with_data(prompt=[*self.data.prompt, *said])
         whole.session = session
         return whole
 
