@@ -93,9 +93,9 @@ async def test_our_agent_plays_and_the_taskset_scores(bridge_python: Path, tmp_p
             "verifier",
             "TaskError: task SumsTask scoring: ValueError: the scorer is",
         ),
-        ("slow", "verifier", "scoring took longer than its time"),
-        ("endless", "verifier", "the reward is nan"),
-        ("harness", "resource", "HarnessError: harness 'sums_taskset' exited 1: the harness is"),
+        ("slow", "VERIFIER", "scoring took longer than its time"),
+        ("endless", "VERIFIER", "the reward is nan"),
+        ("harness", "RESOURCE", "HarnessError: harness 'sums_taskset' exited 1: the harness is"),
     ],
 )
 async def test_a_fault_is_a_failure_of_its_task_alone(
@@ -107,8 +107,8 @@ async def test_a_fault_is_a_failure_of_its_task_alone(
     assert sorted(run.rows) == [0, 2], run.ended.err
     for failure in (run.failures[1], run.failures[3]):
         assert failure["failure"]["boundary"] == boundary
-        assert said in failure["failure"]["message"]
-        assert failure.get("reward") is None
+        assert said in failure["failure"]["status"]["message"]
+        assert failure["reward"] is None
 
 
 async def test_a_death_fails_what_was_played_and_others_go_on(
@@ -120,8 +120,8 @@ async def test_a_death_fails_what_was_played_and_others_go_on(
     assert sorted(run.rows) == [0, 2, 4], run.ended.err
     assert sorted(run.failures) == [1, 3, 5]
     for failure in run.failures.values():
-        assert failure["failure"]["boundary"] == "resource"
-        assert "ended (status 7)" in failure["failure"]["message"]
+        assert failure["failure"]["boundary"] == "RESOURCE"
+        assert "ended (status 7)" in failure["failure"]["status"]["message"]
 
 
 async def test_a_hang_is_ended_by_the_agents_time(bridge_python: Path, tmp_path: Path) -> None:
@@ -131,13 +131,13 @@ async def test_a_hang_is_ended_by_the_agents_time(bridge_python: Path, tmp_path:
             tmp_path, bridge_python, endpoint.url, taskset=taskset, agent={"timeout_s": 15}
         )
     assert sorted(run.rows) == [0], run.ended.err
-    assert run.failures[1].get("reward") is None
+    assert run.failures[1]["reward"] is None
 
 
 async def test_a_model_that_fails_is_the_models_fault(bridge_python: Path, tmp_path: Path) -> None:
     async with FakeEndpoint(default=status(400)) as endpoint:
         run = await collect(tmp_path, bridge_python, endpoint.url, taskset={"tasks": 1})
-    assert run.failures[0]["failure"]["boundary"] == "model", run.ended.err
+    assert run.failures[0]["failure"]["boundary"] == "MODEL", run.ended.err
 
 
 async def test_a_process_that_is_killed_fails_its_episodes(
@@ -157,8 +157,8 @@ async def test_a_process_that_is_killed_fails_its_episodes(
         for process in _peers(bridge_python):
             os.kill(process, signal.SIGKILL)
         run = await running
-    assert run.failures[0]["failure"]["boundary"] == "resource", run.ended.err
-    assert "killed by signal 9" in run.failures[0]["failure"]["message"]
+    assert run.failures[0]["failure"]["boundary"] == "RESOURCE", run.ended.err
+    assert "killed by signal 9" in run.failures[0]["failure"]["status"]["message"]
 
 
 async def test_a_start_that_fails_is_one_sentence(bridge_python: Path, tmp_path: Path) -> None:
