@@ -16,7 +16,8 @@ from gymmesh_client.collector.order import length_from
 from gymmesh_client.index.rows import COLUMNS, columns_of
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import completed_line
-from gymmesh_data import export, profile, stored_rollout
+from gymmesh_data import export, stored_rollout
+from gymmesh_data.profile import profile
 from gymmesh_view.rows.summary import Summary
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.data.rows import read_records, row, text, write_rows
