@@ -90,7 +90,7 @@ async def test_our_agent_plays_and_the_taskset_scores(bridge_python: Path, tmp_p
     [
         (
             "scorer",
-            "verifier",
+            "VERIFIER",
             "TaskError: task SumsTask scoring: ValueError: the scorer is",
         ),
         ("slow", "VERIFIER", "scoring took longer than its time"),
