@@ -114,11 +114,10 @@ class InspectEnvironment(Environment[_Sample]):
         runners: how many processes run samples.
         start_timeout_s: seconds that a process may take to start, and to load the task.
         """
-        file, at, name = task.partition("@")
-        if file.endswith(".py"):
-            if not Path(file).is_file():
-                raise ValueError(f"task: there is no file {file}.")
-            task = f"{Path(file).resolve()}{at}{name}"
+        file = Path(task.partition("@")[0])
+        own_file = file.suffix == ".py"
+        if own_file and not file.is_file():
+            raise ValueError(f"task: there is no file {file}.")
         self._task = task
         self._ours = solver == "ours"
         self._judge = judge
@@ -128,13 +127,15 @@ class InspectEnvironment(Environment[_Sample]):
         self._start_s = start_timeout_s
         self._options = PeerOptions(
             name=f"the process of the Inspect task {task}",
-            python=python or sys.executable,
+            # Not resolved: the link is what makes it that of a virtual environment.
+            python=str(Path(python).absolute()) if "/" in python else python or sys.executable,
             script=_SCRIPT,
+            cwd=str(file.parent.resolve()) if own_file else None,
             env=variables or {},
             start_s=start_timeout_s,
         )
         self._load = {
-            "task": task,
+            "task": task.rpartition("/")[2] if own_file else task,
             "args": args or {},
             "solver": solver,
             "limit": limit,

@@ -114,4 +114,7 @@ async def responses_input(messages: list[ChatMessage]) -> list[dict[str, Any]]:
     for item in items:
         if item.get("role") == "developer":
             item["role"] = "system"
+        match item.get("content"):
+            case [{"type": "input_text", "text": str(text)}]:
+                item["content"] = text
     return items
