@@ -47,7 +47,6 @@ from gymmesh_sandbox_access import Reach
 
 _LOGGER = logging.getLogger("gymmesh.resource.inspect")
 _KEY: Final = "inspect"
-_SCRIPT: Final = Path(__file__).parent / "peer" / "script.py"
 _VERIFIER_FAULT: Final = errors_pb2.ERROR_REASON_VERIFIER_FAULT
 _ENVIRONMENT_FAULT: Final = errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT
 # A call ends with the environment's own call, whose time is the configuration's.
@@ -81,6 +80,8 @@ class InspectEnvironment(Environment[_Sample]):
     keep_state = False  # the state is in Inspect's process
     reward_range = (float("-inf"), float("inf"))  # scorers declare none
     models: ClassVar[tuple[str, ...]] = ("judge",)
+    #: What Inspect's interpreter runs.
+    script: ClassVar[Path] = Path(__file__).parent / "peer" / "script.py"
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class InspectEnvironment(Environment[_Sample]):
             name=f"the process of the Inspect task {task}",
             # Not resolved: the link is what makes it that of a virtual environment.
             python=str(Path(python).absolute()) if "/" in python else python or sys.executable,
-            script=_SCRIPT,
+            script=self.script,
             cwd=str(file.parent.resolve()) if own_file else None,
             env=variables or {},
             start_s=start_timeout_s,
