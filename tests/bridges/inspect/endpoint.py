@@ -1,4 +1,4 @@
-"""A model that follows what it is asked, over HTTP as OpenAI's Chat Completions; sometimes wrong."""
+"""A model that follows what it is asked and is sometimes wrong, as OpenAI's Chat Completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inspect's tasks with its own code behind them: rewards as its own runner gives them, and faults."""
+"""Inspect's tasks with its own code behind them: rewards equal to its own runner's, and faults."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_interpreter_without_inspect_is_named() -> None:
 
 def test_a_task_that_is_not_there_is_named(bridge_python: Path) -> None:
     environment = InspectEnvironment(task=f"{_SUITE}@other", python=str(bridge_python))
-    with pytest.raises(DefinitionError, match="could not be loaded: .*'other' not found"):
+    with pytest.raises(DefinitionError, match=r"could not be loaded: .*'other' not found"):
         list(environment.tasks())
 
 

@@ -1,4 +1,4 @@
-"""A script as the environment's own, with samples that behave as their ids say. See `peer.script`."""
+"""A script as `peer.script`, with samples that behave as their ids say."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ async def samples(_host: Any, params: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-async def open_sample(_host: Any, params: dict[str, Any]) -> list[dict[str, Any]]:
+async def open_sample(_host: Any, params: dict[str, Any]) -> dict[str, Any]:
     _played[params["session"]] = params
-    return [{"type": "function", "name": name, "parameters": {}} for name in ("look", "submit")]
+    tools = [{"type": "function", "name": name, "parameters": {}} for name in ("look", "submit")]
+    return {"tools": tools, "left_out": ["web_search"]}
 
 
 async def call(_host: Any, params: dict[str, Any]) -> dict[str, Any]:

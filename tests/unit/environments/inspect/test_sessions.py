@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource import DefinitionError, ModelEndpoint, Session
+from gymmesh_resource import DefinitionError, ModelEndpoint
 from gymmesh_resource.environments.inspect import InspectEnvironment
 from gymmesh_resource.task import Task
 from gymmesh_responses import new_message
@@ -159,7 +158,7 @@ async def test_only_an_own_solver_plays(environment: Inspected) -> None:
     async with served(own, verify_timeout_s=60, turn_timeout_s=60) as mesh:
         task = task_of(own, "right")
         session_id = (await mesh.create(task)).session_id
-        session: Session[Any] = mesh.service._served.sessions.get(session_id).session
+        (session,) = own._open.values()
         with pytest.raises(MeshError) as caught:
             await own.play(session, ModelEndpoint("http://127.0.0.1:1/v1", "refused", "m"))
         assert caught.value.reason_name == "ENVIRONMENT_FAULT"
@@ -179,5 +178,5 @@ def test_a_missing_package_is_one_sentence() -> None:
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(ValueError, match="task: there is no file missing.py"):
+    with pytest.raises(ValueError, match=r"task: there is no file missing\.py"):
         InspectEnvironment(task="missing.py@sums")

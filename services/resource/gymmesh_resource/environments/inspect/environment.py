@@ -145,11 +145,11 @@ class InspectEnvironment(Environment[_Sample]):
         self._listing: TaskListing | None = None
         make = self._new_peer
         self._peers = [
-            SharedPeer(make, "load", self._load | {"run": True}, start_timeout_s)
-            for _ in range(runners)
+            SharedPeer(make, "load", self._load, start_timeout_s) for _ in range(runners)
         ]
         self._turns = itertools.cycle(self._peers)
         self._open: dict[str, Session[_Sample]] = {}
+        self._left_out: set[str] = set()  # tools that were warned of
 
     def called_models(self) -> Sequence[str]:
         return self.models if self._judge else ()
@@ -216,8 +216,13 @@ class InspectEnvironment(Environment[_Sample]):
             state.peer = await next(self._turns).process()
         except PeerFault as error:
             raise error.as_mesh_error("inspect", "session_tools") from None
-        tools = await self._call(session, "open", wanted, "session_tools")
-        return [dict(tool) for tool in tools]
+        opened = await self._call(session, "open", wanted, "session_tools")
+        for name in set(opened["left_out"]) - self._left_out:
+            self._left_out.add(name)
+            _LOGGER.warning(
+                "the tool %s of %s is not offered: nothing here runs it", name, self._task
+            )
+        return [dict(tool) for tool in opened["tools"]]
 
     async def call_other(
         self, session: Session[_Sample], name: str, arguments: dict[str, Any]
@@ -280,7 +285,7 @@ class InspectEnvironment(Environment[_Sample]):
             if self._ours and limits:
                 # An agent has limits of its own, and Inspect sees the whole at its end alone.
                 _LOGGER.warning(
-                    "%s has limits that no agent of the mesh is held to: %s; give the agent its own",
+                    "agents of the mesh are not held to the limits of %s (%s): give them their own",
                     self._task,
                     ", ".join(limits),
                 )
@@ -327,8 +332,10 @@ class InspectEnvironment(Environment[_Sample]):
         session = self._open.get(params["session"])
         if session is None:
             raise LookupError("the session is closed")
-        work = self._judged(session, params) if method == "judge" else self._in_sandbox(
-            session, method, params
+        work = (
+            self._judged(session, params)
+            if method == "judge"
+            else self._in_sandbox(session, method, params)
         )
         loop = asyncio.get_running_loop()
         return await loop.create_task(work, context=session.state.context)

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh_resource.errors import DefinitionError
-from gymmesh_resource.peer_processes import PeerFault, PeerOptions, PeerProcess, PeerRaised, with_process
+from gymmesh_resource.peer_processes import (
+    PeerFault,
+    PeerOptions,
+    PeerProcess,
+    PeerRaised,
+    with_process,
+)
 
 _PAGE: Final = 50
 _PAGE_S: Final = 60.0 + 10.0 * _PAGE
@@ -30,7 +36,7 @@ def read_listing(options: PeerOptions, load: dict[str, Any], start_s: float) -> 
 
     async def read(process: PeerProcess) -> TaskListing:
         rows: dict[str, dict[str, Any]] = {}
-        about = await process.call("load", load | {"run": False}, start_s)
+        about = await process.call("load", load, start_s)
         while len(rows) < about["samples"]:
             wanted = {"start": len(rows), "count": _PAGE}
             page = await process.call("samples", wanted, _PAGE_S)
@@ -52,4 +58,5 @@ def not_loaded(error: PeerFault, task: str, python: str) -> DefinitionError:
                     f"The interpreter {python} lacks the package {package}: run {python} -m pip "
                     "install inspect-ai openai, or name another interpreter by the option python."
                 )
-    return DefinitionError(f"The Inspect task {task} could not be loaded: {str(error).rstrip('.')}.")
+    problem = str(error).rstrip(".")
+    return DefinitionError(f"The Inspect task {task} could not be loaded: {problem}.")

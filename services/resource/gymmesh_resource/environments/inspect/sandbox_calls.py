@@ -19,7 +19,10 @@ _OUTPUT_BYTES: Final = 10 << 20  # as in Inspect's own sandboxes
 _MOST_WRITTEN: Final = 100 << 20
 _LONGEST_S: Final = 86_400.0
 _Reason = errors_pb2.ErrorReason
-_NO_USER: Final = (_Reason.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED, _Reason.ERROR_REASON_FIELD_INVALID)  # fmt: skip
+_NO_USER: Final = (
+    _Reason.ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED,
+    _Reason.ERROR_REASON_FIELD_INVALID,
+)
 _FILE_FAULTS: Final = {
     _Reason.ERROR_REASON_SANDBOX_FILE_NOT_FOUND: "not_found",
     _Reason.ERROR_REASON_SANDBOX_FILE_DENIED: "denied",

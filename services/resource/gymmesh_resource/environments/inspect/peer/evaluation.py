@@ -23,7 +23,7 @@ from inspect_ai.hooks import Hooks, SampleScoring, hooks
 from inspect_ai.log import EvalSample
 from inspect_ai.model import GenerateConfig
 from inspect_ai.scorer import Score, Scorer, Target
-from inspect_ai.solver import Solver, TaskState
+from inspect_ai.solver import Solver, TaskState, chain
 from inspect_ai.solver import solver as named_solver
 from inspect_ai.solver._task_state import sample_state
 from inspect_ai.util import LimitExceededError, SandboxEnvironmentSpec
@@ -68,7 +68,7 @@ class Evaluation(SampleSource):
         self.judge = bool(params["judge"])
         self.sandbox = resolve_task_sandbox(task, None)
         self.samples = unique_samples(task, params["limit"])
-        self.solver: Solver = task.solver
+        self.solver = _whole_solver(task)
         self.sessions: dict[str, Session] = {}
         self.about = {
             "name": task.name,
@@ -86,6 +86,8 @@ class Evaluation(SampleSource):
         self._task = task_with(
             task,
             dataset=self,
+            model=None,
+            setup=None,
             solver=_playing(self),
             scorer=[_scoring(scorer) for scorer in task.scorer or []],
             sandbox=None,
@@ -119,7 +121,7 @@ class Evaluation(SampleSource):
         await self._ready.wait()
         assert self._context is not None, "ready"
         sample = session.sample.model_copy(deep=True)
-        if self.sandbox is not None or sample.sandbox is not None:
+        if session.sandboxes:
             sample.sandbox = SandboxEnvironmentSpec(SANDBOX_TYPE)
         key = str(sample.id)
         self._epochs[key] += 1
@@ -143,7 +145,7 @@ class Evaluation(SampleSource):
                     acp_server=False,
                     max_samples=MOST_AT_ONCE,
                 )
-            print("the evaluation ended:", *(log.error for log in logs), file=sys.stderr)
+            sys.stderr.write(f"the evaluation ended: {[log.error for log in logs]}\n")
         except BaseException:
             traceback.print_exc()
         sys.stderr.flush()
@@ -163,9 +165,16 @@ def load_task(params: dict[str, Any]) -> Evaluation:
     return Evaluation(tasks[0], model, params)
 
 
+def _whole_solver(task: Task) -> Solver:
+    """The task's setup and its solver."""
+    setup = task.setup if isinstance(task.setup, list | tuple) else [task.setup]
+    steps = [step for step in setup if step is not None]
+    return chain([*steps, task.solver]) if steps else task.solver
+
+
 def _playing(evaluation: Evaluation) -> Solver:
-    """The task's solver, cancellable. Where our agent plays, it plays in place of the first call
-    of the model, and what follows in the solver sees its messages.
+    """The task's setup and solver, cancellable. Where our agent plays, it plays in place of the
+    first call of the model, and what follows in the solver sees its messages.
     """
 
     async def ours(state: TaskState, _generate: Any) -> TaskState:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anyio
 from inspect_ai import Task
 from inspect_ai.dataset import Sample
-from inspect_ai.model import ChatMessage, ChatMessageUser, ModelName
-from inspect_ai.scorer import Target
-from inspect_ai.solver import TaskState
+from inspect_ai.model import ChatMessage, ChatMessageUser
 
-from gymmesh_resource.environments.inspect.peer.models import (
-    PromptReached,
-    activate,
-    reached,
-    responses_input,
-)
+from gymmesh_resource.environments.inspect.peer.models import responses_input
 from gymmesh_resource.environments.inspect.peer.sandboxes import services_of
+from gymmesh_resource.environments.inspect.peer.session import Session
+
+if TYPE_CHECKING:
+    from gymmesh_resource.environments.inspect.peer.evaluation import Evaluation
 
 _PROMPT_S = 10.0
 _SHOWN = 500
@@ -37,7 +34,7 @@ def unique_samples(task: Task, limit: int | None) -> dict[str, Sample]:
     return samples
 
 
-async def row_of(sample: Sample, evaluation: Any) -> dict[str, Any]:
+async def row_of(sample: Sample, evaluation: Evaluation) -> dict[str, Any]:
     """A sample's `id`, its `input` as Responses items, and its `sandbox`; or the `problem`."""
     row: dict[str, Any] = {"id": str(sample.id), "input": [], "sandbox": None, "problem": ""}
     try:
@@ -53,37 +50,19 @@ async def row_of(sample: Sample, evaluation: Any) -> dict[str, Any]:
     return row
 
 
-async def _prompt_of(sample: Sample, evaluation: Any) -> list[ChatMessage]:
-    """The messages with which the solver first calls the model, where that can be told without a
-    sandbox; else the sample's input. Raises what the solver does, where it alone shows the choices.
+async def _prompt_of(sample: Sample, evaluation: Evaluation) -> list[ChatMessage]:
+    """The messages with which the solver first calls the model, where it gets there without files
+    and sandboxes; else the sample's input. Raises SampleFailed, where it alone shows the choices.
     """
-    sample = sample.model_copy(deep=True)
-    given = [ChatMessageUser(content=sample.input)] if isinstance(sample.input, str) else None
-    messages: list[ChatMessage] = given or list(sample.input)
+    given = sample.input
+    messages = [ChatMessageUser(content=given)] if isinstance(given, str) else list(given)
     if not evaluation.ours:
         return messages
-    state = TaskState(
-        model=ModelName(evaluation.model),
-        sample_id=sample.id or "",
-        epoch=1,
-        input=sample.input,
-        messages=[one.model_copy(deep=True) for one in messages],
-        target=Target(sample.target),
-        choices=sample.choices,
-        metadata=sample.metadata or {},
-    )
-    prompt: list[ChatMessage] = []
-    reached.set(prompt)
-    activate(evaluation.model)
-
-    async def stop(state: TaskState, *_args: Any, **_named: Any) -> TaskState:
-        prompt.extend(state.messages)
-        raise PromptReached
-
-    try:
-        with anyio.fail_after(_PROMPT_S):
-            await evaluation.solver(state, stop)
-    except Exception:
-        if not prompt and sample.choices is not None:
-            raise
-    return prompt or messages
+    bare = sample.model_copy(deep=True, update={"files": None, "setup": None, "sandbox": None})
+    session = Session(None, "", bare, [], probe=True)
+    await evaluation.add(session)
+    await asyncio.wait([session.ended], timeout=_PROMPT_S)
+    session.cancel()
+    if not session.asked and sample.choices is not None:
+        session.ended.result()
+    return session.asked or messages

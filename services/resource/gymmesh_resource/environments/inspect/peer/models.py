@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import Any
 
 from inspect_ai.model import (
@@ -14,6 +13,7 @@ from inspect_ai.model import (
     ModelOutput,
     get_model,
     messages_to_openai_responses,
+    modelapi,
 )
 from inspect_ai.model._model import init_active_model
 
@@ -21,16 +21,9 @@ from gymmesh_resource.environments.inspect.peer.session import Session, current_
 
 MOST_AT_ONCE = 100_000
 
-#: Where the messages of a solver's first call go, which no session plays.
-reached: ContextVar[list[ChatMessage] | None] = ContextVar("reached", default=None)
-
 
 class AgentPlayed(Exception):
     """The solver called the model again after our agent had played: no more of it is needed."""
-
-
-class PromptReached(Exception):
-    """The solver called the model without a session: its messages are the prompt."""
 
 
 class SessionModel(Model):
@@ -49,22 +42,24 @@ class SessionModel(Model):
     def api(self, api: ModelAPI) -> None:
         self._base = api
 
-    async def generate(self, input: Any, tools: Any = (), *args: Any, **named: Any) -> ModelOutput:
+    async def generate(
+        self, input: Any, tools: Any = None, *args: Any, **named: Any
+    ) -> ModelOutput:
         """As Inspect's; where our agent plays, the first call is where it takes over."""
         session = current_session()
+        tools = [] if tools is None else tools
         messages = [ChatMessageUser(content=input)] if isinstance(input, str) else input
         if session is None:
-            if (prompt := reached.get()) is not None:
-                prompt += messages
-            raise PromptReached("no sample runs in which the model could be called")
+            raise RuntimeError("no sample runs in which the model could be called")
         if session.api is None:
             if session.opened.done():
                 raise AgentPlayed
             await session.hand_over(messages, tools, submits=True)
             raise AgentPlayed
-        return await super().generate(input, list(tools), *args, **named)
+        return await super().generate(input, tools, *args, **named)
 
 
+@modelapi(name="gymmesh")
 class Judge(ModelAPI):
     """The service's model, for scorers. `refused`: none is configured."""
 

@@ -12,6 +12,8 @@ close     ends the sample, however far it is
 It asks for `judge`, a model's answer, and for `exec`, `read` and `write` in sandboxes.
 """
 
+# ruff: noqa: E402  # the imports need what is done before them
+
 from __future__ import annotations
 
 import asyncio
@@ -45,11 +47,10 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 async def load(_host: Any, params: dict[str, Any]) -> dict[str, Any]:
-    """Load the task, once in a process; `run`: sessions will follow."""
+    """Load the task, once in a process, and start its evaluation."""
     evaluation = load_task(params)
     _loaded.append(evaluation)
-    if params["run"]:
-        _tasks.add(asyncio.get_running_loop().create_task(evaluation.run()))
+    _tasks.add(asyncio.get_running_loop().create_task(evaluation.run()))
     return evaluation.about
 
 
@@ -57,26 +58,27 @@ async def samples(_host: Any, params: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of `count` samples from `start` on."""
     found = _loaded[0].samples.values()
     page = itertools.islice(found, params["start"], params["start"] + params["count"])
-    return [await row_of(sample, _loaded[0]) for sample in page]
+    return await asyncio.gather(*(row_of(sample, _loaded[0]) for sample in page))
 
 
-async def open_session(host: Any, params: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tools that our agent may call; none where Inspect's solver plays."""
+async def open_session(host: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """The `tools` that our agent may call, and those `left_out`; none where the solver plays."""
     evaluation = _loaded[0]
     sample = evaluation.samples[params["sample"]]
     session = Session(host, params["session"], sample, params["sandboxes"], judge=evaluation.judge)
     evaluation.sessions[session.id] = session
     if not evaluation.ours:
-        return []
+        return {"tools": [], "left_out": []}
     await session.show(params["input"])
     await evaluation.add(session)
-    return await _finished(session, session.opened)
+    return dict(await _finished(session, session.opened))
 
 
 async def call(_host: Any, params: dict[str, Any]) -> dict[str, Any]:
     """What a tool answered: `output` as parts of the Responses API, or `error`; `done`."""
     session = _loaded[0].sessions[params["session"]]
-    return await _finished(session, session.call_tool(params["name"], params["arguments"]))
+    answered = session.call_tool(params["name"], params["arguments"])
+    return dict(await _finished(session, answered))
 
 
 async def play(_host: Any, params: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -41,30 +40,44 @@ class SampleFailed(Exception):
     """What the sample's solver, scorer or sandbox raised, or why it was given up."""
 
 
+class PromptReached(Exception):
+    """The solver called the model in a sample that nobody plays: its messages are the prompt."""
+
+
 class Session:
     """A sample and the steps of its life, each a future that the service waits for.
 
     api: the model that its solver and scorers reach. None: our agent plays in place of the
         solver's first call of the model.
-    opened: its tools, where our agent plays. played: its solver has ended. judged: its verdict was
-        asked for. ended: what the evaluation made of it.
+    opened: its `tools` and those `left_out`, where our agent plays. played: its solver has ended.
+        judged: its verdict was asked for. ended: what the evaluation made of it.
     scope: cancels what runs of the sample now. failure: what its solver raised.
-    may_ask_judge: whether its scorers may call the service's model. closed: it was given up.
+    asked: the messages of the solver's first call, where our agent plays. probe: only they are
+        wanted. may_ask_judge: whether its scorers may call the service's model. closed: it was
+        given up.
     """
 
     def __init__(
-        self, host: Any, session_id: str, sample: Any, sandboxes: list[str], *, judge: bool
+        self,
+        host: Any,
+        session_id: str,
+        sample: Any,
+        sandboxes: list[str],
+        *,
+        judge: bool = False,
+        probe: bool = False,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.host, self.id, self.sample = host, session_id, sample
         self.sandboxes = sandboxes
-        self.may_ask_judge = judge
+        self.may_ask_judge, self.probe = judge, probe
+        self.asked: list[ChatMessage] = []
         self.failure: Exception | None = None
         self.closed = False
         self.api: ModelAPI | None = None
         self.output: ModelOutput | None = None
         self.scope: anyio.CancelScope | None = None
-        self.opened: asyncio.Future[list[dict[str, Any]]] = loop.create_future()
+        self.opened: asyncio.Future[dict[str, Any]] = loop.create_future()
         self.played: asyncio.Future[None] = loop.create_future()
         self.judged: asyncio.Future[None] = loop.create_future()
         self.ended: asyncio.Future[EvalSample] = loop.create_future()
@@ -86,14 +99,19 @@ class Session:
 
         submits: whether a tool `submit` gives the answer and ends the episode, as in agents.
         """
+        self.asked = list(messages)
+        if self.probe:
+            raise PromptReached
         if self.sample.choices and _last_user(messages) != _last_user(self._shown):
             raise SampleFailed(
                 "the model is not shown the choices that the solver asks for: they change each "
                 "time it runs, or the row has another prompt; use the option solver: own"
             )
-        self._tools = {tool.name: tool for tool in await _definitions(tools)}
+        left_out: list[str] = []
+        self._tools = {tool.name: tool for tool in await _definitions(tools, left_out)}
         self._submits = submits
-        settle(self.opened, [_described(tool) for tool in self._tools.values()])
+        described = [_described(tool) for tool in self._tools.values()]
+        settle(self.opened, {"tools": described, "left_out": left_out})
         while not self.judged.done():
             work, answer = await self._inbox.get()
             try:
@@ -200,16 +218,16 @@ def _retrieved(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-async def _definitions(tools: Any) -> list[ToolDef]:
-    """The tools that can be called; those that only a model's host runs are named and left out."""
+async def _definitions(tools: Any, left_out: list[str]) -> list[ToolDef]:
+    """The tools that can be called; `left_out` gets those that only a model's host runs."""
     found: list[ToolDef] = []
     for tool in tools if isinstance(tools, list | tuple) else [tools]:
         if isinstance(tool, ToolDef):
             found.append(tool)
         elif isinstance(tool, ToolInfo):
-            print(f"the tool {tool.name} is left out: nothing here runs it", file=sys.stderr)
+            left_out.append(tool.name)
         elif hasattr(tool, "tools"):
-            found += await _definitions(await tool.tools())
+            found += await _definitions(await tool.tools(), left_out)
         else:
             found.append(ToolDef(tool))
     return found
