@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from pathlib import Path
 from typing import Any
 
 from inspect_ai import Task, task
@@ -126,10 +125,6 @@ def faulty_score() -> Any:
                 raise RuntimeError("the scorer broke")
             case "hangs":
                 await asyncio.Event().wait()
-            case "blocks":
-                Path(os.environ["BLOCKED"]).touch()
-                while True:
-                    pass
             case "dies":
                 os._exit(7)
             case "unscored":

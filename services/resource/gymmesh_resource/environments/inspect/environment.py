@@ -295,9 +295,9 @@ class InspectEnvironment(Environment[_Sample]):
         sample_id = task.require(_KEY, str)
         row = self._listed().rows.get(sample_id)
         if row is None:
-            raise TaskInvalid(_KEY, f"the Inspect task has no sample {sample_id!r}")
+            raise TaskInvalid(_KEY, f"names no sample of the Inspect task: {sample_id!r}")
         if row["problem"]:
-            raise TaskInvalid(_KEY, f"Inspect can't run the sample: {row['problem']}")
+            raise TaskInvalid(_KEY, f"names a sample that Inspect can't run: {row['problem']}")
         return row
 
     def _image(self, task_id: str, own: str) -> str:

@@ -190,14 +190,16 @@ def _playing(evaluation: Evaluation) -> Solver:
         with anyio.CancelScope() as session.scope:
             try:
                 state = await evaluation.solver(state, hand_over)
+                return state if session.output is not None else await hand_over(state)
             except Exception as error:
-                # What the solver makes of the end of our agent's episode does not count.
                 if session.output is None:
-                    session.failure = error
-                    raise
+                    session.failure = SampleFailed(f"{type(error).__name__}: {error}")
+                    settle(session.opened, session.failure)
+                    raise session.failure from error
+                # What the solver makes of the end of our agent's episode does not count.
                 state = sample_state() or state
                 session.put(state)
-            return state if session.output is not None else await hand_over(state)
+                return state
         session.failure = SampleFailed("the session was closed")
         raise session.failure
 

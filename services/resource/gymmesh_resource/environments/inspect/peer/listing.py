@@ -13,7 +13,7 @@ from inspect_ai.model import ChatMessage, ChatMessageUser
 
 from gymmesh_resource.environments.inspect.peer.models import responses_input
 from gymmesh_resource.environments.inspect.peer.sandboxes import services_of
-from gymmesh_resource.environments.inspect.peer.session import Session
+from gymmesh_resource.environments.inspect.peer.session import SampleFailed, Session
 
 if TYPE_CHECKING:
     from gymmesh_resource.environments.inspect.peer.evaluation import Evaluation
@@ -46,7 +46,8 @@ async def row_of(sample: Sample, evaluation: Evaluation) -> dict[str, Any]:
         json.dumps(row, allow_nan=False)
     except Exception as error:
         row["input"], row["sandbox"] = [], None
-        row["problem"] = f"{type(error).__name__}: {error}"[:_SHOWN]
+        kind = "" if isinstance(error, SampleFailed) else f"{type(error).__name__}: "
+        row["problem"] = f"{kind}{error}"[:_SHOWN]
     return row
 
 

@@ -164,9 +164,9 @@ class Session:
     def end(self, sample: EvalSample | None) -> None:
         """The evaluation is done with it; None: it never ran."""
         if sample is None or sample.error is not None:
-            failure = "it was given up" if sample is None else sample.error.message
+            problem = "it was given up" if sample is None else sample.error.message
             for future in (self.opened, self.played, self.ended):
-                settle(future, SampleFailed(failure))
+                settle(future, self.failure or SampleFailed(problem))
             return
         for future in (self.opened, self.played):
             settle(future, SampleFailed("the sample ended before its solver did"))
