@@ -160,7 +160,8 @@ async def _collect(python: Path, folder: Path, url: str, solver: str) -> list[di
     environments: dict[str, Mapping[str, Any]] = {}
     lines = []
     for name in _TASKS:
-        options = {"task": f"{_SUITE}@{name}", "python": str(python), "solver": solver}
+        options: dict[str, Any] = {"task": f"{_SUITE}@{name}", "python": str(python)}
+        options["solver"] = solver
         if name in _SCORES:
             options["score"] = _SCORES[name]
         environments[name] = {

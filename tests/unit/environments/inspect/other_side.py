@@ -35,7 +35,8 @@ async def samples(_host: Any, params: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def open_sample(_host: Any, params: dict[str, Any]) -> dict[str, Any]:
     _played[params["session"]] = params
-    tools = [{"type": "function", "name": name, "parameters": {}} for name in ("look", "submit")]
+    offered = ("look", "submit")
+    tools: list[Any] = [{"type": "function", "name": name, "parameters": {}} for name in offered]
     return {"tools": tools, "left_out": ["web_search"]}
 
 

@@ -48,7 +48,7 @@ def _number(value: Any) -> float | None:
     """As Inspect's metrics read it; None for what they count as 0 with a warning."""
     if value is None or not isinstance(value, str | int | float | bool):
         return None
-    number = _to_float(value)
+    number: float = _to_float(value)
     if not math.isfinite(number):
         return None
     if isinstance(value, str) and number == 0 and value not in (INCORRECT, NOANSWER):
