@@ -182,6 +182,13 @@ class Environment(Generic[S]):
         raise NotImplementedError
 
     @property
+    def multi_turn(self) -> bool:
+        """Whether the environment takes turns: by default where the class defines `next_turn`. To
+        be overridden where options decide.
+        """
+        return type(self).next_turn is not Environment.next_turn
+
+    @property
     def plays(self) -> bool:
         """Whether `play` may be called: by default where the class defines it. To be overridden
         where options decide.

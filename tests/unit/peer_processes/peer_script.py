@@ -53,7 +53,8 @@ async def kill_me(host: Any, params: dict[str, Any]) -> None:
 
 
 async def garbage(host: Any, params: dict[str, Any]) -> None:
-    os.write(host._replies, params["bytes"].encode() * params["times"])
+    sent = params["sent"].encode()
+    os.write(host._replies, sent[:-1] * params["times"] + sent[-1:])
     await asyncio.sleep(3600)
 
 

@@ -200,7 +200,7 @@ class SessionClient:
 
     @property
     def address(self) -> str:
-        """The gRPC target of that instance; empty: it has none, being in this process."""
+        """The address of that instance, as it is registered."""
         return "" if self._instance is None else self._instance.address
 
     @property

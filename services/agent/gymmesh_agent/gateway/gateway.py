@@ -106,8 +106,8 @@ class Gateway:
     def url_for(self, environment: str, target: str) -> str:
         """The root of its address for an environment's service.
 
-        target: its gRPC target; empty: it is in this process. Raises FIELD_INVALID where it can't
-        reach the gateway.
+        target: its address, as it is registered. Raises FIELD_INVALID where it can't reach the
+        gateway.
         """
         try:
             return self._server.url_for(target)

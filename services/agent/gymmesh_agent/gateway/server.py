@@ -47,6 +47,10 @@ _TOO_SLOW: Final = Refusal(RefusalKind.AGAIN, f"The body did not arrive within {
 _TOO_MANY: Final = Refusal(RefusalKind.AGAIN, "The rollout has too many connections.")
 
 
+# Addresses of services of this process and of this machine.
+_HERE: Final = ("direct:", "unix:")
+
+
 class GatewayServer:
     """The gateway of one agent. Opened when it is first needed, closed once.
 
@@ -116,13 +120,13 @@ class GatewayServer:
             self._opened()
 
     def url_for(self, target: str) -> str:
-        """The root of the address for a service at a gRPC target; empty: the one of this process.
+        """The root of the address for a service at this address, as it is registered.
 
         Raises ValueError where that is another machine, and the gateway listens on this one alone.
         Whatever listened at that port there would get the rollout's key.
         """
         host = target.rpartition(":")[0].strip("[]")
-        if target.startswith("unix:") or not target or is_local(host) or host == self.host:
+        if target.startswith(_HERE) or is_local(host) or host == self.host:
             return f"http://{self.address}"
         own = self.address.rpartition(":")[0].strip("[]")
         if is_local(own):

@@ -248,8 +248,8 @@ class PeerProcess:
                 self._asked[number] = task
                 task.add_done_callback(lambda _task: self._asked.pop(number, None))
             case {"withdraw": int(number)}:
-                if task := self._asked.get(number):
-                    task.cancel()
+                if asked := self._asked.get(number):
+                    asked.cancel()
             case _:
                 shown = self._masked(line[:_SHOWN].decode("utf-8", "replace"))
                 return f"broke the protocol: it sent {one_line(shortened(shown.strip(), 80))}"

@@ -90,7 +90,7 @@ class ServedEnvironment:
         lasting = has_state or bool(self.sandboxes)
         self.in_order = lasting if in_order is None else in_order
         self.verify_needs_session = lasting if needed is None else needed
-        self.multi_turn = self.defines("next_turn")
+        self.multi_turn = environment.multi_turn
         # Whether a rollout may change its session's state.
         self.changes_state = has_state and (
             bool(self.tools)

@@ -23,7 +23,9 @@ vf: Any = importlib.import_module("verifiers.v1")
 loaders: Any = importlib.import_module("verifiers.v1.utils.loaders")
 
 # Of a result; what a task keeps beside its scores may be anything.
-_INFO_BYTES = 64 << 10
+_INFO_CHARACTERS = 64 << 10
+# Of a page of tasks; prompts may hold images.
+_PAGE_CHARACTERS = 4 << 20
 _numbers = itertools.count(1)
 
 
@@ -99,9 +101,15 @@ async def load(host: Any, params: dict[str, Any]) -> dict[str, Any]:
 
 
 async def tasks(host: Any, params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Some of the tasks: `key`, `name` and `messages` of each, from `start` on, `count` of them."""
-    start = params["start"]
-    return [_shown(task) for task in runner().tasks[start : start + params["count"]]]
+    """The next tasks: `key`, `name` and `messages` of each, from `start` on, at most `count`."""
+    start, size = params["start"], 0
+    page: list[dict[str, Any]] = []
+    for task in runner().tasks[start : start + params["count"]]:
+        page.append(_shown(task))
+        size += len(str(page[-1]))
+        if size > _PAGE_CHARACTERS:
+            break
+    return page
 
 
 async def play(host: Any, params: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +282,7 @@ def _scores(trace: Any) -> dict[str, Any]:
     }
     with contextlib.suppress(Exception):  # what a task keeps there may be no JSON
         info = trace.model_dump(mode="json", include={"info"})["info"]
-        if info and len(str(info)) <= _INFO_BYTES:
+        if info and len(str(info)) <= _INFO_CHARACTERS:
             record["info"] = info
     return record
 
