@@ -34,8 +34,8 @@ class EpisodeSession(RemoteSession):
 class EpisodeServer(NemoProtocol):
     """Whole episodes.
 
-    model: the endpoint of NeMo Gym's model server. taskset: its name, for an Environment Server that
-    takes typed episodes; empty: the server takes rows.
+    model: the endpoint of NeMo Gym's model server. taskset: its name, for an Environment Server
+    that takes typed episodes; empty: the server takes rows.
     """
 
     plays: ClassVar[bool] = True

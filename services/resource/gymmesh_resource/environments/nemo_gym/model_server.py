@@ -1,7 +1,7 @@
-"""The endpoint of NeMo Gym's model server: sends the calls of each episode on to its own endpoint.
+"""The endpoint of NeMo Gym's model server: sends each episode's calls on to its own endpoint.
 
-NeMo Gym knows one endpoint for all its episodes. Their calls are told apart by the metadata of their
-parameters, or by the id in their path (`/ng-rollout/ID/v1/…`).
+NeMo Gym knows one endpoint for all its episodes. Their calls are told apart by the metadata of
+their parameters, or by the id in their path (`/ng-rollout/ID/v1/…`).
 """
 
 from __future__ import annotations
