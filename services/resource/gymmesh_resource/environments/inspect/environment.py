@@ -32,7 +32,7 @@ from gymmesh_resource import (
     TaskInvalid,
     ToolError,
 )
-from gymmesh_resource.environments.inspect.listing import TaskListing, not_loaded, read_listing
+from gymmesh_resource.environments.inspect.listing import TaskListing, not_loaded, listing_of
 from gymmesh_resource.environments.inspect.sandbox_calls import (
     SandboxCalls,
     role_of,
@@ -278,9 +278,9 @@ class InspectEnvironment(Environment[_Sample]):
         return PeerProcess(self._options, self._answer)
 
     def _listed(self) -> TaskListing:
-        """The samples; read once, in a process that ends then. Raises DefinitionError."""
+        """The samples. Raises DefinitionError."""
         if self._listing is None:
-            self._listing = read_listing(self._options, self._load, self._start_s)
+            self._listing = listing_of(self._options, self._load, self._start_s)
             limits = self._listing.about["limits"]
             if self._ours and limits:
                 # An agent has limits of its own, and Inspect sees the whole at its end alone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_resource.errors import DefinitionError
@@ -16,6 +17,7 @@ from gymmesh_resource.peer_processes import (
 
 _PAGE: Final = 50
 _PAGE_S: Final = 60.0 + 10.0 * _PAGE
+_read: dict[str, TaskListing] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,20 @@ class TaskListing:
     rows: dict[str, dict[str, Any]]
 
 
-def read_listing(options: PeerOptions, load: dict[str, Any], start_s: float) -> TaskListing:
-    """Loads the task in a process of its own and reads its samples. Blocks; `start_s` bounds the
-    load. Raises DefinitionError.
+def listing_of(options: PeerOptions, load: dict[str, Any], start_s: float) -> TaskListing:
+    """The samples of a task. Read once for all environments of this process that run it, as long
+    as its file does not change. Blocks; `start_s` bounds the load. Raises DefinitionError.
     """
+    file = Path(options.cwd or ".", load["task"].partition("@")[0])
+    changed = file.stat().st_mtime_ns if file.is_file() else 0
+    key = repr((options, load, changed))
+    if key not in _read:
+        _read[key] = _read_listing(options, load, start_s)
+    return _read[key]
+
+
+def _read_listing(options: PeerOptions, load: dict[str, Any], start_s: float) -> TaskListing:
+    """In a process of its own, which ends then."""
 
     async def read(process: PeerProcess) -> TaskListing:
         rows: dict[str, dict[str, Any]] = {}
