@@ -32,7 +32,7 @@ from gymmesh_resource import (
     TaskInvalid,
     ToolError,
 )
-from gymmesh_resource.environments.inspect.listing import TaskListing, not_loaded, listing_of
+from gymmesh_resource.environments.inspect.listing import TaskListing, listing_of, not_loaded
 from gymmesh_resource.environments.inspect.sandbox_calls import (
     SandboxCalls,
     role_of,
