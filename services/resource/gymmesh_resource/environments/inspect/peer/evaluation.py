@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import itertools
 import os
 import sys
 import tempfile
@@ -28,11 +29,10 @@ from inspect_ai.solver import solver as named_solver
 from inspect_ai.solver._task_state import sample_state
 from inspect_ai.util import LimitExceededError, SandboxEnvironmentSpec
 
-from gymmesh_resource.environments.inspect.peer.listing import unique_samples
 from gymmesh_resource.environments.inspect.peer.models import (
     MOST_AT_ONCE,
     AgentPlayed,
-    Judge,
+    JudgeApi,
     SessionModel,
     activate,
 )
@@ -40,7 +40,7 @@ from gymmesh_resource.environments.inspect.peer.sandboxes import SANDBOX_TYPE
 from gymmesh_resource.environments.inspect.peer.session import (
     RUNNING,
     SampleFailed,
-    Session,
+    SampleSession,
     current_session,
     settle,
 )
@@ -56,7 +56,7 @@ _LIMITS = (
 _RETRIES = 3  # of a model call, where the task does not say; Inspect's own default has no end
 
 
-class Evaluation(SampleSource):
+class TaskEvaluation(SampleSource):
     """A task, and the evaluation of it that takes samples as sessions open.
 
     ours: whether our agent plays rather than the task's solver. about: what is known of the task.
@@ -67,9 +67,9 @@ class Evaluation(SampleSource):
         self.ours = params["solver"] == "ours"
         self.judge = bool(params["judge"])
         self.sandbox = resolve_task_sandbox(task, None)
-        self.samples = unique_samples(task, params["limit"])
+        self.samples = _unique_samples(task, params["limit"])
         self.solver = _whole_solver(task)
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, SampleSession] = {}
         self.about = {
             "name": task.name,
             "version": str(task.version),
@@ -116,7 +116,7 @@ class Evaluation(SampleSource):
             session.end(None)
         return None
 
-    async def add(self, session: Session) -> None:
+    async def add(self, session: SampleSession) -> None:
         """Start a session's sample, as a further epoch of it."""
         await self._ready.wait()
         assert self._context is not None, "ready"
@@ -152,7 +152,7 @@ class Evaluation(SampleSource):
         os._exit(3)
 
 
-def load_task(params: dict[str, Any]) -> Evaluation:
+def load_task(params: dict[str, Any]) -> TaskEvaluation:
     """The task that `params` name. Raises what its file does, and ValueError."""
     model = SessionModel()
     activate(model)
@@ -162,7 +162,19 @@ def load_task(params: dict[str, Any]) -> Evaluation:
         raise ValueError(f"found {len(tasks)} tasks ({names}); name one, as file.py@task")
     if tasks[0].sample_source is not None:
         raise ValueError("the task makes its samples while it runs, so they can't be listed")
-    return Evaluation(tasks[0], model, params)
+    return TaskEvaluation(tasks[0], model, params)
+
+
+def _unique_samples(task: Task, limit: int | None) -> dict[str, Sample]:
+    """The samples by id; those without one get their number, as in Inspect. Raises ValueError."""
+    samples: dict[str, Sample] = {}
+    for number, sample in enumerate(itertools.islice(task.dataset, limit), start=1):
+        if sample.id is None:
+            sample.id = number
+        if str(sample.id) in samples:
+            raise ValueError(f"two samples of the task have the id {sample.id!r}")
+        samples[str(sample.id)] = sample
+    return samples
 
 
 def _whole_solver(task: Task) -> Solver:
@@ -172,7 +184,7 @@ def _whole_solver(task: Task) -> Solver:
     return chain([*steps, task.solver]) if steps else task.solver
 
 
-def _playing(evaluation: Evaluation) -> Solver:
+def _playing(evaluation: TaskEvaluation) -> Solver:
     """The task's setup and solver, cancellable. Where our agent plays, it plays in place of the
     first call of the model, and what follows in the solver sees its messages.
     """
@@ -251,10 +263,10 @@ class WaitForVerdict(Hooks):
             return
         settle(session.played, None)
         await asyncio.wait([session.judged])
-        session.api = Judge(session, refused=not session.may_ask_judge)
+        session.api = JudgeApi(session, refused=not session.may_ask_judge)
 
 
-def _session() -> Session:
+def _session() -> SampleSession:
     session = current_session()
     assert session is not None, "only sessions have samples"
     return session

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inspect_ai import Task
 from inspect_ai.dataset import Sample
 from inspect_ai.model import ChatMessage, ChatMessageUser
 
+from gymmesh_resource.environments.inspect.peer.evaluation import TaskEvaluation
 from gymmesh_resource.environments.inspect.peer.models import responses_input
 from gymmesh_resource.environments.inspect.peer.sandboxes import services_of
-from gymmesh_resource.environments.inspect.peer.session import SampleFailed, Session
-
-if TYPE_CHECKING:
-    from gymmesh_resource.environments.inspect.peer.evaluation import Evaluation
+from gymmesh_resource.environments.inspect.peer.session import SampleFailed, SampleSession
 
 _PROMPT_S = 10.0
 _SHOWN = 500
 
 
-def unique_samples(task: Task, limit: int | None) -> dict[str, Sample]:
-    """The samples by id; those without one get their number, as in Inspect. Raises ValueError."""
-    samples: dict[str, Sample] = {}
-    for number, sample in enumerate(itertools.islice(task.dataset, limit), start=1):
-        if sample.id is None:
-            sample.id = number
-        if str(sample.id) in samples:
-            raise ValueError(f"two samples of the task have the id {sample.id!r}")
-        samples[str(sample.id)] = sample
-    return samples
-
-
-async def row_of(sample: Sample, evaluation: Evaluation) -> dict[str, Any]:
+async def row_of(sample: Sample, evaluation: TaskEvaluation) -> dict[str, Any]:
     """A sample's `id`, its `input` as Responses items, and its `sandbox`; or the `problem`."""
     row: dict[str, Any] = {"id": str(sample.id), "input": [], "sandbox": None, "problem": ""}
     try:
@@ -51,7 +35,7 @@ async def row_of(sample: Sample, evaluation: Evaluation) -> dict[str, Any]:
     return row
 
 
-async def _prompt_of(sample: Sample, evaluation: Evaluation) -> list[ChatMessage]:
+async def _prompt_of(sample: Sample, evaluation: TaskEvaluation) -> list[ChatMessage]:
     """The messages with which the solver first calls the model, where it gets there without files
     and sandboxes; else the sample's input. Raises SampleFailed, where it alone shows the choices.
     """
@@ -60,7 +44,7 @@ async def _prompt_of(sample: Sample, evaluation: Evaluation) -> list[ChatMessage
     if not evaluation.ours:
         return messages
     bare = sample.model_copy(deep=True, update={"files": None, "setup": None, "sandbox": None})
-    session = Session(None, "", bare, [], probe=True)
+    session = SampleSession(None, "", bare, [], probe=True)
     await evaluation.add(session)
     await asyncio.wait([session.ended], timeout=_PROMPT_S)
     session.cancel()

@@ -17,7 +17,7 @@ from inspect_ai.model import (
 )
 from inspect_ai.model._model import init_active_model
 
-from gymmesh_resource.environments.inspect.peer.session import Session, current_session
+from gymmesh_resource.environments.inspect.peer.session import SampleSession, current_session
 
 MOST_AT_ONCE = 100_000
 
@@ -60,10 +60,10 @@ class SessionModel(Model):
 
 
 @modelapi(name="gymmesh")
-class Judge(ModelAPI):
+class JudgeApi(ModelAPI):
     """The service's model, for scorers. `refused`: none is configured."""
 
-    def __init__(self, session: Session, *, refused: bool) -> None:
+    def __init__(self, session: SampleSession, *, refused: bool) -> None:
         super().__init__("judge")
         self._session, self._refused = session, refused
 

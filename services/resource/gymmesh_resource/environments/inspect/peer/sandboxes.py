@@ -18,7 +18,7 @@ from inspect_ai.util import (
     sandboxenv,
 )
 
-from gymmesh_resource.environments.inspect.peer.session import Session, current_session
+from gymmesh_resource.environments.inspect.peer.session import SampleSession, current_session
 
 SANDBOX_TYPE: Final = "gymmesh"
 _PIECE: Final = 4 << 20
@@ -39,7 +39,7 @@ _FAULTS: Final[dict[str, type[Exception]]] = {
 class SessionSandbox(SandboxEnvironment):
     """A sandbox of the session of the sample, which the service opens and ends."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: SampleSession, name: str) -> None:
         super().__init__()
         self._session, self._name = session, name
 

@@ -36,13 +36,13 @@ for _needed in ("inspect_ai", "openai"):
     if importlib.util.find_spec(_needed) is None:
         raise ModuleNotFoundError(f"No module named {_needed!r}", name=_needed)
 
-from gymmesh_resource.environments.inspect.peer.evaluation import Evaluation, load_task
+from gymmesh_resource.environments.inspect.peer.evaluation import TaskEvaluation, load_task
 from gymmesh_resource.environments.inspect.peer.listing import row_of
 from gymmesh_resource.environments.inspect.peer.models import endpoint_api
 from gymmesh_resource.environments.inspect.peer.scores import scores_of
-from gymmesh_resource.environments.inspect.peer.session import Session
+from gymmesh_resource.environments.inspect.peer.session import SampleSession
 
-_loaded: list[Evaluation] = []
+_loaded: list[TaskEvaluation] = []
 _tasks: set[asyncio.Task[None]] = set()
 
 
@@ -65,7 +65,8 @@ async def open_session(host: Any, params: dict[str, Any]) -> dict[str, Any]:
     """The `tools` that our agent may call, and those `left_out`; none where the solver plays."""
     evaluation = _loaded[0]
     sample = evaluation.samples[params["sample"]]
-    session = Session(host, params["session"], sample, params["sandboxes"], judge=evaluation.judge)
+    names = params["sandboxes"]
+    session = SampleSession(host, params["session"], sample, names, judge=evaluation.judge)
     evaluation.sessions[session.id] = session
     if not evaluation.ours:
         return {"tools": [], "left_out": []}
@@ -112,7 +113,7 @@ async def close(_host: Any, params: dict[str, Any]) -> None:
         session.cancel()
 
 
-async def _finished(session: Session, work: Any) -> Any:
+async def _finished(session: SampleSession, work: Any) -> Any:
     """What is awaited; the sample ends where the service gives it up."""
     try:
         return await work

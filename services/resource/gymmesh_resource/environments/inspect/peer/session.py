@@ -33,7 +33,7 @@ _SUBMIT = "submit"
 _Work = Callable[[], Awaitable[Any]]
 
 #: The sessions whose samples run, by the sample's id and epoch.
-RUNNING: dict[tuple[str, int], Session] = {}
+RUNNING: dict[tuple[str, int], SampleSession] = {}
 
 
 class SampleFailed(Exception):
@@ -44,7 +44,7 @@ class PromptReached(Exception):
     """The solver called the model in a sample that nobody plays: its messages are the prompt."""
 
 
-class Session:
+class SampleSession:
     """A sample and the steps of its life, each a future that the service waits for.
 
     api: the model that its solver and scorers reach. None: our agent plays in place of the
@@ -196,7 +196,7 @@ class Session:
         raise SampleFailed("the sample has ended")
 
 
-def current_session() -> Session | None:
+def current_session() -> SampleSession | None:
     """The session of the sample that runs in this context, if any."""
     state = sample_state()
     return None if state is None else RUNNING.get((str(state.sample_id), state.epoch))
