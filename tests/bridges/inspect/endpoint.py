@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -19,9 +19,16 @@ _FILE: Final = re.compile(r"Write (\d+) into out\.txt")
 @asynccontextmanager
 async def endpoint() -> AsyncIterator[str]:
     """Its URL, which ends in /v1."""
+    async with serving(_answer) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    """The URL of an endpoint that answers so."""
     app = web.Application(client_max_size=1 << 24)
-    app.router.add_post("/v1/chat/completions", _answer)
-    runner = web.AppRunner(app)
+    app.router.add_post("/v1/chat/completions", answer)
+    runner = web.AppRunner(app, shutdown_timeout=1.0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

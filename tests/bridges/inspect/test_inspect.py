@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from aiohttp import web
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource import DefinitionError
+from gymmesh_resource import DefinitionError, ModelEndpoint
 from gymmesh_resource.environments.inspect import InspectEnvironment
 from gymmesh_resource.task import Task
 from gymmesh_responses import new_message
 from gymmesh_runtime.errors import MeshError
-from tests.bridges.inspect.endpoint import endpoint
+from tests.bridges.inspect.endpoint import endpoint, serving
 from tests.unit.resource.served import Served, served
 
 _HERE: Final = Path(__file__).parent
@@ -123,6 +124,31 @@ async def test_one_bad_sample_spoils_no_other(bridge_python: Path) -> None:
             await mesh.create(_task(environment, "bad"))
         assert caught.value.reason_name == "TASK_INVALID"
         assert (await _verdict(mesh, environment, "good", "ANSWER: A")).reward == 1.0
+
+
+async def test_an_episode_that_is_stopped_is_judged_by_what_there_is(bridge_python: Path) -> None:
+    environment = _environment(bridge_python, "sums", solver="own")
+    asked = asyncio.Event()
+
+    async def never(_request: web.Request) -> web.Response:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with (
+        serving(never) as url,
+        served(environment, turn_timeout_s=60, verify_timeout_s=60) as mesh,
+    ):
+        task = _task(environment, "sum-1")
+        session = (await mesh.create(task)).session_id
+        (opened,) = environment._open.values()
+        playing = asyncio.ensure_future(environment.play(opened, ModelEndpoint(url, "key", "m")))
+        await asyncio.wait_for(asked.wait(), 60)
+        playing.cancel()
+        await asyncio.wait([playing])
+        verdict = await mesh.verify(session, task)
+    assert verdict.reward == 0.0
+    assert json.loads(verdict.evidence_json)["scores"]["match"]["value"] == "I"
 
 
 def test_an_interpreter_without_inspect_is_named() -> None:
