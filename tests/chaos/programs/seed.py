@@ -23,7 +23,7 @@ from tests.chaos.programs.judge import judge_rows
 from tests.chaos.programs.kills import ProgramKills
 from tests.chaos.programs.lines import WantedLines
 from tests.chaos.programs.plan import PROGRAM, ProgramFault, ProgramWorld, program_faults
-from tests.chaos.programs.world import TTL_S, ProgramsUp, programs_up
+from tests.chaos.programs.world import CHECKS_TTL_S, ProgramsUp, programs_up
 from tests.chaos.seed import quiet
 
 _TIMEOUT_S: Final = 90
@@ -153,7 +153,7 @@ async def _all_up(up: ProgramsUp) -> None:
 async def _left(up: ProgramsUp) -> list[str]:
     """What is left of rollouts and sandboxes when it should long be gone."""
     gauges = await quiet({name: one.metrics_address for name, one in up.services.items()})
-    left = await up.machine.until_nothing(lambda: up.pid, TTL_S + _BUSY_S)
+    left = await up.machine.until_nothing(lambda: up.pid, CHECKS_TTL_S + _BUSY_S)
     return [*left, *(f"{name} is {value}" for name, value in gauges.items() if value)]
 
 

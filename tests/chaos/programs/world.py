@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gymmesh_resource import SandboxSpec
 from tests.chaos.processes import Worker, begin_workers
 from tests.chaos.programs.plan import AGENT, ENVIRONMENT, MODEL, SANDBOXES, ProgramWorld
 from tests.chaos.sandboxes.machine import SandboxMachine
 from tests.unit.programs.rollouts import COMMAND
 
-#: How long a sandbox outlives an environment that was killed.
+#: How long a program's sandbox outlives an environment that was killed, in seconds.
 TTL_S: Final = 4
+#: How long that of the checks does: the environment leaves it as it usually is.
+CHECKS_TTL_S: Final = SandboxSpec().ttl_s
 _IDLE_S: Final = 6
 
 

@@ -34,7 +34,7 @@ from gymmesh_client.rollout_ids import rollout_key
 from gymmesh_runtime.errors import MeshError, to_status
 from tests.chaos.journal_file import read_story
 from tests.support.rollouts import NoGroups, ScriptedAgent, failed, make_events
-from tests.unit.client.test_collect import good, prepared, rows, tasks
+from tests.unit.client.test_collect import collector, good, prepared, rows, tasks
 
 Reason = errors_pb2.ErrorReason
 FAULTS = (
@@ -196,3 +196,32 @@ async def test_an_event_on_which_its_listener_raises_is_not_data(
     outcome = await run_attempt(connect, request, repeat_index=0, timeout_s=60.0, on_event=listen)
     assert isinstance(outcome, FailedAttempt)
     assert outcome.failure.boundary == pb.BOUNDARY_AGENT
+
+
+async def test_an_environment_that_is_away_is_probed_by_one_rollout_at_a_time(
+    tmp_path: Path,
+) -> None:
+    """A rollout that found it away has sent `started`, too, before its failure."""
+    probes, width = 4, 8
+    side_by_side: list[int] = []
+
+    def away(request: agent_pb2.RunRolloutRequest) -> list[pb.RolloutEvent]:
+        number = len(agent.requests)
+        if number > width + probes:
+            return list(good(request))
+        if number > width:
+            side_by_side.append(agent.most)
+        if number >= width:
+            agent.most = 0
+        end = failed(retry_safe=True)
+        end.failed.failure.boundary = pb.BOUNDARY_RESOURCE
+        refused = MeshError(Reason.ERROR_REASON_PEER_UNAVAILABLE, "connection refused")
+        end.failed.failure.status.CopyFrom(to_status(refused))
+        return make_events(request.rollout_id, request.attempt, end)
+
+    agent = ScriptedAgent(away)
+    run, _ = collector(tmp_path, agent, concurrency=width, patience_s=20.0, max_attempts=1)
+    tally = await run.run(tasks(width))
+    assert (tally.completed, tally.failed) == (width, 0)
+    # The first may begin before the last of those that found it away has ended.
+    assert side_by_side[1:] == [1] * (probes - 1), side_by_side

@@ -144,7 +144,7 @@ class Worker:
 
         def listen(event: pb.RolloutEvent) -> None:
             if self.dispatcher.is_probe(assignment):
-                self.dispatcher.event_came(assignment, event.WhichOneof("event") or "")
+                self.dispatcher.event_came(assignment, _shown_by(event))
                 self.room()
             if also is not None:
                 also(event)
@@ -199,6 +199,14 @@ class Worker:
             partial(unjudged, group, "the run ended before the group was judged"),
         )
         await self.record(judged)
+
+
+def _shown_by(event: pb.RolloutEvent) -> str:
+    """The kind of an event. Empty for the `started` that only precedes a failure: where no session
+    was opened, it shows nothing of the environment.
+    """
+    kind = event.WhichOneof("event") or ""
+    return "" if kind == "started" and not event.started.session_id else kind
 
 
 def ended_by(failure: pb.Failure, error: MeshError, *, begun: bool) -> Ended:
