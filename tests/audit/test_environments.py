@@ -28,6 +28,8 @@ WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
 pytestmark = pytest.mark.timeout(3_600 if WHOLE else 600)
 # Programs that stall are judged to their limits: shorter ones show the same.
 LIMITS: Mapping[str, Mapping[str, Any]] = {"code": {"test_timeout_s": 2.0, "suite_timeout_s": 8.0}}
+# Whose verdicts are programs: each constant answer is tried on one of their tasks alone.
+DEALT = ("code", "harbor", "workspace")
 HARBOR_TASKS = ("json-first", "older")
 HARBOR_OPTIONS: Mapping[str, Any] = {"images": {"*": "host"}, "network": "agent"}
 # In how many parts reasoning-gym's datasets are tried; `make test` tries the first.
@@ -41,7 +43,7 @@ async def audited(
     known: Callable[[rollout_pb2.Task], Sequence[Gold]] | None = None,
 ) -> Report:
     config = EnvironmentConfig(use=name, options=dict(options), verify_timeout_s=120.0)
-    wanted = AuditOptions(cheap=not WHOLE, tasks=30)
+    wanted = AuditOptions(cheap=not WHOLE, deal=not WHOLE and name in DEALT, tasks=30)
     return await audit_here(name, config, None, wanted, known=known)
 
 

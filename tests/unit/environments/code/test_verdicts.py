@@ -40,7 +40,7 @@ require_bubblewrap()
 
 pytestmark = pytest.mark.long
 
-CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+CASES = yaml.load(Path(__file__).with_name("cases.yaml").read_text(), yaml.CSafeLoader)
 HOSTILE = yaml.safe_load(Path(__file__).with_name("hostile.yaml").read_text())
 
 
