@@ -25,7 +25,7 @@ from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
 
 WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
 # The attacks that stall are judged to their limits, which takes a busy machine many minutes.
-pytestmark = pytest.mark.timeout(3_600 if WHOLE else 600)
+pytestmark = [pytest.mark.long(seconds=120), pytest.mark.timeout(3_600 if WHOLE else 600)]
 # Programs that stall are judged to their limits: shorter ones show the same.
 LIMITS: Mapping[str, Mapping[str, Any]] = {"code": {"test_timeout_s": 2.0, "suite_timeout_s": 8.0}}
 # Whose verdicts are programs: each constant answer is tried on one of their tasks alone.

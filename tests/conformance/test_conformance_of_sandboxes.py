@@ -11,7 +11,7 @@ from gymmesh_conformance.cases import Case
 from tests.conformance.conforming import Results, check, parameters, running
 
 # One loop and one server for all cases of an implementation and path.
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.long(seconds=170), pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -28,6 +28,8 @@ from tests.conformance.minimal.echo import Echo
 from tests.conformance.minimal.registry import Registry
 from tests.conformance.minimal.status import OPTIONS, fail, make_status
 
+pytestmark = pytest.mark.long(seconds=80)
+
 
 async def _run(
     name: str, case: str, of: type[MinimalAgent] | None = None, within_s: float = math.inf

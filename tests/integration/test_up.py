@@ -33,6 +33,8 @@ from tests.conftest import require
 from tests.support.cli import gym
 from tests.unit.runtime.probe import DISCOVERY, instance_at, until
 
+pytestmark = pytest.mark.long(seconds=110)
+
 REPOSITORY = Path(__file__).parents[2]
 KINDS = ["discovery", "model", "environment", "agent"]
 
@@ -297,18 +299,8 @@ async def test_a_layout_collects_whatever_shares_a_process(
         assert all(agents)
         assert not any(info.address for info in mesh.infos if info.kind == "environment")
         named = [argument for address in agents for argument in ("--agent", address)]
-        collect = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gymmesh_cli",
-            "collect",
-            "-i",
-            str(tasks),
-            "-o",
-            str(rows),
-            *named,
-        )
-        assert await asyncio.wait_for(collect.wait(), 300) == 0
+        done = await gym("collect", "-i", tasks, "-o", rows, *named, fresh=True)
+        assert done.code == 0, done.err
     found = [json.loads(row) for row in rows.read_text().splitlines()]
     assert [row["reward"] for row in found] == [1.0] * 8
 
