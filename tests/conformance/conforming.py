@@ -44,13 +44,14 @@ def parameters(*suites: str) -> Iterator[object]:
 async def running(request: pytest.FixtureRequest) -> AsyncIterator[Results]:
     """Opens the server that a fixture is asked for, and runs the cases that were chosen of it."""
     implementation, path = request.param
-    chosen = [
-        item.callspec.params["case"]
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and "results" in item.fixturenames
-        and item.callspec.params["results"] is request.param
-    ]
+    chosen: list[Case] = []
+    for item in request.session.items:
+        if not isinstance(item, pytest.Function) or "results" not in item.fixturenames:
+            continue
+        given = item.callspec.params
+        if given["results"] is request.param:
+            assert isinstance(given["case"], Case)
+            chosen.append(given["case"])
     places = asyncio.Semaphore(1 if implementation.suite == "sandbox" else _AT_ONCE)
     async with implementation.open(path) as target:
         subject = await target.subject()
