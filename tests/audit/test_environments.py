@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.long(seconds=120), pytest.mark.timeout(3_600 if WHOLE 
 LIMITS: Mapping[str, Mapping[str, Any]] = {"code": {"test_timeout_s": 2.0, "suite_timeout_s": 8.0}}
 # Whose verdicts are programs: each constant answer is tried on one of their tasks alone.
 DEALT = ("code", "harbor", "workspace")
+# Their tasks and verdicts are another side's.
+ELSEWHERE = {"harbor", "inspect", "mcp", "nemo_gym", "verifiers"}
 HARBOR_TASKS = ("json-first", "older")
 HARBOR_OPTIONS: Mapping[str, Any] = {"images": {"*": "host"}, "network": "agent"}
 # In how many parts reasoning-gym's datasets are tried; `make test` tries the first.
@@ -52,7 +54,7 @@ def check(report: Report) -> None:
     assert report.measured.verdicts > 0
 
 
-@pytest.mark.parametrize("name", sorted(set(environment_names()) - {"harbor", "mcp", "nemo_gym"}))
+@pytest.mark.parametrize("name", sorted(set(environment_names()) - ELSEWHERE))
 async def test_an_environment_passes_its_audit(name: str) -> None:
     check(await audited(name, LIMITS.get(name, {})))
 
