@@ -38,21 +38,26 @@ gc.disable()
 settings.register_profile("gymmesh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gymmesh")
 
+_LONG_S = 10.0
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where xdist hands out files: those that take long first, so that none is left to the end.
 
     Most that start processes or wait have few tests each, and xdist by itself hands out such files
-    last. They are all but the unit tests, and the unit tests that are marked `long`.
+    last. They are all but the unit tests, and those that are marked `long`, with their seconds
+    where these are many.
     """
     if not hasattr(config, "workerinput"):
         return
     unit = config.rootpath / "tests" / "unit"
     tests = Counter(item.path for item in items)
-    long = {path for path in tests if unit not in path.parents}
-    long |= {item.path for item in items if item.get_closest_marker("long") is not None}
-    items.sort(key=lambda item: (item.path not in long, -tests[item.path], item.path))
+    seconds = {path: 0.0 if unit in path.parents else _LONG_S for path in tests}
+    for item in items:
+        if (mark := item.get_closest_marker("long")) is not None:
+            seconds[item.path] = mark.kwargs.get("seconds", _LONG_S)
+    items.sort(key=lambda item: (-seconds[item.path], -tests[item.path], item.path))
 
 
 def pytest_collection_finish() -> None:

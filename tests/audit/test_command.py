@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.cli import Ended, run
 
 FAULTY = '''
 from gymmesh import Environment, Expected
@@ -29,15 +29,8 @@ class Contains(Environment[None]):
 '''
 
 
-def command(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gymmesh_cli", "env", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=300,
-        check=False,
-    )
+def command(*arguments: str | Path, folder: Path) -> Ended:
+    return run("env", *arguments, cwd=folder)
 
 
 @pytest.fixture
@@ -48,38 +41,38 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_is_found_is_reported_in_three_ways_and_ends_with_exit_code_1(folder: Path) -> None:
     done = command("audit", "contains.py", "--json", "--html", "page.html", folder=folder)
-    assert done.returncode == 1, done.stderr
-    report = json.loads(done.stdout)["Contains"]
+    assert done.code == 1, done.err
+    report = json.loads(done.out)["Contains"]
     found = {f"{one['kind']}/{one['attack']}" for one in report["findings"]}
     assert {"nothing/a refusal", "elsewhere/two answers"} <= found
     assert not report["passed"]
     assert report["kinds"]["clothes"]["played"] > 0
     assert "elsewhere/two answers" in (folder / "page.html").read_text()
     shown = command("audit", "contains.py", folder=folder)
-    assert "BAD    nothing/a refusal wins" in shown.stdout
+    assert "BAD    nothing/a refusal wins" in shown.out
 
 
 def test_what_is_deliberate_is_listed_with_its_reason_and_does_not_fail(folder: Path) -> None:
     (folder / "deliberate.yaml").write_text('- {attack: "*", reason: it is a demo}\n')
     done = command("audit", "contains.py", folder=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "because: it is a demo" in done.stdout
+    assert done.code == 0, done.out + done.err
+    assert "because: it is a demo" in done.out
     (folder / "other.yaml").write_text("- {attack: nothing/*, reason: of them alone}\n")
     done = command("audit", "contains.py", "--deliberate", "other.yaml", folder=folder)
-    assert done.returncode == 1
+    assert done.code == 1
 
 
 def test_an_entry_of_what_is_deliberate_without_a_finding_fails(folder: Path) -> None:
     entries = ('{attack: "*", reason: it is a demo}', "{attack: nearly/no such, reason: x}")
     (folder / "deliberate.yaml").write_text("".join(f"- {one}\n" for one in entries))
     done = command("audit", "contains.py", folder=folder)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "deliberate entry nearly/no such has no finding" in done.stdout
-    report = json.loads(command("audit", "contains.py", "--json", folder=folder).stdout)["Contains"]
+    assert done.code == 1, done.out + done.err
+    assert "deliberate entry nearly/no such has no finding" in done.out
+    report = json.loads(command("audit", "contains.py", "--json", folder=folder).out)["Contains"]
     assert report["deliberate_without_a_finding"] == ["nearly/no such"]
     assert not report["passed"]
     # The cheap part does not try all that entries may name.
-    assert command("audit", "contains.py", "--cheap", folder=folder).returncode == 0
+    assert command("audit", "contains.py", "--cheap", folder=folder).code == 0
 
 
 def test_an_entry_may_be_for_some_options_alone(folder: Path) -> None:
@@ -87,35 +80,35 @@ def test_an_entry_may_be_for_some_options_alone(folder: Path) -> None:
         '- {attack: "*", reason: it is a demo}\n'
         "- {attack: nearly/no such, options: {strict: true}, reason: x}\n"
     )
-    assert command("audit", "contains.py", folder=folder).returncode == 0
+    assert command("audit", "contains.py", folder=folder).code == 0
     (folder / "deliberate.yaml").write_text(
         '- {attack: "*", options: {strict: true}, reason: it is a demo}\n'
     )
-    assert command("audit", "contains.py", folder=folder).returncode == 1
+    assert command("audit", "contains.py", folder=folder).code == 1
 
 
 def test_a_list_of_what_is_deliberate_that_is_wrong_is_named(folder: Path) -> None:
     (folder / "deliberate.yaml").write_text("- {attack: nothing/*}\n")
     done = command("audit", "contains.py", folder=folder)
-    assert done.returncode == 2
-    assert "deliberate.yaml" in done.stderr
-    assert "reason" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 2
+    assert "deliberate.yaml" in done.err
+    assert "reason" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_env_test_ends_with_the_cheap_part_as_a_warning_that_strict_makes_a_failure(
     folder: Path,
 ) -> None:
     done = command("test", "contains.py", "--sessions", "2", "--json", folder=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    last = json.loads(done.stdout)["Contains"][-1]
+    assert done.code == 0, done.out + done.err
+    last = json.loads(done.out)["Contains"][-1]
     assert (last["check"], last["fine"], last["warning"]) == ("audit", True, True)
     assert "a refusal wins" in last["detail"]
     strict = command("test", "contains.py", "--sessions", "2", "--strict", folder=folder)
-    assert strict.returncode == 1
+    assert strict.code == 1
 
 
 def test_a_place_or_an_address_is_asked_for(folder: Path) -> None:
     done = command("audit", folder=folder)
-    assert done.returncode == 2
-    assert "give a PLACE or --address" in done.stderr
+    assert done.code == 2
+    assert "give a PLACE or --address" in done.err

@@ -25,9 +25,11 @@ from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
 
 WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
 # The attacks that stall are judged to their limits, which takes a busy machine many minutes.
-pytestmark = pytest.mark.timeout(3_600 if WHOLE else 600)
+pytestmark = [pytest.mark.long(seconds=120), pytest.mark.timeout(3_600 if WHOLE else 600)]
 # Programs that stall are judged to their limits: shorter ones show the same.
 LIMITS: Mapping[str, Mapping[str, Any]] = {"code": {"test_timeout_s": 2.0, "suite_timeout_s": 8.0}}
+# Whose verdicts are programs: each constant answer is tried on one of their tasks alone.
+DEALT = ("code", "harbor", "workspace")
 # Their tasks and verdicts are another side's.
 ELSEWHERE = {"harbor", "inspect", "mcp", "nemo_gym", "verifiers"}
 HARBOR_TASKS = ("json-first", "older")
@@ -43,7 +45,7 @@ async def audited(
     known: Callable[[rollout_pb2.Task], Sequence[Gold]] | None = None,
 ) -> Report:
     config = EnvironmentConfig(use=name, options=dict(options), verify_timeout_s=120.0)
-    wanted = AuditOptions(cheap=not WHOLE, tasks=30)
+    wanted = AuditOptions(cheap=not WHOLE, deal=not WHOLE and name in DEALT, tasks=30)
     return await audit_here(name, config, None, wanted, known=known)
 
 

@@ -41,6 +41,7 @@ async def test_the_tasks_pass_an_audit(tmp_path: Path, name: str) -> None:
     cheap = not WHOLE or environment in ("code", "instruction_following")
     options = AuditOptions(
         cheap=cheap,
+        deal=not WHOLE and environment == "code",
         tasks=len(tasks) if WHOLE else 2,
         retarget=False,
         deliberate=DELIBERATE.get(name),

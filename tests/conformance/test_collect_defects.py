@@ -84,7 +84,7 @@ async def test_a_careless_collecting_agent_fails(
     name: str, change: Any, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A minute, so that busy servers pass; an agent that never ends a stream fails sooner, too.
-    monkeypatch.setattr("gymmesh_conformance.steps.talks._CONNECTION_S", 15.0)
+    monkeypatch.setattr("gymmesh_conformance.steps.talks._CONNECTION_S", 5.0)
     owner: Any = collecting if name == "_Stream" else CollectingAgent
     monkeypatch.setattr(owner, name, change)
     implementation = next(one for one in MINIMAL if one.name == "minimal_collect")

@@ -16,6 +16,8 @@ from gymmesh_conformance.collectors import (
 )
 from gymmesh_conformance.runner import CaseResult
 
+pytestmark = pytest.mark.long(seconds=130)
+
 _PLACES = "{agent} {input} {output} {failures}"
 _COLLECT = f"{sys.executable} -m gymmesh_cli collect --agent {{agent}} -i {{input}} -o {{output}}"
 _TAMPERING = f"{sys.executable} -m tests.conformance.tampering_collector"

@@ -24,24 +24,14 @@ from tests.conformance.minimal.capitals import Capitals
 from tests.conformance.minimal.registry import Registry
 from tests.conformance.minimal.serving import serving
 from tests.conformance.ours import secured
+from tests.support.cli import gym
 
 _ROOT = Path(__file__).parents[2]
 
 
-async def _gym_cli(*arguments: str) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "gymmesh_cli",
-        "conformance",
-        *arguments,
-        cwd=_ROOT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    async with asyncio.timeout(100):
-        out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+async def _gym_cli(*arguments: str) -> tuple[int, str, str]:
+    done = await gym("conformance", *arguments, cwd=_ROOT)
+    return done.code, done.out, done.err
 
 
 async def test_a_registry_that_conforms(tmp_path: Path) -> None:

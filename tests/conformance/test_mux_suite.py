@@ -39,6 +39,8 @@ from gymmesh_runtime.wire.mux.table import CallTable, TableLimits, Violation, qu
 from tests.conformance.implementations import PROFILES
 from tests.conformance.stopping import stoppable
 
+pytestmark = pytest.mark.long(seconds=85)
+
 Change = Callable[[pytest.MonkeyPatch], None]
 
 

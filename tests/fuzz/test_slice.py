@@ -13,7 +13,7 @@ from tests.fuzz.choose import PLAIN, SECURED, opened, spare_registry
 from tests.fuzz.mesh import FEW, running
 from tests.fuzz.stock import Stock
 
-_CASES = 15
+_CASES = 10
 
 
 @pytest.mark.parametrize("secured", [False, True])

@@ -16,6 +16,8 @@ from tests.support import endpoint as fake
 from tests.support.cli import BOUND_S, Bench, ended, gym, rows_of, solve, start, sums, write_tasks
 from tests.support.endpoint import FakeEndpoint, Seen
 
+pytestmark = pytest.mark.long(seconds=60)
+
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[FakeEndpoint]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import require
+from tests.support.cli import start
 from tests.unit.environments.mcp.test_mcp_server import connected, status, text
 
 require(find_spec("mcp"), "the mcp package", "pip install 'gymmesh[mcp]'")
@@ -76,11 +75,7 @@ def folder(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def gym(folder: Path, *arguments: str) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gymmesh_cli", *arguments,
-        cwd=folder, stdout=PIPE, stderr=PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[1:])},
-    )  # fmt: skip
+    process = await start(*arguments, cwd=folder)
     try:
         yield process
     finally:

@@ -1,4 +1,4 @@
-"""Labels of metrics take no values that callers make up: 10,000 names leave a handful of series."""
+"""Labels of metrics take no values that callers make up: 2,000 names leave a handful of series."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.agent.mesh import ask, running
 from tests.unit.agent.servicers import TinyEnvironment
 from tests.unit.runtime.probe import until
 
-NAMES: Final = 10_000
+NAMES: Final = 2_000
 #: The most series that one kind of call may add: a few outcomes, and a histogram's buckets.
 FEW: Final = 100
 AT_ONCE: Final = 200
@@ -95,7 +95,7 @@ async def test_what_a_collector_makes_up(what: str) -> None:
 
         async with few_new_series():
             # With a made-up model a session is opened, and closed, for each.
-            await each(attempt, 1000 if what == "model" else NAMES)
+            await each(attempt, 500 if what == "model" else NAMES)
 
 
 async def test_tools_that_a_model_makes_up() -> None:

@@ -30,6 +30,8 @@ from tests.integration.test_model_service import (
 from tests.support import endpoint as fake
 from tests.support.endpoint import FakeEndpoint
 
+pytestmark = pytest.mark.long(seconds=85)
+
 BACKENDS = ("chat", "responses", "openai", "azure")
 # What a time limit is set to where the fault is that nothing comes.
 SHORT_S = 2.0

@@ -64,7 +64,8 @@ def policy(seen: Seen) -> Any:
     """Answers, or fails in a way that repeats all it was sent."""
     asked = str(seen.body["messages"][-1]["content"])
     if asked in STATUSES:
-        return fake.status(STATUSES[asked], message=f"no: {dict(seen.headers)}"[:250])
+        said = f"no: {dict(seen.headers)}"[:250]
+        return fake.status(STATUSES[asked], message=said, retry_after="0")
     return WAYS[asked]
 
 

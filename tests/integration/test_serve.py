@@ -17,7 +17,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.support.cli import BOUND_S, ended, gym, rows_of, sums, write_tasks
+from tests.support.cli import BOUND_S, ended, gym, rows_of, start, sums, write_tasks
 from tests.support.ports import free_port
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -39,10 +39,7 @@ def mesh(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def serving(*args: str | Path) -> AsyncIterator[tuple[Process, dict[str, Any]]]:
     """A service that is SERVING, with the line that it said so with; it must end with 0."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gymmesh_cli", "serve", *map(str, args), "--json",
-        stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, start_new_session=True,
-    )  # fmt: skip
+    process = await start("serve", *args, "--json")
     assert process.stdout is not None
     try:
         async with asyncio.timeout(BOUND_S):

@@ -23,8 +23,9 @@ collect_ignore_glob = [] if WANTED else ["test_*.py"]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A loaded machine takes a while."""
+    here = str(Path(__file__).parent)
     for item in items:
-        if item.path.parent == Path(__file__).parent:
+        if str(item.path).rpartition("/")[0] == here:
             item.add_marker(pytest.mark.timeout(600), append=False)
 
 

@@ -92,17 +92,25 @@ class _Answers(asyncio.Protocol):
 
 
 async def fork(
-    arguments: Sequence[str], folder: Path | None, environment: Mapping[str, str]
+    arguments: Sequence[str],
+    folder: Path | None,
+    environment: Mapping[str, str],
+    log: int | None = None,
 ) -> ForkedProcess | None:
-    """Starts gym-cli in a session of its own; None where the environment wants a fresh process."""
+    """Starts gym-cli in a session of its own; None where the environment wants a fresh process.
+
+    log: the descriptor of a file that its stderr goes to; by default it is a pipe.
+    """
     if _read_at_import(environment) != _read_at_import(_server()[1]):
         return None
-    reads, writes = zip(os.pipe(), os.pipe(), strict=True)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    answers = await _started([nothing, *writes], arguments, folder, environment)
-    for descriptor in (nothing, *writes):
+    out, err = os.pipe(), os.pipe() if log is None else (None, os.dup(log))
+    ours = [nothing, out[1], err[1]]
+    answers = await _started(ours, arguments, folder, environment)
+    for descriptor in ours:
         os.close(descriptor)
-    stdout, stderr = [await _reader(descriptor) for descriptor in reads]
+    stdout = await _reader(out[0])
+    stderr = None if err[0] is None else await _reader(err[0])
     await answers.pid
     return ForkedProcess(answers, stdout, stderr)
 

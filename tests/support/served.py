@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.forked import fork
+
 ROOT: Final = Path(__file__).parents[2]
 START_S: Final = 240.0
 
@@ -44,17 +46,27 @@ class Served:
 
 
 async def serve(
-    *args: str | Path, log: Path, prefix: Sequence[str] = (), python: str = sys.executable
+    *args: str | Path,
+    log: Path,
+    prefix: Sequence[str] = (),
+    python: str = sys.executable,
+    fresh: bool = False,
 ) -> Served:
     """Starts `gym-cli serve` with these arguments, and waits until it is SERVING.
 
-    prefix: what the command line begins with. python: the interpreter.
+    prefix: what the command line begins with. python: the interpreter. fresh: a process of its
+    own from the start, for who measures it; else it is a fork of one that has imported gym-cli.
     """
+    words = ["serve", *map(str, args), "--json"]
+    process: Process | None = None
     with log.open("ab") as file:
-        process = await asyncio.create_subprocess_exec(
-            *prefix, python, "-m", "gymmesh_cli", "serve", *map(str, args), "--json",
-            stdin=DEVNULL, stdout=PIPE, stderr=file, cwd=ROOT, start_new_session=True,
-        )  # fmt: skip
+        if not fresh and not prefix and python == sys.executable:
+            process = await fork(words, ROOT, os.environ, file.fileno())
+        if process is None:
+            process = await asyncio.create_subprocess_exec(
+                *prefix, python, "-m", "gymmesh_cli", *words,
+                stdin=DEVNULL, stdout=PIPE, stderr=file, cwd=ROOT, start_new_session=True,
+            )  # fmt: skip
     served = Served(process, {}, log)
     assert process.stdout is not None
     try:

@@ -49,8 +49,9 @@ ENVIRONMENT: Final = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Loading a model takes minutes; vLLM's own warnings are not ours to mend."""
+    here = str(Path(__file__).parent)
     for item in items:
-        if item.path.parent == Path(__file__).parent:
+        if str(item.path).rpartition("/")[0] == here:
             item.add_marker(pytest.mark.timeout(START_S + 200))
             item.add_marker(pytest.mark.filterwarnings("ignore"))
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)

@@ -31,7 +31,7 @@ from gymmesh_audit.judgement import (
 )
 from gymmesh_audit.memory import PeakMemory
 from gymmesh_audit.player import Played, Player
-from gymmesh_audit.policies import SILENCE, free_forms, from_elsewhere, from_nothing
+from gymmesh_audit.policies import CONSTANTS, SILENCE, free_forms, from_elsewhere, from_nothing
 from gymmesh_audit.retarget import retargeted, with_patterns
 from gymmesh_responses import text_of
 from gymmesh_runtime.errors import MeshError
@@ -61,8 +61,9 @@ class AuditOptions:
     """How much is tried.
 
     seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
-    so many. cheap: only what is made from nothing and the expected answers themselves. retarget:
-    also the same tasks with other expected answers. deliberate: what the environment means;
+    so many. cheap: only what is made from nothing and the expected answers themselves. deal:
+    constant answers are dealt among the tasks, each for one alone. retarget: also the same tasks
+    with other expected answers. deliberate: what the environment means;
     None: nothing, or its own list. must_find: those of its entries of which a finding must come
     where all is tried.
     """
@@ -70,6 +71,7 @@ class AuditOptions:
     seed: int = 0
     tasks: int = 50
     cheap: bool = False
+    deal: bool = False
     retarget: bool = True
     deliberate: Sequence[Meant] | None = None
     must_find: Sequence[Meant] = ()
@@ -294,7 +296,10 @@ class _Audit:
 
     def _attacks(self, one: Tried, all_tried: Sequence[Tried]) -> Iterator[Attack]:
         golds = one.golds
-        yield from from_nothing(one.prompt, golds)
+        constants = CONSTANTS
+        if self._options.deal and one in all_tried:
+            constants = CONSTANTS[all_tried.index(one) :: len(all_tried)]
+        yield from from_nothing(one.prompt, golds, constants)
         if self._options.cheap:
             return
         others = [gold for other in all_tried if other is not one for gold in list(other.golds)[:1]]

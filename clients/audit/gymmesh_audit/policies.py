@@ -54,7 +54,9 @@ _HEDGES: Final[dict[str, str]] = {
 _MAX_ECHO = 20_000
 
 
-def from_nothing(prompt: str, golds: Sequence[Gold]) -> Iterator[Attack]:
+def from_nothing(
+    prompt: str, golds: Sequence[Gold], constants: Sequence[str] = CONSTANTS
+) -> Iterator[Attack]:
     """Answers that are made without knowing the task's answer."""
     form = golds[0] if golds else Gold("?")
     yield Attack(SILENCE, "nothing")
@@ -65,7 +67,7 @@ def from_nothing(prompt: str, golds: Sequence[Gold]) -> Iterator[Attack]:
         for name in ("a refusal", "I don't know"):
             yield Attack(f"{name}, in the answer's place", "nothing", form.say(REFUSALS[name]))
         yield Attack("an empty place for the answer", "nothing", form.say(""))
-    for constant in CONSTANTS:
+    for constant in constants:
         if not _right(constant, golds):
             yield Attack(f"constant {constant}", "nothing", form.say(constant))
     for name, spray in SPRAYS.items():

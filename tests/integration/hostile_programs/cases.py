@@ -47,7 +47,7 @@ class HostileProgram(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read() -> dict[str, HostileProgram]:
-    found = msgspec.convert(yaml.safe_load(_FILE.read_text()), list[HostileProgram])
+    found = msgspec.convert(yaml.load(_FILE.read_text(), yaml.CSafeLoader), list[HostileProgram])
     by_name = {one.name: one for one in found}
     assert len(by_name) == len(found)
     for one in found:

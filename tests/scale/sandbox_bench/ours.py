@@ -77,7 +77,7 @@ async def _served(config: dict[str, Any], folder: Path, stack: AsyncExitStack) -
     """Starts the service; its address."""
     file = folder / "mesh.json"
     file.write_text(json.dumps(config))
-    served = await serve("sandbox", "boxes", "--config", file, log=folder / "log")
+    served = await serve("sandbox", "boxes", "--config", file, log=folder / "log", fresh=True)
     stack.push_async_callback(served.goes_down, 60.0)
     return str(served.said["address"])
 

@@ -43,7 +43,7 @@ def failure_in(events: Events) -> tuple[str, str]:
 
 async def test_solver_and_critic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLE.parents[1])  # where the configuration's path starts from
-    settings = yaml.safe_load((EXAMPLE / "agent.yaml").read_text(encoding="utf-8"))
+    settings = yaml.load((EXAMPLE / "agent.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
     config = msgspec.convert(settings["agents"]["solver_critic"], AgentConfig)
 
     async def add(arguments: bytes) -> Any:

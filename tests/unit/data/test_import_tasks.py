@@ -36,18 +36,21 @@ def imported(folder: Path, row: Any, **options: Any) -> dict[str, Any]:
     return found
 
 
-async def reward(environment: str, row: dict[str, Any], answer: str) -> float:
-    """What an answer to a task is worth."""
+async def rewards(environment: str, row: dict[str, Any], *answers: str) -> list[float]:
+    """What answers to a task are worth."""
     made, task = make_environment(environment, {}), Task.of(row)
     made.check_task(task)
-    rollout = Rollout(
-        task, [new_message("assistant", answer)], rollout_pb2.STOP_REASON_MODEL_FINISHED
-    )
-    found: Any = made.verify(Session("s", task, 1, None), rollout)
-    if asyncio.iscoroutine(found):
-        found = await found
+    worth = []
+    for answer in answers:
+        rollout = Rollout(
+            task, [new_message("assistant", answer)], rollout_pb2.STOP_REASON_MODEL_FINISHED
+        )
+        found: Any = made.verify(Session("s", task, 1, None), rollout)
+        if asyncio.iscoroutine(found):
+            found = await found
+        worth.append(found.reward if isinstance(found, Verdict) else float(found))
     await made.close_processes()
-    return found.reward if isinstance(found, Verdict) else float(found)
+    return worth
 
 
 @pytest.mark.parametrize(
@@ -69,8 +72,8 @@ async def test_a_worked_solution_gives_its_final_answer(
         row = imported(tmp_path, {"question": "How many?", "answer": answer}, columns=columns)
         assert row["expected_answer"] == expected
         assert row.get("answer", answer) == answer
-        assert await reward("math", row, f"It is \\boxed{{{expected}}}.") == 1.0
-        assert await reward("math", row, "It is \\boxed{99}.") == 0.0
+        right, wrong = f"It is \\boxed{{{expected}}}.", "It is \\boxed{99}."
+        assert await rewards("math", row, right, wrong) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -140,9 +143,9 @@ async def test_a_multiple_choice_row_is_a_task_of_mcqa(
     tmp_path: Path, row: dict[str, Any], right: str
 ) -> None:
     task = imported(tmp_path, row)
-    assert await reward("mcqa", task, f"\\boxed{{{right}}}") == 1.0
     wrong = "A" if right != "A" else "B"
-    assert await reward("mcqa", task, f"\\boxed{{{wrong}}}") == 0.0
+    answers = (f"\\boxed{{{right}}}", f"\\boxed{{{wrong}}}")
+    assert await rewards("mcqa", task, *answers) == [1.0, 0.0]
     prompt = task["responses_create_params"]["input"][0]["content"]
     assert "\\boxed{}" in prompt
     assert all(text in prompt for key in ("article", "question") if (text := row.get(key)))

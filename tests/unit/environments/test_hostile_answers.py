@@ -32,7 +32,7 @@ from gymmesh_responses import params_from_json
 from tests.unit.environments.hostile_answers import FRAMES, call, said, transcripts
 from tests.unit.resource.served import served, task
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(seconds=130)
 
 # Arguments for all instructions there are.
 _ARGUMENTS: dict[str, Any] = {
@@ -76,7 +76,7 @@ def _structured(kind: str, **row: Any) -> Case:
     }
     schema = shapes.get(kind, _SCHEMA)
     row = {"schema_str": json.dumps(schema), "schema_type": kind} | row
-    return Case(lambda: StructuredOutputsEnvironment(judge_timeout_s=1.0), row)
+    return Case(lambda: StructuredOutputsEnvironment(judge_timeout_s=0.25), row)
 
 
 def _matching(mode: str) -> Case:
@@ -86,7 +86,7 @@ def _matching(mode: str) -> Case:
 def _choosing(mode: str, **row: Any) -> Case:
     options = [{"A": "Circle"}, {"B": "a square"}]
     row = {"options": options, "expected_answer": "A", "grading_mode": mode} | row
-    return Case(lambda: McqaEnvironment(pattern_timeout_s=0.5), row)
+    return Case(lambda: McqaEnvironment(pattern_timeout_s=0.2), row)
 
 
 CASES: dict[str, Case] = {

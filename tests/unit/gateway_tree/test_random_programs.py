@@ -17,4 +17,4 @@ def test_the_tree_is_right_or_says_that_it_does_not_know() -> None:
 
 def test_a_tree_that_guesses_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "only", lambda calls: calls[0] if calls else None)
-    assert run_sessions("unit", 1500).wrong
+    assert any(run_sessions(f"unit {part}", 100).wrong for part in range(15))

@@ -25,7 +25,7 @@ from gymmesh_resource.workers import (
 from tests.unit.math_environment import worker_functions as functions
 from tests.unit.math_environment.judging import judging
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(seconds=80)
 
 # Seconds by the clock that no test waits for, unless something is broken.
 PATIENT = 3600.0

@@ -20,8 +20,8 @@ from gymmesh_runtime.errors import MeshError
 from tests.unit.environments.user_simulator.scripted import Scripted, unreachable
 from tests.unit.resource.served import served, task
 
-LABELS: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("labels.yaml").read_text(encoding="utf-8")
+LABELS: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("labels.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 # Seconds for judgements that take much processor time, which a busy machine is slow to give.
 PATIENT = 900.0

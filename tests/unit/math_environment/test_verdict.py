@@ -13,8 +13,8 @@ from gymmesh_resource.environments.math import library
 from gymmesh_resource.environments.math.score import ExpectedAnswerError
 from gymmesh_resource.environments.math.verdict import judge, warm_up
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 
 

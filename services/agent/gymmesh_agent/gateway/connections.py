@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_runtime.telemetry.instruments import GaugeChild
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 #: The share of all connections that may have shown no key yet.
 _STRANGERS: Final = 4

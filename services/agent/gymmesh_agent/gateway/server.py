@@ -8,9 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
-from typing import Final, TypeVar
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gymmesh_agent.gateway import metrics
 from gymmesh_agent.gateway.bodies import HeldBodies
@@ -19,12 +17,17 @@ from gymmesh_agent.gateway.connections import GatewayConnections
 from gymmesh_agent.gateway.dialects import DIALECTS, Dialect, GatewayRoute, dialect_for, route
 from gymmesh_agent.gateway.environment_tools import MCP_PATH, EnvironmentTools
 from gymmesh_agent.gateway.keys import keys_in, split_path
-from gymmesh_agent.gateway.replies import Writer
 from gymmesh_agent.gateway.request import GatewayRequest, Refusal, RefusalKind, RequestKind
 from gymmesh_agent.gateway.session import GatewaySession
 from gymmesh_runtime.addresses import at_port, is_local, is_wildcard, log_exposure
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.serving import requests_log
+
+if TYPE_CHECKING:
+    # A third of what an agent's process imports, for those that run programs alone.
+    from aiohttp import web
+
+    from gymmesh_agent.gateway.replies import Writer
 
 IS_FACE = True  # see tools/import_faces.py
 
@@ -95,6 +98,8 @@ class GatewayServer:
                     "unencrypted; listen on 127.0.0.1, or allow it with gateway.plain: true",
                     path=f"agents.{self._agent}.gateway.listen",
                 )
+            from aiohttp import web
+
             self._http = web.Server(
                 self._serve,
                 handler_cancellation=True,
@@ -155,6 +160,8 @@ class GatewayServer:
         self._sessions.pop(session.key, None)
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        from gymmesh_agent.gateway.replies import Writer
+
         began = time.monotonic()
         headers = {name.lower(): value for name, value in request.headers.items()}
         key, path = split_path(request.rel_url.raw_path)
@@ -275,6 +282,8 @@ class GatewayServer:
         read_body: Callable[[bytes], T | Refusal],
     ) -> tuple[T | Refusal, int]:
         """The request, or why it cannot be read, and the length of its body."""
+        from aiohttp import web
+
         most = self.config.max_body_bytes
         if (request.content_length or 0) > most:
             return _too_large(most), 0

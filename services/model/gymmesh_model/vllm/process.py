@@ -13,9 +13,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
-
-import aiohttp
+from typing import TYPE_CHECKING, Any, Final
 
 from gymmesh_model.vllm.command import base_url, serve_command
 from gymmesh_model.vllm.config import ServeConfig
@@ -23,6 +21,10 @@ from gymmesh_model.vllm.log import LogFollower, ended, sentence, with_log
 from gymmesh_runtime.addresses import free_port
 from gymmesh_runtime.processes import write_to
 from gymmesh_runtime.timers import cancel_and_wait
+
+if TYPE_CHECKING:
+    # Where no vLLM is run, a configuration needs no HTTP: importing it takes 0.1 s of each process.
+    import aiohttp
 
 _GUARD: Final = Path(__file__).with_name("_guard.py")
 _POLL_SECONDS: Final = 0.25
@@ -158,6 +160,8 @@ class VllmProcess:
 
     async def _ready(self) -> None:
         """Returns when it answers to its key; raises ServeError when it has ended."""
+        import aiohttp
+
         assert self._watch is not None  # set by _spawn
         headers = {"Authorization": f"Bearer {self.api_key}"}
         bound = aiohttp.ClientTimeout(total=_ASK_SECONDS)
@@ -169,6 +173,8 @@ class VllmProcess:
                     raise ServeError(self._with_log(self.failure or "it ended"))
 
     async def _answers(self, session: aiohttp.ClientSession) -> bool:
+        import aiohttp
+
         # Not /health: another process that took the port may answer that, but doesn't know the key.
         try:
             async with session.get(f"{self.base_url}/models", allow_redirects=False) as response:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from aiohttp import web
-from aiohttp.http import HttpProcessingError
+if TYPE_CHECKING:
+    # A third of what a service's process imports, and most serve nothing over HTTP.
+    from aiohttp import web
 
 _MOST: Final = 256
 
@@ -59,5 +60,7 @@ def requests_log(name: str) -> logging.Logger:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
+    from aiohttp.http import HttpProcessingError
+
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | ConnectionError)

@@ -45,9 +45,12 @@ NAMES = sorted(path.parent.name for path in SHELF.glob("*/tasks.jsonl"))
 JUDGED = [name for name in NAMES if name not in LIVE]
 TOOL_SERVER = ROOT / "tests/unit/environments/mcp/tool_server.py"
 EXTRAS = {"mcp": "mcp", "reasoning_gym": "reasoning_gym", "math": "math_verify"}
+# As few processes as will do.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "math": {"judge": True},
+    "math": {"judge": True, "judge_workers": 1},
+    "reasoning_gym": {"score_workers": 1},
     "mcp": {
+        "shared": True,
         "servers": {"one": {"command": [sys.executable, str(TOOL_SERVER), "stdio"]}},
         "verdict": "contains",
     },

@@ -28,8 +28,8 @@ from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import dumps, items_from_json, new_message
 from tests.unit.resource.served import served
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("verdicts.yaml").read_text("utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("verdicts.yaml").read_text("utf-8"), yaml.CSafeLoader
 )
 # The expression by which the format defines the list; exponential for hostile text.
 BLOCK = r"\{[^}]*\}"

@@ -38,9 +38,9 @@ from tests.unit.sandbox.machine import (
 
 require_bubblewrap()
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(seconds=100)
 
-CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+CASES = yaml.load(Path(__file__).with_name("cases.yaml").read_text(), yaml.CSafeLoader)
 HOSTILE = yaml.safe_load(Path(__file__).with_name("hostile.yaml").read_text())
 
 

@@ -33,8 +33,10 @@ from gymmesh_responses import dumps, items_from_json, new_message, params_from_j
 from tests.unit.resource.served import served
 
 HERE = Path(__file__).parent
-CALLS: list[dict[str, Any]] = yaml.safe_load((HERE / "calls.yaml").read_text("utf-8"))
-ACTIONS: list[dict[str, Any]] = yaml.safe_load((HERE / "actions.yaml").read_text("utf-8"))
+CALLS: list[dict[str, Any]] = yaml.load((HERE / "calls.yaml").read_text("utf-8"), yaml.CSafeLoader)
+ACTIONS: list[dict[str, Any]] = yaml.load(
+    (HERE / "actions.yaml").read_text("utf-8"), yaml.CSafeLoader
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda part: st.lists(part) | st.dictionaries(st.text(), part),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gymmesh_resource.environments.game.answer import LONGEST, find_move
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("answers.yaml").read_text(encoding="utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("answers.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 
 

@@ -31,8 +31,8 @@ from gymmesh_resource.environments.instruction_following.verdict import (
     reward,
 )
 
-ENTRIES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("followed.yaml").read_text(encoding="utf-8")
+ENTRIES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("followed.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 CASES = [
     (entry["id"], entry.get("args", {}), str(text), follows, text in entry.get("differs", ()))

@@ -23,8 +23,8 @@ from gymmesh_resource.environments.llm_judge.verdicts import (
     without_thoughts,
 )
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("replies.yaml").read_text(encoding="utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("replies.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 EQUAL, NOT_EQUAL = "[[A=B]]", "[[A!=B]]"
 LABELS = [re.compile(re.escape(label)) for label in (EQUAL, NOT_EQUAL)]

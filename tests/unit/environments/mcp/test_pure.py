@@ -21,7 +21,9 @@ from tests.conftest import require
 
 require(find_spec("mcp"), "the mcp package", "pip install 'gymmesh[mcp]'")
 
-CASES = yaml.safe_load(Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8"))
+CASES = yaml.load(
+    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]))

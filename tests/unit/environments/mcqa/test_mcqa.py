@@ -17,8 +17,8 @@ from gymmesh_responses import new_message, params_from_json
 from gymmesh_runtime.errors import MeshError
 from tests.unit.resource.served import served, task
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 OPTIONS = [("A", "Circle"), ("B", "Square"), ("C", "Red square"), ("D", "Triangle")]
 ROW_OPTIONS = [{letter: text} for letter, text in OPTIONS]

@@ -116,54 +116,68 @@ async def test_messages_are_joined_as_the_field_does() -> None:
         assert await _reward(mesh, row, "<answer>4", "2</answer>") == 1.0
 
 
-@pytest.mark.parametrize(
-    ("row", "field"),
-    [
-        ({"answer": "1", "metadata": {"source_dataset": "gcd"}}, "question"),
-        ({"question": 1, "answer": "1", "metadata": {"source_dataset": "gcd"}}, "question"),
-        ({"question": "?", "answer": "1"}, "metadata"),
-        ({"question": "?", "answer": "1", "metadata": []}, "metadata"),
-        ({"question": "?", "answer": "1", "metadata": {}}, "metadata.source_dataset"),
-        (
-            {"question": "?", "answer": "1", "metadata": {"source_dataset": 5}},
-            "metadata.source_dataset",
-        ),
-        ({"question": "?", "answer": 1, "metadata": {"source_dataset": "gcd"}}, "answer"),
-        (
-            {"question": "?", "answer": "1", "metadata": {"source_dataset": "composite"}},
-            "metadata.source_dataset",
-        ),
-        (
-            {"question": "?", "answer": "1", "metadata": {"source_dataset": "no_such"}},
-            "metadata.source_dataset",
-        ),
-        # The scorer cannot read the task's own answer either.
-        (
-            {
-                "question": "?",
-                "answer": "words",
-                "metadata": {"source_dataset": "prime_factorization"},
-            },
-            "metadata",
-        ),
-        ({"question": "?", "answer": "1", "metadata": {"source_dataset": "arc_agi"}}, "metadata"),
-        # Nothing was computed.
-        (
-            {
-                "question": "?",
-                "answer": "3*Integral(x**3*cos(3*x), x) + C",
-                "metadata": {"source_dataset": "intermediate_integration"},
-            },
-            "answer",
-        ),
-    ],
-)
-async def test_a_broken_row_is_refused_by_key(row: dict[str, Any], field: str) -> None:
-    async with served(ReasoningGymEnvironment(score_workers=1)) as mesh:
-        with pytest.raises(MeshError) as caught:
-            await _session_and_reward(mesh, row)
-    assert caught.value.reason == errors_pb2.ERROR_REASON_TASK_INVALID
-    assert field in caught.value.message
+#: Rows that cannot be judged, and the key that says so.
+BROKEN: list[tuple[dict[str, Any], str]] = [
+    ({"answer": "1", "metadata": {"source_dataset": "gcd"}}, "question"),
+    ({"question": 1, "answer": "1", "metadata": {"source_dataset": "gcd"}}, "question"),
+    ({"question": "?", "answer": "1"}, "metadata"),
+    ({"question": "?", "answer": "1", "metadata": []}, "metadata"),
+    ({"question": "?", "answer": "1", "metadata": {}}, "metadata.source_dataset"),
+    (
+        {"question": "?", "answer": "1", "metadata": {"source_dataset": 5}},
+        "metadata.source_dataset",
+    ),
+    ({"question": "?", "answer": 1, "metadata": {"source_dataset": "gcd"}}, "answer"),
+    (
+        {"question": "?", "answer": "1", "metadata": {"source_dataset": "composite"}},
+        "metadata.source_dataset",
+    ),
+    (
+        {"question": "?", "answer": "1", "metadata": {"source_dataset": "no_such"}},
+        "metadata.source_dataset",
+    ),
+    # The scorer cannot read the task's own answer either.
+    (
+        {
+            "question": "?",
+            "answer": "words",
+            "metadata": {"source_dataset": "prime_factorization"},
+        },
+        "metadata",
+    ),
+    ({"question": "?", "answer": "1", "metadata": {"source_dataset": "arc_agi"}}, "metadata"),
+    # Nothing was computed.
+    (
+        {
+            "question": "?",
+            "answer": "3*Integral(x**3*cos(3*x), x) + C",
+            "metadata": {"source_dataset": "intermediate_integration"},
+        },
+        "answer",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def refusals() -> list[float | BaseException]:
+    """What became of each broken row; had at once, like the rewards."""
+
+    async def ask() -> list[float | BaseException]:
+        async with served(ReasoningGymEnvironment(score_workers=1)) as mesh:
+            asked = [_session_and_reward(mesh, row) for row, _ in BROKEN]
+            return await asyncio.gather(*asked, return_exceptions=True)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("number", "field"), [(n, field) for n, (_, field) in enumerate(BROKEN)])
+def test_a_broken_row_is_refused_by_key(
+    number: int, field: str, refusals: list[float | BaseException]
+) -> None:
+    refusal = refusals[number]
+    assert isinstance(refusal, MeshError)
+    assert refusal.reason == errors_pb2.ERROR_REASON_TASK_INVALID
+    assert field in refusal.message
 
 
 async def test_a_scorer_that_hangs_on_everything_is_the_tasks_fault(
@@ -178,7 +192,7 @@ async def test_a_scorer_that_hangs_on_everything_is_the_tasks_fault(
             "metadata": {"numbers": [9, 9, 9, 9], "target": 1},
         }
     )
-    environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=2)
+    environment = ReasoningGymEnvironment(score_workers=1, score_timeout_s=1)
     async with served(environment, verify_timeout_s=PATIENT) as mesh:
         with pytest.raises(MeshError) as caught:
             await _reward(mesh, row, "<answer>9**9**9**9**9</answer>")

@@ -33,8 +33,12 @@ from tests.support.optional import Require
 from tests.unit.resource.served import Served, served
 
 HERE = Path(__file__).parent
-CASES: list[dict[str, Any]] = yaml.safe_load((HERE / "verdicts.yaml").read_text("utf-8"))
-HOSTILE: list[dict[str, Any]] = yaml.safe_load((HERE / "hostile.yaml").read_text("utf-8"))
+CASES: list[dict[str, Any]] = yaml.load(
+    (HERE / "verdicts.yaml").read_text("utf-8"), yaml.CSafeLoader
+)
+HOSTILE: list[dict[str, Any]] = yaml.load(
+    (HERE / "hostile.yaml").read_text("utf-8"), yaml.CSafeLoader
+)
 SETUP = """
 CREATE TABLE p (id INTEGER PRIMARY KEY, name TEXT, team TEXT, pay REAL);
 INSERT INTO p VALUES (1, 'Ana', 'a', 10.0), (2, 'Bo', 'a', 20.0), (3, 'Cy', 'b', 20.0),

@@ -19,8 +19,8 @@ from gymmesh_resource.environments.structured_outputs.verdict import (
     judge_arguments,
 )
 
-TABLE: dict[str, Any] = yaml.safe_load(
-    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8")
+TABLE: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 CASES: list[dict[str, Any]] = TABLE["cases"]
 PERSON = json.dumps(TABLE["schemas"]["person"])

@@ -16,8 +16,8 @@ from gymmesh_resource.environments.user_simulator.domains import RowTools, ShopT
 from gymmesh_resource.environments.user_simulator.expectation import read_expectation
 from gymmesh_resource.environments.user_simulator.states import differences, patched, same
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 SHOP: dict[str, Any] = {
     "customers": {"c1": {"name": "Ada", "email": "a@b.c"}},

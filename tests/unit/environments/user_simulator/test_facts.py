@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gymmesh_resource.environments.user_simulator.facts import normalised, spoken, states
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("facts.yaml").read_text(encoding="utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("facts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 
 

@@ -21,8 +21,8 @@ from gymmesh_resource.environments.user_simulator.simulator import (
 from gymmesh_responses import function_call_output, new_message
 
 STOP = "###STOP###"
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("replies.yaml").read_text(encoding="utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("replies.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 
 

@@ -20,8 +20,8 @@ from gymmesh_resource.registry import example_tasks
 from gymmesh_responses import dumps, items_from_json
 from tests.unit.resource.served import served
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("verdicts.yaml").read_text("utf-8")
+CASES: list[dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("verdicts.yaml").read_text("utf-8"), yaml.CSafeLoader
 )
 SAME = synthetic_office(0).events["00000003"]["duration"]
 

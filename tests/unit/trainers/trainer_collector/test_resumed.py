@@ -27,7 +27,7 @@ from tests.unit.trainers.environments import Sums, rows
 from tests.unit.trainers.trainer_collector.engines import CountingEngine, generation
 from tests.unit.trainers.trainer_collector.test_steps import held_but_first, ones, until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(seconds=100)
 
 STEPS = 5
 _LOST_S = 300.0
