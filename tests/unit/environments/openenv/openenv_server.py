@@ -42,6 +42,9 @@ class Counting:
         return answer({"count": 0, "target": self.target, "metadata": {"secret": 7}})
 
     def step(self, data: dict[str, Any]) -> dict[str, Any]:
+        if unknown := data.keys() - {"amount", "metadata"}:
+            problem = {"loc": [*unknown], "msg": "Extra inputs are not permitted"}
+            raise Refusal("VALIDATION_ERROR", "Invalid message", errors=[problem])
         if not isinstance(data.get("amount"), int):
             problem = {"loc": ["amount"], "msg": "Field required", "type": "missing"}
             raise Refusal("VALIDATION_ERROR", "Invalid message", errors=[problem])

@@ -195,9 +195,11 @@ async def test_an_action_that_does_not_fit_is_shown_to_the_model() -> None:
     async with bridged(OpenEnvServer()) as mesh:
         session = (await mesh.create()).session_id
         bad = await moved(mesh, session, "one")
+        more = await mesh.call(session, "step", {"amount": 1, "speed": 2})
         assert (await moved(mesh, session, 3)).done
     assert bad.outcome == ERROR
     assert "amount: Field required" in bad.text.decode()
+    assert "speed: Extra inputs are not permitted" in more.text.decode()
 
 
 async def test_a_model_of_the_server_that_does_not_fit_is_a_fault() -> None:

@@ -43,15 +43,15 @@ class OfferedAction:
             return {"type": "call_tool", "tool_name": self.mcp_name, "arguments": dict(arguments)}
         return {**arguments, **self.fixed}
 
-    def is_about(self, problem: object) -> bool:
-        """Whether a problem that the server found is one of the action, by its place: a field
+    def is_about(self, problem: object, action: Mapping[str, Any]) -> bool:
+        """Whether a problem that the server found is one of this action, by its place: a field
         that the model wrote or left out. The server's own models fail in the same way.
         """
         place = problem.get("loc") if isinstance(problem, dict) else None
         if not isinstance(place, list):
             return False
         properties = self.function["parameters"].get("properties", {})
-        return not place or place[0] in properties or place[0] in self.fixed
+        return not place or place[0] in properties or place[0] in action
 
 
 class UnknownSchema(Exception):

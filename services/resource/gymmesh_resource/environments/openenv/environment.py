@@ -201,10 +201,11 @@ class OpenEnvEnvironment(Environment[_Episode]):
             raise ToolError(f"The environment has no action {name!r}.")
         if session.done:
             raise ToolError("The episode is over; nothing was done.")
+        action = offered.action(arguments)
         try:
-            answer = await self._step(episode.connection, "step", offered.action(arguments))
+            answer = await self._step(episode.connection, "step", action)
         except ServerRefused as error:
-            raise self._refused(error, offered) from error
+            raise self._refused(error, offered, action) from error
         episode.last, episode.steps = answer, episode.steps + 1
         if answer.reward is not None:
             episode.rewards.append(answer.reward)
@@ -244,9 +245,13 @@ class OpenEnvEnvironment(Environment[_Episode]):
             raise self._fault("step", f"its MCP tool could not be reached: {error}") from error
         return ToolResult(tool_answer(parts), answer.reward, answer.done, error=wrong)
 
-    def _refused(self, error: ServerRefused, offered: OfferedAction) -> Exception:
+    def _refused(
+        self, error: ServerRefused, offered: OfferedAction, action: Mapping[str, Any]
+    ) -> Exception:
         """What an error of `step` is: the model's, where its action does not fit."""
-        if error.code == "VALIDATION_ERROR" and all(map(offered.is_about, error.problems)):
+        if error.code == "VALIDATION_ERROR" and all(
+            offered.is_about(problem, action) for problem in error.problems
+        ):
             return ToolError(_problems(error))
         if error.code == "EXECUTION_ERROR" and self._shows_errors:
             return ToolError(error.message)
