@@ -13,7 +13,6 @@ import time
 from typing import Any, Literal
 
 import uvicorn
-
 from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.mcp_environment import MCPEnvironment
