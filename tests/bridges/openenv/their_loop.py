@@ -15,7 +15,7 @@ from openenv.core.generic_client import GenericEnvClient
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import policy
+import policy  # type: ignore[import-not-found]  # beside this file
 
 
 async def corridor(env: Any, seed: int) -> list[Any]:

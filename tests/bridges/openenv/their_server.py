@@ -3,6 +3,9 @@
 their_server.py corridor|tools [MOST SESSIONS]
 """
 
+# mypy: disable-error-code="misc, untyped-decorator"
+# The framework has types of its own, in another interpreter.
+
 from __future__ import annotations
 
 import os
@@ -136,7 +139,9 @@ def main() -> None:
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen(128)
-    print(f"http://127.0.0.1:{listening.getsockname()[1]}")
+    print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+    # Nobody reads what is logged from here on.
+    os.dup2(2, 1)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 

@@ -15,7 +15,7 @@ from ors.client._types import ToolCallError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import policy
+import policy  # type: ignore[import-not-found]  # beside this file
 
 
 async def main() -> None:

@@ -55,7 +55,7 @@ class OpenEnvConnection:
         Takes as long as the server does: bound it outside. Raises ConnectionLost, ServerRefused.
         """
         if self._waiting is not None:
-            self._lose("two requests at a time")
+            raise self._lost("two requests at a time")
         self._check()
         request = {"type": kind} if data is None else {"type": kind, "data": data}
         waiting: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -72,12 +72,11 @@ class OpenEnvConnection:
                 waiting.exception()  # seen, where sending failed before it was awaited
         content = answer.get("data")
         if not isinstance(content, dict):
-            self._lose("it sent an answer without data")
-        elif answer.get("type") == "error":
+            raise self._lost("it sent an answer without data")
+        if answer.get("type") == "error":
             raise _refusal(content)
-        elif answer.get("type") != expected:
-            self._lose(f"it answered {kind!r} with {str(answer.get('type'))[:50]!r}")
-        self._check()
+        if answer.get("type") != expected:
+            raise self._lost(f"it answered {kind!r} with {str(answer.get('type'))[:50]!r}")
         return content
 
     async def close(self) -> None:
@@ -107,6 +106,10 @@ class OpenEnvConnection:
             raise self._refusal
         if self._why_lost:
             raise ConnectionLost(self._why_lost)
+
+    def _lost(self, why: str) -> ConnectionLost:
+        self._lose(why)
+        return ConnectionLost(self._why_lost)
 
     def _lose(self, why: str) -> None:
         self._why_lost = self._why_lost or why
