@@ -24,7 +24,7 @@ def root_url(url: str, further: dict[str, str] | None = None) -> str:
         raise ValueError(f"url is {url!r}; write it as http://HOST:PORT")
     if parts.query or parts.fragment:
         raise ValueError(f"url is {url!r}; it must end with the host or a path")
-    return parts._replace(scheme=schemes[parts.scheme]).geturl().rstrip("/")
+    return f"{schemes[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
 
 
 def http_client(headers: dict[str, str], *, max_connections: int) -> aiohttp.ClientSession:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from gymmesh_resource.verdicts import Outcome, Skipped, Verdict
 
-Rule: TypeAlias = Literal["sum", "last", "max"]
+EpisodeRule: TypeAlias = Literal["sum", "last", "max"]
 """Which of the steps' rewards the episode's is."""
 
 
@@ -30,7 +30,10 @@ def read_reward(reward: object) -> float | None:
 
 
 def verdict_of(
-    rewards: Sequence[float], rule: Rule, unrewarded: float | None, evidence: Mapping[str, Any]
+    rewards: Sequence[float],
+    rule: EpisodeRule,
+    unrewarded: float | None,
+    evidence: Mapping[str, Any],
 ) -> Outcome:
     """The episode's verdict. `unrewarded`: its reward where no step had one; None: it has none."""
     if rewards:
@@ -40,7 +43,7 @@ def verdict_of(
     return Verdict(unrewarded, evidence=evidence)
 
 
-def _combined(rewards: Sequence[float], rule: Rule) -> float:
+def _combined(rewards: Sequence[float], rule: EpisodeRule) -> float:
     if rule == "last":
         return rewards[-1]
     return max(rewards) if rule == "max" else math.fsum(rewards)

@@ -21,7 +21,7 @@ _CLOSE_S: Final = 2.0
 _PARSED_AT_ONCE: Final = 262_144
 
 
-class ConnectionLost(Exception):
+class SocketLost(Exception):
     """The connection cannot be used any more; one clause says why."""
 
 
@@ -52,7 +52,7 @@ class OpenEnvConnection:
     async def ask(self, kind: str, data: Any, expected: str) -> dict[str, Any]:
         """The data of the server's answer, which must be of the type `expected`.
 
-        Takes as long as the server does: bound it outside. Raises ConnectionLost, ServerRefused.
+        Takes as long as the server does: bound it outside. Raises SocketLost, ServerRefused.
         """
         if self._waiting is not None:
             raise self._lost("two requests at a time")
@@ -99,28 +99,28 @@ class OpenEnvConnection:
             # A server without room says so, and closes before it is asked.
             await asyncio.wait({self._reader}, timeout=_CLOSE_S)
             self._check()
-            raise ConnectionLost(type(error).__name__) from error
+            raise SocketLost(type(error).__name__) from error
 
     def _check(self) -> None:
         if self._refusal is not None:
             raise self._refusal
         if self._why_lost:
-            raise ConnectionLost(self._why_lost)
+            raise SocketLost(self._why_lost)
 
-    def _lost(self, why: str) -> ConnectionLost:
+    def _lost(self, why: str) -> SocketLost:
         self._lose(why)
-        return ConnectionLost(self._why_lost)
+        return SocketLost(self._why_lost)
 
     def _lose(self, why: str) -> None:
         self._why_lost = self._why_lost or why
         if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_exception(self._refusal or ConnectionLost(self._why_lost))
+            self._waiting.set_exception(self._refusal or SocketLost(self._why_lost))
 
     async def _read(self) -> None:
         try:
             while not self.lost:
                 await self._take(await self._socket.receive())
-        except ConnectionLost as error:
+        except SocketLost as error:
             self._lose(str(error))
             # The server's session ends, and makes room for another.
             await self._socket.close()
@@ -130,23 +130,23 @@ class OpenEnvConnection:
     async def _take(self, message: aiohttp.WSMessage) -> None:
         """Give a message to the request that waits for it."""
         if message.type is aiohttp.WSMsgType.ERROR:
-            raise ConnectionLost(f"{type(message.data).__name__}: {message.data}"[:200])
+            raise SocketLost(f"{type(message.data).__name__}: {message.data}"[:200])
         if message.type is not aiohttp.WSMsgType.TEXT:
             code = self._socket.close_code
-            raise ConnectionLost(f"it closed the connection{f' (code {code})' if code else ''}")
+            raise SocketLost(f"it closed the connection{f' (code {code})' if code else ''}")
         answer = await _parsed(message.data)
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(answer)
             return
         if answer.get("type") == "error" and isinstance(answer.get("data"), dict):
             self._refusal = _refusal(answer["data"])
-        raise ConnectionLost("it sent something that was not asked for")
+        raise SocketLost("it sent something that was not asked for")
 
 
 async def connect(
     http: aiohttp.ClientSession, url: str, *, max_bytes: int, path: str = "/ws"
 ) -> OpenEnvConnection:
-    """A connection to the server with this root URL. Raises ConnectionLost."""
+    """A connection to the server with this root URL. Raises SocketLost."""
     try:
         async with asyncio.timeout(_CONNECT_S):
             socket = await http.ws_connect(
@@ -155,9 +155,9 @@ async def connect(
                 timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
             )
     except TimeoutError:
-        raise ConnectionLost(f"it took no connection within {_CONNECT_S:g} s") from None
+        raise SocketLost(f"it took no connection within {_CONNECT_S:g} s") from None
     except (aiohttp.ClientError, OSError) as error:
-        raise ConnectionLost(f"{type(error).__name__}: {error}"[:300]) from error
+        raise SocketLost(f"{type(error).__name__}: {error}"[:300]) from error
     return OpenEnvConnection(socket)
 
 
@@ -176,7 +176,7 @@ async def _parsed(text: str) -> dict[str, Any]:
             loads(text) if len(text) < _PARSED_AT_ONCE else await asyncio.to_thread(loads, text)
         )
     except CodecError as error:
-        raise ConnectionLost(f"it sent what is not JSON: {error}"[:300]) from None
+        raise SocketLost(f"it sent what is not JSON: {error}"[:300]) from None
     if not isinstance(document, dict):
-        raise ConnectionLost("it sent JSON that is not an object")
+        raise SocketLost("it sent JSON that is not an object")
     return document

@@ -22,7 +22,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments._base64_images import tool_answer, user_message
 from gymmesh_resource.environments._remote_http import http_client
-from gymmesh_resource.environments._step_rewards import Rule, verdict_of
+from gymmesh_resource.environments._step_rewards import EpisodeRule, verdict_of
 from gymmesh_resource.environments.mcp.tolerance import schema_problem
 from gymmesh_resource.environments.openenv.actions import (
     LIST_TOOLS,
@@ -33,14 +33,14 @@ from gymmesh_resource.environments.openenv.actions import (
     takes_mcp,
 )
 from gymmesh_resource.environments.openenv.connection import (
-    ConnectionLost,
     OpenEnvConnection,
     ServerRefused,
+    SocketLost,
     connect,
 )
 from gymmesh_resource.environments.openenv.observations import (
     BadStep,
-    StepAnswer,
+    ObservedStep,
     ToolFault,
     read_step,
     shown,
@@ -73,10 +73,10 @@ class _Episode:
     """A session's connection, its tools by name, and what its steps have brought."""
 
     connection: OpenEnvConnection
-    first: StepAnswer
+    first: ObservedStep
     held: AsyncExitStack
     actions: dict[str, OfferedAction] = field(default_factory=dict)
-    last: StepAnswer | None = None
+    last: ObservedStep | None = None
     rewards: list[float] = field(default_factory=list)
     steps: int = 0
 
@@ -101,7 +101,7 @@ class OpenEnvEnvironment(Environment[_Episode]):
         headers: dict[str, str] | None = None,
         tasks: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 100,
         prompt: str = "Act with the tools until the episode is over.",
-        reward: Rule = "sum",
+        reward: EpisodeRule = "sum",
         unrewarded: float | None = None,
         execution_errors: Literal["fault", "show"] = "fault",
         show_metadata: bool = False,
@@ -154,7 +154,7 @@ class OpenEnvEnvironment(Environment[_Episode]):
             await held.enter_async_context(self._slots.one())
             try:
                 connection = await connect(self._client(), self._url, max_bytes=self._max_bytes)
-            except ConnectionLost as error:
+            except SocketLost as error:
                 raise self._fault("connect", str(error)) from error
             held.push_async_callback(connection.close)
             try:
@@ -228,14 +228,14 @@ class OpenEnvEnvironment(Environment[_Episode]):
             raise RuntimeError("the environment is not open")
         return self._http
 
-    async def _step(self, connection: OpenEnvConnection, kind: str, data: Any) -> StepAnswer:
+    async def _step(self, connection: OpenEnvConnection, kind: str, data: Any) -> ObservedStep:
         """The answer to a `reset` or a `step`. Raises ENVIRONMENT_FAULT, ServerRefused."""
         try:
             return read_step(await connection.ask(kind, data, "observation"))
-        except (ConnectionLost, BadStep) as error:
+        except (SocketLost, BadStep) as error:
             raise self._fault(kind, str(error)) from error
 
-    def _result(self, answer: StepAnswer, offered: OfferedAction) -> ToolResult:
+    def _result(self, answer: ObservedStep, offered: OfferedAction) -> ToolResult:
         try:
             if offered.mcp_name is None:
                 parts, wrong = shown(answer.observation, metadata=self._shows_metadata), False
@@ -294,7 +294,7 @@ async def _state(connection: OpenEnvConnection) -> Any:
             return _bounded(await connection.ask("state", None, "state"))
     except TimeoutError:
         return f"(the server did not answer within {_STATE_S:g} s)"
-    except (ConnectionLost, ServerRefused) as error:
+    except (SocketLost, ServerRefused) as error:
         return f"({str(error)[:_SHOWN]})"
 
 

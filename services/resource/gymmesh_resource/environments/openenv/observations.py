@@ -28,7 +28,7 @@ class ToolFault(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class StepAnswer:
+class ObservedStep:
     """An observation; the step's reward, if any; whether the episode is over."""
 
     observation: Mapping[str, Any]
@@ -36,7 +36,7 @@ class StepAnswer:
     done: bool
 
 
-def read_step(data: Mapping[str, Any]) -> StepAnswer:
+def read_step(data: Mapping[str, Any]) -> ObservedStep:
     """The data of an `observation` message. Raises BadStep."""
     observation, done = data.get("observation", {}), data.get("done", False)
     if not isinstance(observation, dict):
@@ -44,7 +44,7 @@ def read_step(data: Mapping[str, Any]) -> StepAnswer:
     if not isinstance(done, bool):
         raise BadStep(f"its `done` is {str(done)[:50]!r}, neither true nor false")
     try:
-        return StepAnswer(observation, read_reward(data.get("reward")), done)
+        return ObservedStep(observation, read_reward(data.get("reward")), done)
     except ValueError as error:
         raise BadStep(str(error)) from None
 

@@ -24,7 +24,7 @@ _POLL_S: Final = 0.5
 _MOST_POLL_S: Final = 10.0
 
 
-class NoAnswer(Exception):
+class NoOrsAnswer(Exception):
     """The server cannot be reached, broke off, or sent what is no answer; one clause says which."""
 
 
@@ -41,7 +41,7 @@ class ToolRaised(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ServerAccess:
     """How requests prove who they are. `secrets`: for the environments' own use, by name."""
 
     key: str = ""
@@ -67,7 +67,7 @@ class OrsClient:
     def __init__(
         self,
         url: str,
-        access: Access,
+        access: ServerAccess,
         *,
         headers: Mapping[str, str],
         max_connections: int,
@@ -83,7 +83,7 @@ class OrsClient:
         await self._http.close()
 
     async def get(self, path: str, sid: str = "") -> Any:
-        """What the server answers to a GET, as JSON. Raises NoAnswer, Refused.
+        """What the server answers to a GET, as JSON. Raises NoOrsAnswer, Refused.
 
         Takes as long as the server does: bound it outside.
         """
@@ -120,14 +120,14 @@ class OrsClient:
         await self._json("POST", "create", body, headers)
 
     async def new_session(self) -> str:
-        """The id of a new session. Raises NoAnswer, Refused."""
+        """The id of a new session. Raises NoOrsAnswer, Refused."""
         sid, _ = await self._stream("create_session", {}, "")
         if not sid:
-            raise NoAnswer("it gave the session no id")
+            raise NoOrsAnswer("it gave the session no id")
         return sid
 
     async def call(self, environment: str, tool: str, arguments: Any, sid: str) -> Any:
-        """What a tool answers, as JSON. Raises NoAnswer, Refused, ToolRaised."""
+        """What a tool answers, as JSON. Raises NoOrsAnswer, Refused, ToolRaised."""
         body = {"name": tool, "input": arguments}
         _, text = await self._stream(f"{environment}/call", body, sid)
         return _parsed(text)
@@ -160,7 +160,7 @@ class OrsClient:
                 async for chunk in response.content.iter_any():
                     size += len(chunk)
                     if size > self._max_bytes:
-                        raise NoAnswer(f"its stream has more than {self._max_bytes} bytes")
+                        raise NoOrsAnswer(f"its stream has more than {self._max_bytes} bytes")
                     for event, data in reader.feed(chunk):
                         if event == "task_id":
                             stream_id = data.strip()
@@ -172,7 +172,7 @@ class OrsClient:
                             return stream_id, "".join(parts)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _no_answer(error) from error
-        raise NoAnswer("its stream ended without an answer")
+        raise NoOrsAnswer("its stream ended without an answer")
 
     async def _check(self, response: aiohttp.ClientResponse) -> None:
         if 200 <= response.status < 300:
@@ -185,7 +185,7 @@ class OrsClient:
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         body = await body_of(response, self._max_bytes)
         if body is None:
-            raise NoAnswer(f"its answer has more than {self._max_bytes} bytes")
+            raise NoOrsAnswer(f"its answer has more than {self._max_bytes} bytes")
         return body
 
 
@@ -201,17 +201,17 @@ def _session(sid: str) -> dict[str, str]:
     return {"X-Session-ID": sid} if sid else {}
 
 
-def _no_answer(error: Exception) -> NoAnswer:
+def _no_answer(error: Exception) -> NoOrsAnswer:
     if isinstance(error, TimeoutError):
-        return NoAnswer(f"it took no connection within {CONNECT_S:g} s")
-    return NoAnswer(f"{type(error).__name__}: {error}"[:_SHOWN])
+        return NoOrsAnswer(f"it took no connection within {CONNECT_S:g} s")
+    return NoOrsAnswer(f"{type(error).__name__}: {error}"[:_SHOWN])
 
 
 def _parsed(text: str | bytes) -> Any:
     try:
         return loads(text)
     except CodecError as error:
-        raise NoAnswer(f"its answer is not JSON: {error}"[:_SHOWN]) from None
+        raise NoOrsAnswer(f"its answer is not JSON: {error}"[:_SHOWN]) from None
 
 
 def _detail(body: bytes) -> str:

@@ -24,13 +24,13 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments._base64_images import tool_answer, user_message
 from gymmesh_resource.environments._remote_http import root_url
-from gymmesh_resource.environments._step_rewards import Rule, verdict_of
+from gymmesh_resource.environments._step_rewards import EpisodeRule, verdict_of
 from gymmesh_resource.environments.mcp.tolerance import schema_problem
 from gymmesh_resource.environments.ors.client import (
-    Access,
-    NoAnswer,
+    NoOrsAnswer,
     OrsClient,
     Refused,
+    ServerAccess,
     ToolRaised,
 )
 from gymmesh_resource.environments.ors.documents import (
@@ -104,7 +104,7 @@ class OrsEnvironment(Environment[_Remote]):
         key_variable: str = "",
         secrets: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
-        reward: Rule = "sum",
+        reward: EpisodeRule = "sum",
         unrewarded: float | None = None,
         ping_s: Annotated[float, msgspec.Meta(ge=1, le=600)] = 10.0,
         max_sessions: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 512,
@@ -125,7 +125,7 @@ class OrsEnvironment(Environment[_Remote]):
         """
         self._url = root_url(url)
         self._name, self._split, self._tasks = environment, split, tasks
-        self._access = Access(
+        self._access = ServerAccess(
             _variable("key_variable", key_variable) if key_variable else "",
             {name: _variable(f"secrets.{name}", one) for name, one in (secrets or {}).items()},
         )
@@ -183,7 +183,7 @@ class OrsEnvironment(Environment[_Remote]):
                 if error.status in (400, 422):
                     raise TaskInvalid("ors", f"is refused by the server: {error.detail}") from error
                 raise self._fault("create", error) from error
-            except (NoAnswer, ToolRaised, BadAnswer) as error:
+            except (NoOrsAnswer, ToolRaised, BadAnswer) as error:
                 raise self._fault("create", error) from error
             remote = _Remote(sid, held)
             pinging = asyncio.create_task(self._ping(remote))
@@ -205,7 +205,7 @@ class OrsEnvironment(Environment[_Remote]):
                     raise
                 answer = await client.get(f"{self._name}/tools", remote.sid)
             tools, remote.terminal = offered_tools(answer)
-        except (NoAnswer, Refused, BadAnswer) as error:
+        except (NoOrsAnswer, Refused, BadAnswer) as error:
             raise self._fault("session_tools", error) from error
         for one in tools:
             if problem := schema_problem(one.function["parameters"]):
@@ -219,7 +219,7 @@ class OrsEnvironment(Environment[_Remote]):
         try:
             path = f"{self._name}/prompt"
             parts = blocks(await self._client().get_when_started(path, session.state.sid))
-        except (NoAnswer, Refused, BadAnswer) as error:
+        except (NoOrsAnswer, Refused, BadAnswer) as error:
             raise self._fault("prompt", error) from error
         return [user_message(parts)] if parts else []
 
@@ -269,7 +269,7 @@ class OrsEnvironment(Environment[_Remote]):
             answer = read_call(await self._client().call(self._name, tool, arguments, remote.sid))
         except ToolRaised as error:
             raise self._fault("call", f"{tool} raised: {error}", reason) from error
-        except (NoAnswer, Refused, BadAnswer) as error:
+        except (NoOrsAnswer, Refused, BadAnswer) as error:
             raise self._fault("call", error, reason) from error
         remote.calls += 1
         remote.metadata = answer.metadata
@@ -288,7 +288,7 @@ class OrsEnvironment(Environment[_Remote]):
             except Refused as error:
                 if error.status in _GONE:
                     remote.ended = "it has ended the session"
-            except (NoAnswer, TimeoutError):
+            except (NoOrsAnswer, TimeoutError):
                 pass  # the next call says whether the server is there
 
     async def _end(self, sid: str) -> None:
@@ -297,7 +297,7 @@ class OrsEnvironment(Environment[_Remote]):
             async with asyncio.timeout(_END_S):
                 await self._client().post("delete", {}, sid)
                 await self._client().post("delete_session", {}, sid)
-        except (NoAnswer, Refused, TimeoutError) as error:
+        except (NoOrsAnswer, Refused, TimeoutError) as error:
             _LOGGER.warning("%s: a session was not deleted: %s", self._url, str(error)[:200])
 
     def _client(self) -> OrsClient:
