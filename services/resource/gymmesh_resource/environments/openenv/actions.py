@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gymmesh_resource.environments.mcp.toolbox import ServerTool, offer
+from gymmesh_resource.environments._server_tools import ServerTool, offer
 
 # Every action class inherits it; it says nothing to a model.
 _METADATA: Final = "metadata"

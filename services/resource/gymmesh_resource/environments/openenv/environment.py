@@ -23,7 +23,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments._base64_images import tool_answer, user_message
 from gymmesh_resource.environments._remote_http import http_client
 from gymmesh_resource.environments._step_rewards import EpisodeRule, verdict_of
-from gymmesh_resource.environments.mcp.tolerance import schema_problem
+from gymmesh_resource.environments._tool_schemas import schema_problem
 from gymmesh_resource.environments.openenv.actions import (
     LIST_TOOLS,
     OfferedAction,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gymmesh_resource.environments._base64_images import image_part, image_url, text_part
+from gymmesh_resource.environments._server_tools import OfferedTool, ServerTool, offer
 from gymmesh_resource.environments._step_rewards import read_reward
-from gymmesh_resource.environments.mcp.toolbox import OfferedTool, ServerTool, offer
 from gymmesh_resource.errors import TaskInvalid
 from gymmesh_resource.task import Task
 

@@ -25,7 +25,7 @@ from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments._base64_images import tool_answer, user_message
 from gymmesh_resource.environments._remote_http import root_url
 from gymmesh_resource.environments._step_rewards import EpisodeRule, verdict_of
-from gymmesh_resource.environments.mcp.tolerance import schema_problem
+from gymmesh_resource.environments._tool_schemas import schema_problem
 from gymmesh_resource.environments.ors.client import (
     NoOrsAnswer,
     OrsClient,
