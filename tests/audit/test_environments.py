@@ -31,7 +31,7 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {"code": {"test_timeout_s": 2.0, "suit
 # Whose verdicts are programs: each constant answer is tried on one of their tasks alone.
 DEALT = ("code", "harbor", "workspace")
 # Their tasks and verdicts are another side's.
-ELSEWHERE = {"harbor", "inspect", "mcp", "nemo_gym", "verifiers"}
+ELSEWHERE = {"harbor", "inspect", "mcp", "nemo_gym", "openenv", "ors", "verifiers"}
 HARBOR_TASKS = ("json-first", "older")
 HARBOR_OPTIONS: Mapping[str, Any] = {"images": {"*": "host"}, "network": "agent"}
 # In how many parts reasoning-gym's datasets are tried; `make test` tries the first.

@@ -105,7 +105,7 @@ class RolloutContext:
         sandboxes: the sandboxes to work in, by role: those that the session lends, and the
             agent's own.
         tally: what was done so far.
-        turn_rewards: the rewards of the environment's turns, in order.
+        turn_rewards: the rewards of the environment's turns and of tool calls, as they came.
     """
 
     def __init__(
@@ -275,11 +275,14 @@ class RolloutContext:
         call_id = f"mcp{self._program_tool_calls}"
         began = time.monotonic_ns()
         try:
-            return await self._session.call_tool(
+            reply = await self._session.call_tool(
                 name, arguments, call_id, f"{self._attempt.name}/{call_id}"
             )
         finally:
             self.tally.tool_us += _us_since(began)
+        if reply.HasField("reward"):
+            self.turn_rewards.append(reply.reward)
+        return reply
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
         """Run all function calls of an answer side by side; the answers in the order of the
@@ -553,6 +556,9 @@ class RolloutContext:
                 output = item.function_call_output
                 output.call_id = call_id
                 output.text = reply.text
+            if reply.HasField("reward"):
+                completed.reward = reply.reward
+                self.turn_rewards.append(reply.reward)
             completed.timings.total_us = _us_since(began)
             self._conversations.add_tool_output(call.call_id, position, item)
             self.tally.tool_calls += 1

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gymmesh_resource.session import Session as Session
     from gymmesh_resource.task import Task as Task
     from gymmesh_resource.tools import Image as Image
+    from gymmesh_resource.tools import ToolResult as ToolResult
     from gymmesh_resource.tools import tool as tool
     from gymmesh_resource.verdicts import Component as Component
     from gymmesh_resource.verdicts import Outcome as Outcome
@@ -50,7 +51,7 @@ _NAMES = {
     ".service": ("ResourceService",),
     ".session": ("Session",),
     ".task": ("Task",),
-    ".tools": ("Image", "tool"),
+    ".tools": ("Image", "ToolResult", "tool"),
     ".verdicts": ("Component", "Outcome", "Pending", "Skipped", "Verdict"),
     # The client of sandboxes, which agents use as well.
     "gymmesh_sandbox_access": ("ExecResult", "SandboxClient", "SandboxHandle", "SandboxSpec"),

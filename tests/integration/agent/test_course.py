@@ -311,6 +311,29 @@ async def test_turns_until_the_environment_is_done(path: str) -> None:
     assert events[-2].verified.verification.reward == 1.75
 
 
+async def test_rewards_of_tool_calls_count_as_those_of_turns(path: str) -> None:
+    environment = TinyEnvironment(
+        tools={"look": fixed("a door", reward=0.25), "wait": fixed("")},
+        turns=[turn("", reward=0.5, done=True)],
+        rule=resource_pb2.REWARD_RULE_SUM,
+    )
+    models = policy(calls(call("look"), call("wait")), says("I open it"))
+    async with running(path, environment, models) as mesh:
+        events = await mesh.run()
+    done = [event.tool_call_completed for event in events if event.HasField("tool_call_completed")]
+    rewards = {one.name: one.reward if one.HasField("reward") else None for one in done}
+    assert rewards == {"look": 0.25, "wait": None}
+    assert list(environment.verified[0].turn_rewards) == [0.25, 0.5]
+    assert events[-2].verified.verification.reward == 1.75
+
+
+async def test_a_reward_of_a_tool_call_that_is_no_number_is_no_reward(path: str) -> None:
+    environment = TinyEnvironment(tools={"look": fixed("a door", reward=math.nan)})
+    async with running(path, environment, policy(calls(call("look")))) as mesh:
+        events = await mesh.run()
+    assert failure_in(events) == ("TOOL", "CONTRACT_VIOLATED")
+
+
 @pytest.mark.parametrize("bad", [turn(""), turn("x", reward=math.nan)])
 async def test_turn_that_breaks_the_contract(path: str, bad: Any) -> None:
     environment = TinyEnvironment(turns=[bad])

@@ -31,9 +31,12 @@ def policy(*steps: Step, **more: Any) -> dict[str, ScriptedModel]:
     return {"policy": ScriptedModel(list(steps), **more)}
 
 
-def fixed(text: str, *, done: bool = False) -> Tool:
+def fixed(text: str, *, done: bool = False, reward: float | None = None) -> Tool:
     async def run(arguments: bytes) -> resource_pb2.CallToolResponse:
-        return ok(text, done=done)
+        answer = ok(text, done=done)
+        if reward is not None:
+            answer.reward = reward
+        return answer
 
     return run
 

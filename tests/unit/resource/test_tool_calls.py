@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource import Environment, Rollout, Session, tool
+from gymmesh_resource import Environment, Rollout, Session, ToolResult, tool
 from gymmesh_resource.errors import WrongResult
 from gymmesh_resource.tools import answer_of
 from gymmesh_runtime.errors import MeshError
@@ -191,3 +192,43 @@ async def test_a_tool_that_never_waits_acts_once_too_whatever_comes_of_it() -> N
 def test_bytes_are_refused_and_not_shown_in_base64(value: object) -> None:
     with pytest.raises(WrongResult, match="JSON cannot hold"):
         answer_of(value)
+
+
+class Rewarding(Environment[None]):
+    """A tool whose calls have rewards."""
+
+    @tool
+    def move(self, reward: float, done: bool = False, error: bool = False) -> Any:
+        """Move."""
+        return ToolResult({"moved": True}, reward, done, error)
+
+    @tool
+    def look(self) -> ToolResult:
+        """Look."""
+        return ToolResult("a door")
+
+    def verify(self, session: Session[None], rollout: Rollout) -> float:
+        return 0.0
+
+
+async def test_a_call_may_have_a_reward_and_end_the_episode() -> None:
+    async with served(Rewarding()) as mesh:
+        session_id = (await mesh.create()).session_id
+        first = await mesh.call(session_id, "move", {"reward": 0.5})
+        plain = await mesh.call(session_id, "look")
+        wrong = await mesh.call(session_id, "move", {"reward": -1.0, "error": True})
+        last = await mesh.call(session_id, "move", {"reward": 0, "done": True})
+    assert (first.reward, first.text, first.done) == (0.5, b'{"moved":true}', False)
+    assert first.outcome == rollout_pb2.TOOL_OUTCOME_OK
+    assert (plain.HasField("reward"), plain.text) == (False, b"a door")
+    assert (wrong.reward, wrong.outcome) == (-1.0, rollout_pb2.TOOL_OUTCOME_TOOL_ERROR)
+    assert (last.HasField("reward"), last.reward, last.done) == (True, 0.0, True)
+
+
+async def test_a_reward_of_a_call_outside_of_the_range_is_a_fault() -> None:
+    async with served(Rewarding()) as mesh:
+        session_id = (await mesh.create()).session_id
+        with pytest.raises(MeshError) as caught:
+            await mesh.call(session_id, "move", {"reward": 7})
+    assert caught.value.reason == errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT
+    assert "the turn's reward is 7" in caught.value.message

@@ -243,6 +243,8 @@ class SessionClient:
             reply = await self._peer.CallTool(request, timeout=self._hop())
             if reply.outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
                 raise violated("outcome", f"the answer of tool '{name}' has no outcome")
+            if not math.isfinite(reply.reward):
+                raise violated("reward", f"the reward of tool '{name}' is {reply.reward}")
             return reply
         except MeshError as error:
             if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:

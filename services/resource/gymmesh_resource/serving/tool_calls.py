@@ -23,7 +23,14 @@ from gymmesh_resource.serving.faults import environment_fault, raise_from
 from gymmesh_resource.serving.served_environment import ServedEnvironment
 from gymmesh_resource.serving.sessions import OpenSession
 from gymmesh_resource.session import Session
-from gymmesh_resource.tools import BadArguments, answer_of, read_arguments, read_object
+from gymmesh_resource.tools import (
+    BadArguments,
+    ToolResult,
+    answer_of,
+    read_arguments,
+    read_object,
+)
+from gymmesh_resource.verdicts import turn_reward
 from gymmesh_responses import (
     TOOL_NAME_RULE,
     CodecError,
@@ -114,17 +121,27 @@ class ToolCalls:
     ) -> resource_pb2.CallToolResponse:
         """Call a method for the model; `label` names the tool in metrics."""
         started = time.perf_counter()
-        outcome = rollout_pb2.TOOL_OUTCOME_OK
+        result, reward = ToolResult(""), None
         with for_rollout(session.rollout_id):
             try:
-                output = answer_of(await method.call(args, keywords), method.function)
+                returned = await method.call(args, keywords)
+                result = returned if isinstance(returned, ToolResult) else ToolResult(returned)
+                output = answer_of(result.output, method.function)
+                reward = self._reward(result, method)
             except ToolError as error:
-                outcome = rollout_pb2.TOOL_OUTCOME_TOOL_ERROR
+                result = ToolResult("", error=True)
                 output = text_to_bytes(str(error) or f"The tool {name} failed and gave no reason.")
             except Exception as error:
                 self._counts(label, "fault").inc()
                 raise_from(self._fault(name, error), error)
+        outcome = (
+            rollout_pb2.TOOL_OUTCOME_TOOL_ERROR if result.error else rollout_pb2.TOOL_OUTCOME_OK
+        )
         answer = self._answer(label, output, outcome)
+        if reward is not None:
+            answer.reward = reward
+        if result.done:
+            session.finish()
         seconds = time.perf_counter() - started
         self._seconds(label).observe(seconds, session.rollout_id)
         answer.duration_us = int(seconds * 1e6)
@@ -133,6 +150,15 @@ class ToolCalls:
         if self._served.sandboxes:
             session.sandboxes.report(answer)
         return answer
+
+    def _reward(self, result: ToolResult, method: Method) -> float | None:
+        """The call's reward. Raises WrongResult for what is not a number of the range."""
+        if result.reward is None:
+            return None
+        try:
+            return turn_reward(result.reward, self._served.environment.reward_range)
+        except WrongResult as error:
+            raise WrongResult(str(error), method.function) from None
 
     def _fault(self, name: str, error: Exception) -> MeshError:
         if not isinstance(error, TookTooLong):

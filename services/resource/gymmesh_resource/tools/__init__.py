@@ -4,11 +4,13 @@ from gymmesh_resource.tools.arguments import BadArguments, read_arguments, read_
 from gymmesh_resource.tools.definition import Toolset, answer_of, tool
 from gymmesh_resource.tools.docstrings import read_docstring
 from gymmesh_resource.tools.image import Image
+from gymmesh_resource.tools.result import ToolResult
 from gymmesh_resource.tools.signatures import arguments_schema, arguments_type
 
 __all__ = [
     "BadArguments",
     "Image",
+    "ToolResult",
     "Toolset",
     "answer_of",
     "arguments_schema",

@@ -25,11 +25,15 @@ class Slots:
 
     One may have all of them, to be alone.
 
-    `name`: what there is a limited number of, for the error.
+    `name`: what there is a limited number of, for the error. `of_sandboxes`: whether their waits
+    are observed as those for sandboxes.
     """
 
-    def __init__(self, name: str, number: int, *, wait_s: float = 600.0) -> None:
+    def __init__(
+        self, name: str, number: int, *, wait_s: float = 600.0, of_sandboxes: bool = True
+    ) -> None:
         self._name, self._number, self._wait_s = name, number, wait_s
+        self._of_sandboxes = of_sandboxes
         self._free = asyncio.Semaphore(number)
         # Two that gather all slots would wait for each other.
         self._gathering = asyncio.Lock()
@@ -83,4 +87,5 @@ class Slots:
                 self._number,
             ) from None
         finally:
-            metrics.SANDBOX_WAIT_SECONDS.labels().observe(monotonic() - began)
+            if self._of_sandboxes:
+                metrics.SANDBOX_WAIT_SECONDS.labels().observe(monotonic() - began)

@@ -13,8 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gymmesh_resource.environments._server_tools import ServerTool, offer
 from gymmesh_resource.environments.mcp.content import answer, text
-from gymmesh_resource.environments.mcp.toolbox import ServerTool, offer
 from gymmesh_resource.environments.mcp.verdict import judgement, matches, question
 from gymmesh_responses import params_from_json
 from tests.conftest import require

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from gymmesh_resource.environments._tool_schemas import schema_problem
 from gymmesh_resource.environments.mcp import McpEnvironment
 from gymmesh_resource.environments.mcp.options import ServerOptions
-from gymmesh_resource.environments.mcp.tolerance import mended, schema_problem
+from gymmesh_resource.environments.mcp.tolerance import mended
 from gymmesh_runtime.errors import MeshError
 from tests.conftest import require
 from tests.unit.resource.served import served, task

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from gymmesh_resource.environments._server_tools import ServerTool
 from gymmesh_resource.environments.mcp.options import ServerOptions
 from gymmesh_resource.environments.mcp.tolerance import mending
-from gymmesh_resource.environments.mcp.toolbox import ServerTool
 from gymmesh_resource.errors import ToolError
 from gymmesh_runtime.processes import ending_with_us
 

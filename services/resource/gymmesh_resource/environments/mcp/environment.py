@@ -18,12 +18,12 @@ import msgspec
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment
+from gymmesh_resource.environments._server_tools import OfferedTool, ServerTool, offer
+from gymmesh_resource.environments._tool_schemas import schema_problem
 from gymmesh_resource.environments.llm_judge.control import AnswerUnjudged, judged
 from gymmesh_resource.environments.mcp.connection import McpConnection, ServerLost
 from gymmesh_resource.environments.mcp.content import answer, text
 from gymmesh_resource.environments.mcp.options import ServerOptions, check_server
-from gymmesh_resource.environments.mcp.tolerance import schema_problem
-from gymmesh_resource.environments.mcp.toolbox import OfferedTool, ServerTool, offer
 from gymmesh_resource.environments.mcp.verdict import INSTRUCTIONS, judgement, matches, question
 from gymmesh_resource.environments.nemo_rows import refuse_others
 from gymmesh_resource.errors import TaskInvalid, ToolError

@@ -35,8 +35,8 @@ from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
+    from gymmesh_resource.environments._server_tools import OfferedTool
     from gymmesh_resource.environments.mcp.connection import McpConnection
-    from gymmesh_resource.environments.mcp.toolbox import OfferedTool
 
 # Endpoints that are no tools: a model that could call them would choose its own reward.
 _RESERVED: Final = frozenset(
@@ -107,10 +107,10 @@ class ToolServer(NemoProtocol):
             return ()
         if problem := _EXTRA.problem("its tools are behind /mcp, which"):
             raise self.server.error("mcp", problem, FAULT)
+        from gymmesh_resource.environments._server_tools import offer
+        from gymmesh_resource.environments._tool_schemas import schema_problem
         from gymmesh_resource.environments.mcp.connection import McpConnection, ServerLost
         from gymmesh_resource.environments.mcp.options import ServerOptions
-        from gymmesh_resource.environments.mcp.tolerance import schema_problem
-        from gymmesh_resource.environments.mcp.toolbox import offer
 
         access = self._access(offered)
         options = ServerOptions(

@@ -1,0 +1,52 @@
+"""What the environments share that are reached over another's HTTP server."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+# A connection may take this long to open, whatever the call may take in all.
+CONNECT_S: Final = 10.0
+# uvicorn, which these servers mostly run in, drops connections that were idle for 5 s.
+_KEEP_IDLE_S: Final = 3.0
+
+
+def root_url(url: str, further: dict[str, str] | None = None) -> str:
+    """The server's root over HTTP, without a slash at the end. Raises ValueError.
+
+    `further`: other schemes that may be written, each with the one that it stands for.
+    """
+    schemes = {"http": "http", "https": "https"} | (further or {})
+    parts = urlsplit(url)
+    if parts.scheme not in schemes or not parts.hostname:
+        raise ValueError(f"url is {url!r}; write it as http://HOST:PORT")
+    if parts.query or parts.fragment:
+        raise ValueError(f"url is {url!r}; it must end with the host or a path")
+    return f"{schemes[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
+
+
+def http_client(headers: dict[str, str], *, max_connections: int) -> aiohttp.ClientSession:
+    """A client that keeps no cookies and waits as long as its caller does; 0: no bound of
+    connections. To be made inside an event loop.
+    """
+    return aiohttp.ClientSession(
+        headers=headers,
+        connector=aiohttp.TCPConnector(
+            limit=max_connections, keepalive_timeout=_KEEP_IDLE_S, ttl_dns_cache=60
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+    )
+
+
+async def body_of(response: aiohttp.ClientResponse, most: int) -> bytes | None:
+    """The body of an answer; None where it has more than `most` bytes."""
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            return None
+    return b"".join(chunks)
