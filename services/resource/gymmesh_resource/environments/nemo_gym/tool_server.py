@@ -69,7 +69,7 @@ class ToolSession(RemoteSession):
     tools: dict[str, OfferedTool] = field(default_factory=dict)
 
 
-class ToolServer(NemoProtocol):
+class ToolProtocol(NemoProtocol):
     """Tools and a verdict. close_path: posted to at the end; headers: sent to `/mcp`, too."""
 
     def __init__(self, server: NemoServer, close_path: str, headers: Mapping[str, str]) -> None:
