@@ -35,8 +35,7 @@ from gymmesh_responses import CodecError, loads
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
-    from gymmesh_resource.environments.mcp.connection import McpConnection
-    from gymmesh_resource.environments.mcp.toolbox import OfferedTool
+    from gymmesh_resource.environments.mcp.client import McpConnection, OfferedTool
 
 # Endpoints that are no tools: a model that could call them would choose its own reward.
 _RESERVED: Final = frozenset(
@@ -107,10 +106,13 @@ class ToolProtocol(NemoProtocol):
             return ()
         if problem := _EXTRA.problem("its tools are behind /mcp, which"):
             raise self.server.error("mcp", problem, FAULT)
-        from gymmesh_resource.environments.mcp.connection import McpConnection, ServerLost
-        from gymmesh_resource.environments.mcp.options import ServerOptions
-        from gymmesh_resource.environments.mcp.tolerance import schema_problem
-        from gymmesh_resource.environments.mcp.toolbox import offer
+        from gymmesh_resource.environments.mcp.client import (
+            McpConnection,
+            ServerLost,
+            ServerOptions,
+            offer,
+            schema_problem,
+        )
 
         access = self._access(offered)
         options = ServerOptions(
@@ -173,8 +175,7 @@ class ToolProtocol(NemoProtocol):
     async def _call_mcp(
         self, remote: ToolSession, name: str, arguments: dict[str, Any]
     ) -> str | responses_pb2.ContentParts:
-        from gymmesh_resource.environments.mcp.connection import ServerLost
-        from gymmesh_resource.environments.mcp.content import answer, text
+        from gymmesh_resource.environments.mcp.client import ServerLost, answer, text
 
         assert remote.connection is not None  # it listed the tool
         try:
