@@ -22,7 +22,7 @@ _CANCEL_S: Final = 5.0
 _CONNECT_S: Final = 5.0
 
 
-class Episode:
+class SessionEpisode:
     """The one episode of a session."""
 
     def __init__(self, session_id: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_resource.config import EnvironmentConfig
-from gymmesh_resource.serving.episode import Episode
+from gymmesh_resource.serving.episode import SessionEpisode
 from gymmesh_resource.serving.request_repeats import Once, digest_of, session_not_found
 from gymmesh_resource.session import Session
 from gymmesh_runtime.errors import MeshError
@@ -50,7 +50,7 @@ class OpenSession(Generic[S]):
         self.answer = answer
         self.owner = owner
         self.calls = Once(session.id)
-        self.episode = Episode(session.id)
+        self.episode = SessionEpisode(session.id)
         self.order: asyncio.Lock | nullcontext[None] = asyncio.Lock() if in_order else _NO_ORDER
         self.last_used = clock()
         self._clock = clock

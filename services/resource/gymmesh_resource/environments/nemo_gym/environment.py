@@ -27,12 +27,12 @@ from gymmesh_resource import (
 )
 from gymmesh_resource.environments.nemo_gym.client import Client, check_url
 from gymmesh_resource.environments.nemo_gym.documents import row_of
-from gymmesh_resource.environments.nemo_gym.episode_server import EpisodeServer
+from gymmesh_resource.environments.nemo_gym.episode_server import EpisodeProtocol
 from gymmesh_resource.environments.nemo_gym.model_server import ModelServer
 from gymmesh_resource.environments.nemo_gym.protocol import NemoProtocol, RemoteSession
 from gymmesh_resource.environments.nemo_gym.server import NemoServer
-from gymmesh_resource.environments.nemo_gym.step_server import StepServer
-from gymmesh_resource.environments.nemo_gym.tool_server import ToolServer
+from gymmesh_resource.environments.nemo_gym.step_server import StepProtocol
+from gymmesh_resource.environments.nemo_gym.tool_server import ToolProtocol
 
 
 class NemoGymEnvironment(Environment[RemoteSession]):
@@ -93,11 +93,11 @@ class NemoGymEnvironment(Environment[RemoteSession]):
         )
         self._protocol: NemoProtocol
         if protocol == "tools":
-            self._protocol = ToolServer(server, (close_path or "").strip("/"), sent)
+            self._protocol = ToolProtocol(server, (close_path or "").strip("/"), sent)
         elif protocol == "steps":
-            self._protocol = StepServer(server)
+            self._protocol = StepProtocol(server)
         else:
-            self._protocol = EpisodeServer(server, ModelServer(model_server), taskset)
+            self._protocol = EpisodeProtocol(server, ModelServer(model_server), taskset)
 
     @property
     def multi_turn(self) -> bool:

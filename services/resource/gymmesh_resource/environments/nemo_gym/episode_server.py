@@ -31,7 +31,7 @@ class EpisodeSession(RemoteSession):
     result: dict[str, Any] | None = None
 
 
-class EpisodeServer(NemoProtocol):
+class EpisodeProtocol(NemoProtocol):
     """Whole episodes.
 
     model: the endpoint of NeMo Gym's model server. taskset: its name, for an Environment Server

@@ -84,7 +84,7 @@ class StepAnswer(msgspec.Struct, frozen=True):
     info: dict[str, Any] = {}
 
 
-class StepServer(NemoProtocol):
+class StepProtocol(NemoProtocol):
     """Episodes of steps. The reward is the sum of theirs."""
 
     multi_turn: ClassVar[bool] = True

@@ -36,7 +36,7 @@ from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
     from gymmesh_resource.environments._server_tools import OfferedTool
-    from gymmesh_resource.environments.mcp.connection import McpConnection
+    from gymmesh_resource.environments.mcp.client import McpConnection
 
 # Endpoints that are no tools: a model that could call them would choose its own reward.
 _RESERVED: Final = frozenset(
@@ -69,7 +69,7 @@ class ToolSession(RemoteSession):
     tools: dict[str, OfferedTool] = field(default_factory=dict)
 
 
-class ToolServer(NemoProtocol):
+class ToolProtocol(NemoProtocol):
     """Tools and a verdict. close_path: posted to at the end; headers: sent to `/mcp`, too."""
 
     def __init__(self, server: NemoServer, close_path: str, headers: Mapping[str, str]) -> None:
@@ -109,8 +109,11 @@ class ToolServer(NemoProtocol):
             raise self.server.error("mcp", problem, FAULT)
         from gymmesh_resource.environments._server_tools import offer
         from gymmesh_resource.environments._tool_schemas import schema_problem
-        from gymmesh_resource.environments.mcp.connection import McpConnection, ServerLost
-        from gymmesh_resource.environments.mcp.options import ServerOptions
+        from gymmesh_resource.environments.mcp.client import (
+            McpConnection,
+            ServerLost,
+            ServerOptions,
+        )
 
         access = self._access(offered)
         options = ServerOptions(
@@ -173,8 +176,7 @@ class ToolServer(NemoProtocol):
     async def _call_mcp(
         self, remote: ToolSession, name: str, arguments: dict[str, Any]
     ) -> str | responses_pb2.ContentParts:
-        from gymmesh_resource.environments.mcp.connection import ServerLost
-        from gymmesh_resource.environments.mcp.content import answer, text
+        from gymmesh_resource.environments.mcp.client import ServerLost, answer, text
 
         assert remote.connection is not None  # it listed the tool
         try:
