@@ -10,13 +10,15 @@ ARGS ?=
 WORKERS ?= 4
 # Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
 HANDOFF ?= loaders trackers trainers
+# Which bridges `make test-bridges` tests; see tools/setup-bridges.sh.
+BRIDGES ?= $(basename $(notdir $(filter-out %.lock.txt,$(wildcard tools/bridges/*.txt))))
 # What vLLM computes on: cpu or gpu.
 DEVICE ?= cpu
 # An older vLLM for `make test-vllm`: 0.24 or 0.25, see tools/setup-vllm.sh.
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo test test-all test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean compare-gateways fuzz scaling capture-law
+.PHONY: audit help setup demo test test-all test-bridges test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean compare-gateways fuzz scaling capture-law
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -36,6 +38,12 @@ audit: setup ## put the verifiers of all ready environments on trial, with all a
 
 test-all: setup ## run check and every test target, one after the other, and print one table
 	@tools/test-all.sh $(ARGS)
+
+test-bridges: setup ## others' environments here, and ours there, by their own code (BRIDGES="harbor ors")
+	@set -e; for name in $(BRIDGES); do \
+		python=$$(tools/setup-bridges.sh $$name); \
+		GYMMESH_TEST_BRIDGE=$$name GYMMESH_BRIDGE_PYTHON=$$python $(BIN)/python -m pytest tests/bridges/$$name $(ARGS); \
+	done
 
 test-clients: setup ## build and test the clients in Go, TypeScript, Java and Rust (LANGUAGES="go rust")
 	@tools/test-clients.sh $(LANGUAGES)
