@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh.discovery.v1 import discovery_pb2
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
@@ -77,15 +78,18 @@ class Play:
 
 
 class CurrentModel(ScriptedModel):
-    """Answers for the play that is under way, whatever the rollout is called."""
+    """Answers for the play that is under way, whatever the rollout is called; or is `broken`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.attack: Attack | None = None
+        self.broken = False
 
     async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, context: CallContext
     ) -> model_pb2.CreateResponseResponse:
+        if self.broken:
+            raise MeshError(errors_pb2.ERROR_REASON_MODEL_UNREACHABLE, "The model broke.")
         if self.attack is not None:
             self.play(request.rollout_id, self.attack)
         return await super().CreateResponse(request, context)

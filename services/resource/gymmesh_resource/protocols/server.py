@@ -33,6 +33,7 @@ from gymmesh_runtime.serving import requests_log
 # A connection without a request, and between two, in seconds.
 _SILENT_S: Final = 30.0
 _KEEP_ALIVE_S: Final = 75.0
+_WRITE_S: Final = 60.0
 _STOP_S: Final = 4.0
 _HEALTH: Final = "/health"
 
@@ -168,6 +169,18 @@ class ProtocolServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         request.app[_CONNECTIONS].known(request.protocol)
+        answer = await self._answer(request, handler)
+        if isinstance(answer, web.Response) and not answer.prepared:
+            try:
+                async with asyncio.timeout(_WRITE_S):
+                    await answer.prepare(request)
+                    await answer.write_eof()
+            except TimeoutError:  # the client reads nothing
+                if request.transport is not None:
+                    request.transport.abort()
+        return answer
+
+    async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         # Pages that a browser shows may send requests to this machine; clients have no Origin.
         if "Origin" in request.headers:
             return _refused(403, "requests of web pages are not answered")

@@ -6,6 +6,8 @@ environment fails the session, and `/verify` answers with that failure instead o
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections import OrderedDict
 from http import HTTPStatus
 from typing import Final
@@ -42,6 +44,9 @@ _TOOL_STATUS: Final = {
 }
 _NDJSON: Final = "application/x-ndjson"
 _ROWS: Final = "/rows.jsonl"
+_WRITE_S: Final = 60.0
+
+_LOGGER = logging.getLogger("gymmesh.resource")
 
 
 class NemoGymEdge:
@@ -185,12 +190,17 @@ class NemoGymEdge:
         """The tasks as rows for NeMo Gym's agents, with the environment's tools in them."""
         answer = web.StreamResponse(headers={"Content-Type": _NDJSON})
         await answer.prepare(request)
-        tools = self._facade.tools
-        for split in self._tasks.splits:
-            for index in range(self._tasks.count(split)):
-                row = row_of(self._tasks.task(split, index), tools)
-                await answer.write(dumps(row) + b"\n")
-        await answer.write_eof()
+        try:
+            for split in self._tasks.splits:
+                for index in range(self._tasks.count(split)):
+                    row = row_of(self._tasks.task(split, index), self._facade.tools)
+                    async with asyncio.timeout(_WRITE_S):
+                        await answer.write(dumps(row) + b"\n")
+            await answer.write_eof()
+        except (MeshError, TimeoutError) as error:
+            # The answer has begun: all that is left is to cut it off.
+            _LOGGER.warning("%s was cut off: %s", _ROWS, error)
+            raise ConnectionResetError(str(error)) from error
         return answer
 
 

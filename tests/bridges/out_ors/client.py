@@ -1,0 +1,147 @@
+"""Plays by the clients of ORS; run by the interpreter that has the packages.
+
+client.py URL NAME: each line of standard input is a play as JSON, with `client`: `ors` (ors-sdk) or
+`openreward`; each line of standard output is {"reward": …} or {"error": …}.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+URL, NAME = sys.argv[1:3]
+os.environ["OPENREWARD_SESSION_URL"] = os.environ["OPENREWARD_API_URL"] = URL
+os.environ.setdefault("OPENREWARD_API_KEY", "none")
+
+from openreward import AsyncOpenReward  # noqa: E402
+from openreward.api.errors import ToolFailed  # noqa: E402
+from ors.client import AsyncORS  # noqa: E402
+from ors.client._types import Task  # noqa: E402
+
+
+async def environment(play):
+    """An environment's client, of the package that is asked for."""
+    if play["client"].startswith("openreward"):
+        return AsyncOpenReward().environments.get(NAME)
+    return AsyncORS(base_url=URL).environment(NAME)
+
+
+async def task_of(env, play):
+    """The client's own object for the play's task, with the seed of the session."""
+    split = (await env.list_splits())[0]
+    tasks = await env.list_tasks(split)
+    assert len(tasks) == await env.num_tasks(split)
+    found = next(one for one in tasks if one.task_spec["task_id"] == play["task_id"])
+    assert (await env.get_task(split, found.task_spec["index"])).task_spec == found.task_spec
+    found.task_spec["seed"] = play["seed"]
+    return found
+
+
+async def rollout(env, play, *, terminal):
+    async with env.session(task=await task_of(env, play)) as session:
+        assert await session.get_prompt()
+        tools = await session.list_tools()
+        assert tools[-1].name == "answer"
+        assert await session.list_tools(format="openai")
+        for name, arguments in play["calls"]:
+            step = await session.call_tool(name, arguments)
+            if step.finished:
+                return step.reward
+        for _ in range(play["turns"]):
+            if terminal and await session.is_assistant_message_final():
+                step = await session.call_terminal_tool(play["message"])
+            else:
+                step = await session.call_tool("answer", {"answer": play["message"]})
+            if step.finished:
+                return step.reward
+    return None
+
+
+async def ors(play):
+    return await rollout(await environment(play), play, terminal=False)
+
+
+async def openreward(play):
+    return await rollout(await environment(play), play, terminal=True)
+
+
+async def by_index(play):
+    """A session by split and index alone, and the tools of the environment."""
+    env = await environment(play)
+    assert (await env.list_tools())[-1].name == "answer"
+    split = (await env.list_splits())[0]
+    async with env.session(split=split, index=0) as session:
+        return (await session.call_tool("answer", {"answer": play["message"]})).reward
+
+
+async def two(play):
+    env = await environment(play)
+    task = await task_of(env, play)
+    async with env.session(task=task) as one, env.session(task=task) as other:
+        right = one.call_tool("answer", {"answer": play["message"]})
+        wrong = other.call_tool("answer", {"answer": "not this"})
+        return [step.reward for step in await asyncio.gather(right, wrong)]
+
+
+async def errors(play):
+    """What the client makes of errors."""
+    env = await environment(play)
+    said = []
+    async with env.session(task=await task_of(env, play)) as session:
+        for name, arguments in (("fly", {}), ("answer", {"text": "x"})):
+            try:
+                await session.call_tool(name, arguments)
+            except Exception as error:
+                said.append(f"{type(error).__name__}: {error}")
+        await session.call_tool("answer", {"answer": ""})
+        try:
+            await session.call_tool("answer", {"answer": ""})
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}")
+    try:
+        async with env.session(task=Task(environment_name=NAME, task_spec={"task_id": "none"})):
+            pass
+    except Exception as error:
+        said.append(str(error))
+    return said
+
+
+async def fault(play):
+    """What a fault of the environment is to the client."""
+    env = AsyncOpenReward().environments.get(NAME)
+    async with env.session(task=await task_of(env, play)) as session:
+        try:
+            await session.call_tool("answer", {"answer": play["message"]})
+        except ToolFailed as error:
+            return str(error)
+    return None
+
+
+CLIENTS = {
+    "ors": ors,
+    "openreward": openreward,
+    "ors by index": by_index,
+    "openreward by index": by_index,
+    "ors two": two,
+    "openreward two": two,
+    "ors errors": errors,
+    "fault": fault,
+}
+
+
+async def main():
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        play = json.loads(line)
+        try:
+            answer = {"reward": await CLIENTS[play["client"]](play)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+asyncio.run(main())
