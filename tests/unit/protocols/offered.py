@@ -51,6 +51,7 @@ class Office(Environment[Notes]):
     def __init__(self) -> None:
         self.closed = 0
         self.waiting = asyncio.Event()
+        self.gone = asyncio.Event()
 
     @tool
     def note(self, session: Session[Notes], text: str) -> int:
@@ -96,8 +97,9 @@ class Office(Environment[Notes]):
         item = item_from_json({"type": "function_call_output", "call_id": "", "output": output})
         return item.function_call_output.parts
 
-    def close_session(self, session: Session[Notes]) -> None:
+    async def close_session(self, session: Session[Notes]) -> None:
         self.closed += 1
+        self.gone.set()
 
     def verify(self, session: Session[Notes], rollout: Rollout) -> Any:
         wanted = rollout.task.payload["wanted"]

@@ -174,7 +174,7 @@ async def test_sessions_that_are_none() -> None:
 
 
 async def test_a_session_that_was_idle_is_gone() -> None:
-    async with offered(Office(), ["ors"], session_idle_s=0.1) as desk:
+    async with offered(Office(), ["ors"], session_idle_s=1) as desk:
         sid = await created(desk, split="examples", index=0)
         await desk.until_closed()
         assert (await asked(desk, "POST", "/ping", sid))[0] == 410

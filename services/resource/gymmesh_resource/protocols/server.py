@@ -79,6 +79,7 @@ class ProtocolServer:
         self._edges: list[ProtocolEdge] = []
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
+        self._connections: _Connections
         self.url = ""
 
     async def open(self) -> None:
@@ -146,8 +147,7 @@ class ProtocolServer:
             logger=requests_log("gymmesh.resource.protocols"),
         )
         await self._runner.setup()
-        connections = _Connections(self._runner, self._config.connections)
-        app[_CONNECTIONS] = connections
+        connections = self._connections = _Connections(self._runner, self._config.connections)
         host, port = self._config.host, self._config.port
         try:
             loop = asyncio.get_running_loop()
@@ -168,7 +168,7 @@ class ProtocolServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        request.app[_CONNECTIONS].known(request.protocol)
+        self._connections.known(request.protocol)
         answer = await self._answer(request, handler)
         if isinstance(answer, web.Response) and not answer.prepared:
             try:
@@ -219,7 +219,7 @@ class _Connections:
     def __call__(self) -> asyncio.Protocol:
         server = self._runner.server
         if server is None or len(server.connections) >= self._most:
-            return _TurnedAway()
+            return _OneTooMany()
         connection = server()
         self._strangers.add(connection)
         asyncio.get_running_loop().call_later(_SILENT_S, self._cut, connection)
@@ -235,12 +235,9 @@ class _Connections:
             connection.force_close()
 
 
-class _TurnedAway(asyncio.Protocol):
+class _OneTooMany(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
-
-
-_CONNECTIONS: Final = web.AppKey("connections", _Connections)
 
 
 def check_access(config: ProtocolsConfig, place: str) -> None:

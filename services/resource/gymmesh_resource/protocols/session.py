@@ -33,7 +33,7 @@ _Reason = errors_pb2.ErrorReason
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProtocolStep:
     """What came of one action.
 
     parts: what the policy is to see. outcome: of a tool call; OK for a message. done: whether the
@@ -132,7 +132,7 @@ class ProtocolSession:
         self.items += _call_items(request, reply)
         return reply
 
-    async def act(self, name: str, arguments: dict[str, Any], call_id: str = "") -> Step:
+    async def act(self, name: str, arguments: dict[str, Any], call_id: str = "") -> ProtocolStep:
         """Call a tool as an action of the episode; judges it where the call ends it.
 
         Raises MeshError, also SESSION_STATE once the episode is over.
@@ -145,13 +145,13 @@ class ProtocolSession:
                 self.steps += 1
                 parts = parts_of_reply(reply)
                 if not reply.done:
-                    return Step(parts, reply.outcome)
+                    return ProtocolStep(parts, reply.outcome)
                 return await self._end(parts, reply.outcome)
             except MeshError as error:
                 self.fail(error)
                 raise
 
-    async def say(self, text: str) -> Step:
+    async def say(self, text: str) -> ProtocolStep:
         """Say something as the policy: the environment's turn, or the answer that is judged.
 
         Raises MeshError, also SESSION_STATE once the episode is over.
@@ -168,7 +168,7 @@ class ProtocolSession:
 
     async def judge(
         self, items: Sequence[responses_pb2.Item], stop: rollout_pb2.StopReason.ValueType
-    ) -> Step:
+    ) -> ProtocolStep:
         """End the episode with a transcript of the client's own. Raises MeshError."""
         async with self._order:
             self._refuse_over()
@@ -189,7 +189,7 @@ class ProtocolSession:
         request = resource_pb2.CloseSessionRequest(session_id=self.id)
         await self._resource.CloseSession(request, CallContext(f"{_RESOURCE}/CloseSession"))
 
-    async def _take_turn(self) -> Step:
+    async def _take_turn(self) -> ProtocolStep:
         request = resource_pb2.NextTurnRequest(
             session_id=self.id,
             new_items=self.items[self._told :],
@@ -205,7 +205,9 @@ class ProtocolSession:
             self._turn_rewards.append(turn.reward)
             reward = turn.reward if self._about.reward_rule == _SUM else None
         parts = parts_of_items(turn.items)
-        return await self._end(parts, turns=reward) if turn.done else Step(parts, reward=reward)
+        if turn.done:
+            return await self._end(parts, turns=reward)
+        return ProtocolStep(parts, reward=reward)
 
     async def _end(
         self,
@@ -214,7 +216,7 @@ class ProtocolSession:
         *,
         turns: float | None = None,
         stop: rollout_pb2.StopReason.ValueType = rollout_pb2.STOP_REASON_MODEL_FINISHED,
-    ) -> Step:
+    ) -> ProtocolStep:
         """The verdict. `turns`: the reward of the turn that ended the episode."""
         request = verify_pb2.VerifyRequest(
             session_id=self.id,
@@ -230,7 +232,7 @@ class ProtocolSession:
         own = reward_of(reply.verification, self._about.name)
         earlier = math.fsum(self._turn_rewards) if self._about.reward_rule == _SUM else 0.0
         self.done, self.total, self.verification = True, own + earlier, reply.verification
-        return Step(parts, outcome, True, own + (turns or 0.0), reply.verification)
+        return ProtocolStep(parts, outcome, True, own + (turns or 0.0), reply.verification)
 
     def _refuse_over(self) -> None:
         if self._failure is not None:

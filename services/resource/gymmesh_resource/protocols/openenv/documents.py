@@ -20,7 +20,7 @@ from gymmesh_resource.protocols.content import (
     text_of_parts,
     verdict_document,
 )
-from gymmesh_resource.protocols.session import ProtocolSession, Step, words_of
+from gymmesh_resource.protocols.session import ProtocolSession, ProtocolStep, words_of
 from gymmesh_responses import JsonValue, items_to_list, params_to_dict
 from gymmesh_runtime.errors import MeshError
 
@@ -56,7 +56,7 @@ def first_observation(session: ProtocolSession) -> dict[str, JsonValue]:
     )
 
 
-def tool_observation(name: str, step: Step) -> dict[str, JsonValue]:
+def tool_observation(name: str, step: ProtocolStep) -> dict[str, JsonValue]:
     """A tool's answer. What a tool itself refuses is a result with `is_error`."""
     kind = _TOOL_ERRORS.get(step.outcome)
     if kind is not None:
@@ -65,7 +65,7 @@ def tool_observation(name: str, step: Step) -> dict[str, JsonValue]:
     return _stepped({"tool_name": name, "result": tool_result(step), "error": None}, step)
 
 
-def message_observation(step: Step) -> dict[str, JsonValue]:
+def message_observation(step: ProtocolStep) -> dict[str, JsonValue]:
     """What the environment says to a message of the policy."""
     return _stepped({"text": text_of_parts(step.parts), "content": _content(step.parts)}, step)
 
@@ -88,7 +88,7 @@ def mcp_tools(tools: Sequence[responses_pb2.FunctionTool]) -> dict[str, JsonValu
     return {"tools": listed}
 
 
-def tool_result(step: Step) -> dict[str, JsonValue]:
+def tool_result(step: ProtocolStep) -> dict[str, JsonValue]:
     """A tool's answer in MCP's form, with its text as `data`."""
     meta: JsonValue = None
     if step.done:
@@ -208,7 +208,7 @@ def _action(
     }
 
 
-def _stepped(observation: dict[str, JsonValue], step: Step) -> dict[str, JsonValue]:
+def _stepped(observation: dict[str, JsonValue], step: ProtocolStep) -> dict[str, JsonValue]:
     more: dict[str, JsonValue] = {}
     if step.verification is not None:
         more["verification"] = verdict_document(step.verification)

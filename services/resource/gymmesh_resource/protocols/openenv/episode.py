@@ -19,7 +19,7 @@ from gymmesh_resource.protocols.openenv.documents import (
     tools_observation,
 )
 from gymmesh_resource.protocols.replies import object_field, text_field, whole_number
-from gymmesh_resource.protocols.session import ProtocolSession, Step
+from gymmesh_resource.protocols.session import ProtocolSession, ProtocolStep
 from gymmesh_resource.protocols.task_api import task_of
 from gymmesh_resource.protocols.tasks import TaskTable
 from gymmesh_responses import JsonValue
@@ -107,7 +107,7 @@ class OpenEnvSession:
         tools = self._facade.tools if self._episode is None else self._episode.tools
         return [*tools, self._facade.answer_tool(tools)]
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> Step:
+    async def call(self, name: str, arguments: dict[str, Any]) -> ProtocolStep:
         """Call a tool of `tools`. Raises MeshError."""
         self._used = time.monotonic()
         episode = self._playing()
@@ -116,7 +116,7 @@ class OpenEnvSession:
         answer = arguments.get(ANSWER)
         if not isinstance(answer, str):
             problem = f"{name} takes one argument, {ANSWER!r}, which is text."
-            return Step([problem], rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
+            return ProtocolStep([problem], rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS)
         return await episode.say(answer)
 
     def state(self) -> dict[str, JsonValue]:

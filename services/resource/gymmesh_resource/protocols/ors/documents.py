@@ -20,7 +20,7 @@ from gymmesh_resource.protocols.content import (
     verdict_document,
 )
 from gymmesh_resource.protocols.facade import ANSWER
-from gymmesh_resource.protocols.session import ProtocolSession, Step
+from gymmesh_resource.protocols.session import ProtocolSession, ProtocolStep
 from gymmesh_responses import JsonValue
 
 _WRONG_CALLS: Final = {
@@ -65,7 +65,7 @@ def messages_document(session: ProtocolSession) -> list[JsonValue]:
     return [_message(said) for said in messages_of(session.task, session.first_items)]
 
 
-def step_document(step: Step) -> dict[str, JsonValue]:
+def step_document(step: ProtocolStep) -> dict[str, JsonValue]:
     """What a call gave: an answer for the policy with its reward, or what was wrong with the call.
 
     What a tool itself refuses is an answer too, as it says what to correct.
