@@ -4,55 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.shelf import Play
+from tests.support.shelf import Play, Shelved
 
-_ANSWER_S = 300.0
+_ANSWER_S = 590.0
 
 
 class Driver:
     """One client's process: a JSON line in for each play, one out for what came of it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    async def play(self, play: Play, **more: Any) -> Any:
-        """The reward, or what else the client reports. Raises AssertionError for its errors."""
-        return (await self.ask({**play.as_json(), **more}))["reward"]
+    async def play(self, shelf: Shelved, play: Play, client: str) -> Any:
+        """The reward, or what else the client reports, of a play.
 
-    async def ask(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The client's answer. Raises AssertionError for an error of the client's."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(question).encode() + b"\n")
+        Raises AssertionError for the client's errors.
+        """
+        question = {"url": shelf.url, "name": shelf.name, "client": client, **play.as_json()}
         async with asyncio.timeout(_ANSWER_S):
-            line = await self._process.stdout.readline()
+            line = await asyncio.to_thread(self._ask, json.dumps(question).encode() + b"\n")
         answer: dict[str, Any] = json.loads(line or b'{"error": "the client ended"}')
         assert "error" not in answer, answer["error"]
-        return answer
+        return answer["reward"]
+
+    def _ask(self, line: bytes) -> bytes:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
+        return self._process.stdout.readline()
 
 
-@asynccontextmanager
-async def driving(python: Path, script: Path, *arguments: str, **env: str) -> AsyncIterator[Driver]:
+@contextmanager
+def driving(python: Path, script: Path) -> Iterator[Driver]:
     """Run a client's script; its standard error is this process's own."""
-    process = await asyncio.create_subprocess_exec(
-        python, script, *arguments, stdin=PIPE, stdout=PIPE, env={**os.environ, **env},
-        limit=1 << 24,
-    )  # fmt: skip
-    assert process.stdin is not None
-    try:
-        yield Driver(process)
-    finally:
-        process.stdin.close()
+    pipe = subprocess.PIPE
+    with subprocess.Popen([python, script], stdin=pipe, stdout=pipe) as process:
         try:
-            async with asyncio.timeout(30):
-                await process.wait()
-        except TimeoutError:
+            yield Driver(process)
+        finally:
             process.kill()
-            await process.wait()

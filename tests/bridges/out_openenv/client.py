@@ -1,6 +1,6 @@
 """Plays by OpenEnv's own clients; run by the interpreter that has the package.
 
-client.py URL: each line of standard input is a play as JSON, with `client`: `generic` (its
+Each line of standard input is a play as JSON, with `url` and `client`: `generic` (its
 GenericEnvClient), `mcp` (its MCPToolClient), `http` (its HTTP routes); each line of standard output
 is {"reward": …} or {"error": …}.
 """
@@ -115,11 +115,10 @@ CLIENTS = {"generic": generic, "mcp": mcp, "http": over_http, "errors": errors, 
 
 
 def main():
-    url = sys.argv[1]
     for line in sys.stdin:
         play = json.loads(line)
         try:
-            answer = {"reward": asyncio.run(CLIENTS[play["client"]](url, play))}
+            answer = {"reward": asyncio.run(CLIENTS[play["client"]](play["url"], play))}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

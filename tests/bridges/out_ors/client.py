@@ -1,7 +1,8 @@
 """Plays by the clients of ORS; run by the interpreter that has the packages.
 
-client.py URL NAME: each line of standard input is a play as JSON, with `client`: `ors` (ors-sdk) or
-`openreward`; each line of standard output is {"reward": …} or {"error": …}.
+Each line of standard input is a play as JSON, with the `url` of a server, the `name` of its
+environment, and `client`: `ors` (ors-sdk) or `openreward`; each line of standard output is
+{"reward": …} or {"error": …}.
 """
 
 # mypy: ignore-errors
@@ -13,21 +14,20 @@ import json
 import os
 import sys
 
-URL, NAME = sys.argv[1:3]
-os.environ["OPENREWARD_SESSION_URL"] = os.environ["OPENREWARD_API_URL"] = URL
+from openreward import AsyncOpenReward
+from openreward.api.errors import ToolFailed
+from ors.client import AsyncORS
+from ors.client._types import Task
+
 os.environ.setdefault("OPENREWARD_API_KEY", "none")
 
-from openreward import AsyncOpenReward  # noqa: E402
-from openreward.api.errors import ToolFailed  # noqa: E402
-from ors.client import AsyncORS  # noqa: E402
-from ors.client._types import Task  # noqa: E402
 
-
-async def environment(play):
+def environment(play):
     """An environment's client, of the package that is asked for."""
-    if play["client"].startswith("openreward"):
-        return AsyncOpenReward().environments.get(NAME)
-    return AsyncORS(base_url=URL).environment(NAME)
+    if play["client"].startswith("ors"):
+        return AsyncORS(base_url=play["url"]).environment(play["name"])
+    os.environ["OPENREWARD_SESSION_URL"] = os.environ["OPENREWARD_API_URL"] = play["url"]
+    return AsyncOpenReward().environments.get(play["name"])
 
 
 async def task_of(env, play):
@@ -62,16 +62,16 @@ async def rollout(env, play, *, terminal):
 
 
 async def ors(play):
-    return await rollout(await environment(play), play, terminal=False)
+    return await rollout(environment(play), play, terminal=False)
 
 
 async def openreward(play):
-    return await rollout(await environment(play), play, terminal=True)
+    return await rollout(environment(play), play, terminal=True)
 
 
 async def by_index(play):
     """A session by split and index alone, and the tools of the environment."""
-    env = await environment(play)
+    env = environment(play)
     assert (await env.list_tools())[-1].name == "answer"
     split = (await env.list_splits())[0]
     async with env.session(split=split, index=0) as session:
@@ -79,7 +79,7 @@ async def by_index(play):
 
 
 async def two(play):
-    env = await environment(play)
+    env = environment(play)
     task = await task_of(env, play)
     async with env.session(task=task) as one, env.session(task=task) as other:
         right = one.call_tool("answer", {"answer": play["message"]})
@@ -89,7 +89,7 @@ async def two(play):
 
 async def errors(play):
     """What the client makes of errors."""
-    env = await environment(play)
+    env = environment(play)
     said = []
     async with env.session(task=await task_of(env, play)) as session:
         for name, arguments in (("fly", {}), ("answer", {"text": "x"})):
@@ -103,7 +103,9 @@ async def errors(play):
         except Exception as error:
             said.append(f"{type(error).__name__}: {error}")
     try:
-        async with env.session(task=Task(environment_name=NAME, task_spec={"task_id": "none"})):
+        async with env.session(
+            task=Task(environment_name=play["name"], task_spec={"task_id": "none"})
+        ):
             pass
     except Exception as error:
         said.append(str(error))
@@ -112,7 +114,7 @@ async def errors(play):
 
 async def fault(play):
     """What a fault of the environment is to the client."""
-    env = AsyncOpenReward().environments.get(NAME)
+    env = environment(play)
     async with env.session(task=await task_of(env, play)) as session:
         try:
             await session.call_tool("answer", {"answer": play["message"]})

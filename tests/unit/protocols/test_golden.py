@@ -33,19 +33,24 @@ _VERIFY = "gymmesh.verify.v1.VerifyService"
 
 
 def recorded(golden_dir: Path, kind: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The rows with their recorded rollouts, which have the same prompt."""
-    rows = {}
-    for line in (golden_dir / f"{kind}.example.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        rows[_prompt(row)] = row
-    lines = (golden_dir / f"{kind}.example_rollouts.jsonl").read_text().splitlines()
-    rollouts = [json.loads(line) for line in lines]
-    return [(rows[_prompt(one)], one) for one in rollouts if _prompt(one) in rows]
+    """The rows with their recorded rollouts, which have the same prompt. Where none has, as some
+    rollouts are of other rows, each row with a rollout that is wrong for it.
+    """
+    rows = _read(golden_dir / f"{kind}.example.jsonl")
+    rollouts = _read(golden_dir / f"{kind}.example_rollouts.jsonl")
+    by_prompt = {_prompt(row): row for row in rows}
+    found = [(by_prompt[_prompt(one)], one) for one in rollouts if _prompt(one) in by_prompt]
+    return found or list(zip(rows, rollouts, strict=False))
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def _prompt(row: dict[str, Any]) -> str:
     given = row["responses_create_params"]["input"]
-    return given if isinstance(given, str) else json.dumps([one["content"] for one in given])
+    contents = given if isinstance(given, str) else [one["content"] for one in given]
+    return json.dumps(contents, sort_keys=True)
 
 
 async def by_rpc(shelf: Shelved, row: dict[str, Any], output: list[Any]) -> float:

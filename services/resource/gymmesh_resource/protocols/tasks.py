@@ -156,7 +156,7 @@ class _TaskFile:
             with self._path.open("rb") as file:
                 file.seek(self._starts[index])
                 row = loads(file.readline())
-            return Task.of(row).message  # type: ignore[arg-type]  # which it checks
+            return Task.of(row).message
         except TaskInvalid as error:
             raise _task_invalid(error, where) from None
         except (OSError, CodecError) as error:
