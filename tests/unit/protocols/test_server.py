@@ -12,8 +12,18 @@ from typing import Any
 import pytest
 
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource import Environment, Member, Rollout, SandboxSpec, Session
+from gymmesh_resource import (
+    Environment,
+    EnvironmentConfig,
+    Member,
+    ModelEndpoint,
+    ResourceService,
+    Rollout,
+    SandboxSpec,
+    Session,
+)
 from gymmesh_resource.config import ProtocolsConfig
+from gymmesh_resource.protocols import EnvironmentFacade
 from gymmesh_resource.protocols.server import check_access
 from gymmesh_runtime.config import ConfigError
 from tests.unit.protocols.clients import OpenEnvClient
@@ -90,10 +100,38 @@ class Lending(Environment[None]):
         return 1.0
 
 
-async def test_an_environment_that_no_protocol_carries_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="'e' cannot be served as ors: its verdicts compare"):
-        async with offered(Judged(), ["ors"]):
-            pass
+class Playing(Environment[None]):
+    """Plays by itself."""
+
+    examples = ROWS
+
+    async def play(self, session: Session[None], endpoint: ModelEndpoint) -> None:
+        """Nothing."""
+
+    def verify(self, session: Session[None], rollout: Rollout) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        (Judged(), "its verdicts compare"),
+        (Playing(), "it plays its episodes itself"),
+        (Lending(), "agents work directly in a sandbox"),
+    ],
+)
+async def test_an_environment_that_no_protocol_carries_is_refused_by_name(
+    environment: Environment[None], why: str
+) -> None:
+    facade = EnvironmentFacade(
+        ResourceService(EnvironmentConfig(), "e", "0", environment=environment)
+    )
+    await facade.ask()
+    assert facade.problem().startswith(why)
+    if not isinstance(environment, Lending):  # which wants a sandbox service
+        with pytest.raises(ConfigError, match=f"'e' cannot be served as ors: {why}"):
+            async with offered(environment, ["ors"]):
+                pass
 
 
 async def test_tasks_of_files(tmp_path: Path) -> None:

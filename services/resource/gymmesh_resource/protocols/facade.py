@@ -81,6 +81,8 @@ class EnvironmentFacade:
         lent = self._service.environment.declared_sandboxes().values()
         if self.about.judges_groups:
             return "its verdicts compare the repeats of a task"
+        if self.about.plays:
+            return "it plays its episodes itself, with the model of an agent of the mesh"
         if any(spec.lent for spec in lent) and not (self.tools or self._adds_tools):
             return "agents work directly in a sandbox that it lends them, and it offers no tools"
         return ""
