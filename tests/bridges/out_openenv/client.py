@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import traceback
 
 import httpx
 from openenv.core.env_server.mcp_types import CallToolAction, ListToolsAction
@@ -120,7 +121,7 @@ def main():
         try:
             answer = {"reward": asyncio.run(CLIENTS[play["client"]](play["url"], play))}
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            answer = {"error": "".join(traceback.format_exception(error))}
         print(json.dumps(answer), flush=True)
 
 

@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import sys
+import traceback
 
 from openreward import AsyncOpenReward
 from openreward.api.errors import ToolFailed
@@ -20,14 +21,18 @@ from ors.client import AsyncORS
 from ors.client._types import Task
 
 os.environ.setdefault("OPENREWARD_API_KEY", "none")
+# They close their connections when they are forgotten.
+CONNECTED = {}
 
 
 def environment(play):
     """An environment's client, of the package that is asked for."""
-    if play["client"].startswith("ors"):
-        return AsyncORS(base_url=play["url"]).environment(play["name"])
-    os.environ["OPENREWARD_SESSION_URL"] = os.environ["OPENREWARD_API_URL"] = play["url"]
-    return AsyncOpenReward().environments.get(play["name"])
+    package = "ors" if play["client"].startswith("ors") else "openreward"
+    if (package, play["url"]) not in CONNECTED:
+        os.environ["OPENREWARD_SESSION_URL"] = os.environ["OPENREWARD_API_URL"] = play["url"]
+        made = AsyncORS(base_url=play["url"]) if package == "ors" else AsyncOpenReward()
+        CONNECTED[package, play["url"]] = made
+    return CONNECTED[package, play["url"]].environments.get(play["name"])
 
 
 async def task_of(env, play):
@@ -142,7 +147,7 @@ async def main():
         try:
             answer = {"reward": await CLIENTS[play["client"]](play)}
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
+            answer = {"error": "".join(traceback.format_exception(error))}
         print(json.dumps(answer), flush=True)
 
 

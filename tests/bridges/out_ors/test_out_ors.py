@@ -38,9 +38,7 @@ async def test_errors_and_two_at_once(client: Driver, tmp_path: Path) -> None:
                 1.0,
                 0.0,
             ]
-        unknown, wrong, over, missing = await client.play(
-            shelf.url, play, name=shelf.name, client="ors errors"
-        )
+        unknown, wrong, over, missing = await client.play(shelf, play, "ors errors")
         assert "There is no tool 'fly'" in unknown
         assert "Tool input validation error" in wrong
         assert "The episode is over" in over
