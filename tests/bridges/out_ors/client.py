@@ -16,13 +16,15 @@ import sys
 import traceback
 
 from openreward import AsyncOpenReward
-from openreward.api.errors import ToolFailed
+from openreward.api.errors import ToolCallError, ToolFailed
 from ors.client import AsyncORS
 from ors.client._types import Task
+from ors.client._types import ToolCallError as OrsToolCallError
 
 os.environ.setdefault("OPENREWARD_API_KEY", "none")
 # They close their connections when they are forgotten.
 CONNECTED = {}
+WRONG_CALLS = (ToolCallError, OrsToolCallError)
 
 
 def environment(play):
@@ -53,7 +55,10 @@ async def rollout(env, play, *, terminal):
         assert tools[-1].name == "answer"
         assert await session.list_tools(format="openai")
         for name, arguments in play["calls"]:
-            step = await session.call_tool(name, arguments)
+            try:
+                step = await session.call_tool(name, arguments)
+            except WRONG_CALLS:  # for the policy to see
+                continue
             if step.finished:
                 return step.reward
         for _ in range(play["turns"]):
