@@ -113,7 +113,13 @@ def configuration(ports: dict[str, int], model_url: str) -> dict[str, Any]:
             openai_api_key="none",
             openai_model="policy",
         ),
-        "office": served("resources_servers", "office", "office", domain="other"),
+        "office": served(
+            "resources_servers",
+            "example_session_state_mgmt",
+            "office",
+            entrypoint="app.py",
+            domain="other",
+        ),
         "agent": served(
             "responses_api_agents",
             "simple_agent",
@@ -139,17 +145,19 @@ async def agent(
     taken: set[int] = set()
     ports = {name: free_port(taken=taken) for name in ("model", "office", "agent")}
     config = configuration(ports, f"http://{_HOST}:{runner.addresses[0][1]}/v1")
-    process = await asyncio.create_subprocess_exec(
-        bridge_python,
-        Path(__file__).with_name("nemo_servers.py"),
-        json.dumps(config),
-        folder / "words.txt",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=(folder / "servers.log").open("wb"),
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
-        start_new_session=True,
-    )
+    with (folder / "servers.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            bridge_python,
+            Path(__file__).with_name("nemo_servers.py"),
+            json.dumps(config),
+            folder / "words.txt",
+            "office",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
+            start_new_session=True,
+        )
     assert process.stdout is not None
     try:
         async with asyncio.timeout(_START_S):
