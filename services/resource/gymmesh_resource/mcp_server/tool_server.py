@@ -39,9 +39,9 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.protocols import (
     EnvironmentFacade,
-    ImagePart,
     OfferedService,
-    Part,
+    ShownImage,
+    ShownPart,
     parts_of_reply,
     schema_of,
     words_of,
@@ -239,7 +239,7 @@ def _tool(function: responses_pb2.FunctionTool) -> Tool:
     )
 
 
-def _block(part: Part) -> TextContent | ImageContent:
-    if isinstance(part, ImagePart):
+def _block(part: ShownPart) -> TextContent | ImageContent:
+    if isinstance(part, ShownImage):
         return ImageContent(data=part.data, mime_type=part.media_type)
     return TextContent(text=part)

@@ -7,18 +7,18 @@ server.py       one HTTP port: access, bounds, life cycle
 openenv/ ors/ nemo_gym/   a thin HTTP edge each
 """
 
-from gymmesh_resource.protocols.content import ImagePart, Part, parts_of_reply, schema_of
+from gymmesh_resource.protocols.content import ShownImage, ShownPart, parts_of_reply, schema_of
 from gymmesh_resource.protocols.facade import EnvironmentFacade, OfferedService
 from gymmesh_resource.protocols.server import ProtocolServer
 from gymmesh_resource.protocols.session import ProtocolSession, words_of
 
 __all__ = [
     "EnvironmentFacade",
-    "ImagePart",
     "OfferedService",
-    "Part",
     "ProtocolServer",
     "ProtocolSession",
+    "ShownImage",
+    "ShownPart",
     "parts_of_reply",
     "schema_of",
     "words_of",

@@ -19,7 +19,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_resource.protocols.content import Part, parts_of_items, parts_of_reply
+from gymmesh_resource.protocols.content import ShownPart, parts_of_items, parts_of_reply
 from gymmesh_resource.serving import OpenSession
 from gymmesh_responses import dumps, new_message
 from gymmesh_runtime.context import CallContext
@@ -41,7 +41,7 @@ class ProtocolStep:
     None: the step has none. verification: the verdict, exactly when `done`.
     """
 
-    parts: Sequence[Part] = ()
+    parts: Sequence[ShownPart] = ()
     outcome: rollout_pb2.ToolOutcome.ValueType = rollout_pb2.TOOL_OUTCOME_OK
     done: bool = False
     reward: float | None = None
@@ -211,7 +211,7 @@ class ProtocolSession:
 
     async def _end(
         self,
-        parts: Sequence[Part] = (),
+        parts: Sequence[ShownPart] = (),
         outcome: rollout_pb2.ToolOutcome.ValueType = rollout_pb2.TOOL_OUTCOME_OK,
         *,
         turns: float | None = None,

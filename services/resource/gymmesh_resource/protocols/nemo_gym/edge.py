@@ -17,7 +17,7 @@ from aiohttp import web
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource.protocols.content import ImagePart, text_of_parts
+from gymmesh_resource.protocols.content import ShownImage, text_of_parts
 from gymmesh_resource.protocols.facade import EnvironmentFacade
 from gymmesh_resource.protocols.nemo_gym.documents import (
     ENVIRONMENT_SERVER,
@@ -118,7 +118,7 @@ class NemoGymEdge:
             return document({"detail": "there is no session; post to /seed_session"}, 404)
         arguments = await read_object(request)
         step = await session.act(request.match_info["tool"], arguments)
-        if any(isinstance(part, ImagePart) for part in step.parts):
+        if any(isinstance(part, ShownImage) for part in step.parts):
             session.fail(error := _no_images(self._facade.name))
             raise error
         text = text_of_parts(step.parts)

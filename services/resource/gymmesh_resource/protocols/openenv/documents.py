@@ -13,8 +13,8 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.protocols.content import (
-    ImagePart,
-    Part,
+    ShownImage,
+    ShownPart,
     messages_of,
     schema_of,
     text_of_parts,
@@ -231,10 +231,10 @@ def _result(
     return document | ({"metadata": more} if more else {})
 
 
-def _content(parts: Sequence[Part]) -> list[JsonValue]:
+def _content(parts: Sequence[ShownPart]) -> list[JsonValue]:
     return [
         {"type": "image", "data": part.data, "mimeType": part.media_type}
-        if isinstance(part, ImagePart)
+        if isinstance(part, ShownImage)
         else {"type": "text", "text": part}
         for part in parts
     ]

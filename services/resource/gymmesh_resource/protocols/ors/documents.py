@@ -11,9 +11,9 @@ from typing import Final
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.protocols.content import (
-    ImagePart,
-    Part,
-    Said,
+    ShownImage,
+    ShownMessage,
+    ShownPart,
     messages_of,
     schema_of,
     text_of_parts,
@@ -92,13 +92,13 @@ def refusal_document(why: str, reason: str) -> dict[str, JsonValue]:
     return {"ok": False, "error": why, "reason": reason}
 
 
-def _message(said: Said) -> JsonValue:
+def _message(said: ShownMessage) -> JsonValue:
     role = said.role if said.role in ("system", "user", "assistant") else "user"
     return {"role": role, "blocks": [_block(part) for part in said.parts], "detail": None}
 
 
-def _block(part: Part, role: str = "") -> JsonValue:
+def _block(part: ShownPart, role: str = "") -> JsonValue:
     detail: JsonValue = {"role": role} if role else None
-    if isinstance(part, ImagePart):
+    if isinstance(part, ShownImage):
         return {"type": "image", "data": part.data, "mimeType": part.media_type, "detail": detail}
     return {"type": "text", "text": part, "detail": detail}
