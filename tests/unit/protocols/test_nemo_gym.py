@@ -10,7 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gymmesh_resource import Environment, Rollout, Session, tool
+from gymmesh_resource import Environment, Rollout, Session, Task, tool
+from gymmesh_resource.protocols.nemo_gym.documents import row_in, row_of
 from gymmesh_runtime.config import ConfigError
 from tests.unit.protocols.clients import said
 from tests.unit.protocols.offered import ROWS, Offered, Office, offered
@@ -144,6 +145,17 @@ async def test_rows_to_run() -> None:
         tools = rows[0]["responses_create_params"]["tools"]
         assert {"note", "leave"} < {tool["name"] for tool in tools}
         assert all(one["type"] == "function" and "strict" in one for one in tools)
+
+
+async def test_rows_have_what_its_servers_want_and_lose_what_its_agents_add() -> None:
+    params = {"input": "x", "tools": [{"type": "function", "name": "own"}], "background": None}
+    row = {"responses_create_params": params, "wanted": "x", "extra": None}
+    task = Task.of(row_in(row)).message
+    written = row_of(task, ())["responses_create_params"]
+    assert written == {
+        "input": "x",
+        "tools": [{"strict": False, "parameters": {}, "type": "function", "name": "own"}],
+    }
 
 
 async def test_figures_of_a_run() -> None:

@@ -31,12 +31,17 @@ _STOPS: Final = {
 
 
 def row_in(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The task's row in a request: what is NeMo Gym's own of it left out."""
-    return {
+    """The task's row in a request: without what is NeMo Gym's own, and without the parameters that
+    its agents fill up with null.
+    """
+    row = {
         key: value
         for key, value in body.items()
         if key != _RESPONSE and not key.startswith("_ng_") and value is not None
     }
+    if isinstance(params := row.get(_PARAMS), dict):
+        row[_PARAMS] = {key: value for key, value in params.items() if value is not None}
+    return row
 
 
 def transcript_in(body: Mapping[str, Any]) -> list[responses_pb2.Item]:
@@ -77,7 +82,7 @@ def row_of(
     own = params.get("tools")
     named = [*(own if isinstance(own, list) else []), *map(_tool, tools)]
     if named:
-        params["tools"] = named
+        params["tools"] = [_filled(tool) for tool in named]
     if "input" not in params:
         params["input"] = []
     row = {**payload} if isinstance(payload, dict) else {}
@@ -85,6 +90,11 @@ def row_of(
 
 
 def _tool(function: responses_pb2.FunctionTool) -> JsonValue:
-    written = tool_to_dict(responses_pb2.Tool(function=function))
-    # Its servers want both keys of each tool.
-    return {"strict": False, "parameters": {}} | written if isinstance(written, dict) else written
+    return tool_to_dict(responses_pb2.Tool(function=function))
+
+
+def _filled(tool: JsonValue) -> JsonValue:
+    """A function tool with the keys that its servers want of each."""
+    if not isinstance(tool, dict) or tool.get("type") != "function":
+        return tool
+    return {"strict": False, "parameters": {}, **tool}
