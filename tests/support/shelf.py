@@ -22,6 +22,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_audit import Attack, ScriptedModel
+from gymmesh_audit.attack import AttackKind
 from gymmesh_audit.gold import gold_of
 from gymmesh_mesh.compose import open_here, sandboxes_for
 from gymmesh_resource.config import EnvironmentConfig, ProtocolName, ProtocolsConfig
@@ -63,7 +64,7 @@ class Play:
 
     @property
     def attack(self) -> Attack:
-        kind = "gold" if self.wins else "nothing"
+        kind: AttackKind = "gold" if self.wins else "nothing"
         return Attack(self.name, kind, self.message, wins=self.wins, calls=self.calls)
 
     def as_json(self) -> dict[str, Any]:

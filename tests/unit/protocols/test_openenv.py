@@ -80,7 +80,7 @@ async def test_rewards_of_turns_add_up() -> None:
 
 async def test_which_task() -> None:
     async with offered(Office()) as desk, desk.openenv() as client:
-        for data, prompt in (
+        right: list[tuple[dict[str, Any], str]] = [
             ({}, "Say one."),
             ({}, "Say two."),
             ({"seed": 4}, "Say two."),
@@ -88,9 +88,10 @@ async def test_which_task() -> None:
             ({"split": "examples", "index": 1}, "Say two."),
             ({"task": {"task_id": "first"}}, "Say one."),
             ({"task": {"prompt": "Anything.", "wanted": "x"}}, "Anything."),
-        ):
+        ]
+        for data, prompt in right:
             assert (await client.send("reset", data))["observation"]["text"] == prompt, data
-        for data, part in (
+        wrong: list[tuple[dict[str, Any], str]] = [
             ({"task_id": "none"}, "task is none"),
             ({"split": "other", "index": 0}, "the splits are examples"),
             ({"split": "examples", "index": 9}, "has 3 tasks"),
@@ -98,7 +99,8 @@ async def test_which_task() -> None:
             ({"seed": "x"}, "seed must"),
             ({"episode_id": "x" * 300}, "longer than 255"),
             ({"task": {"responses_create_params": 3}}, "TASK_INVALID"),
-        ):
+        ]
+        for data, part in wrong:
             code, message = await refused(client, "reset", data)
             assert code == "VALIDATION_ERROR"
             assert part in message
