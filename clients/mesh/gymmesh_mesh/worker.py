@@ -124,6 +124,7 @@ def _where(served: Served, services: Sequence[Service]) -> dict[str, dict[str, s
             "address": addresses.get(one.instance_id, ""),
             "metrics_address": metrics,
             "mcp_url": one.meta.get("mcp", ""),
+            "protocols_url": one.meta.get("protocols", ""),
         }
         for one in services
     }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
+
+ProtocolName = Literal["openenv", "nemo_gym", "ors"]
+#: The protocols of other frameworks that an environment can be served with, over HTTP.
+PROTOCOLS: Final[tuple[ProtocolName, ...]] = get_args(ProtocolName)
 
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
@@ -21,6 +25,29 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     host: str = "127.0.0.1"
     port: _Port = 0
     allow_other_hosts: bool = False
+
+
+class ProtocolsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The protocols of other frameworks that an environment is served with, on one HTTP port.
+
+    serve: which ones (PROTOCOLS).
+    host, port: what to listen on; port 0 lets the system choose. allow_other_hosts: whether `host`
+        may be an address that other machines can reach; `token_file` is needed then.
+    token_file: a file with the token that clients must send as `Authorization: Bearer TOKEN` or
+        `X-API-Key: TOKEN`; empty: no token.
+    tasks: the task file of each split, by the split's name; empty: the environment's examples, as
+        the split `examples`.
+    body_bytes: of one request or WebSocket message. connections: open at a time.
+    """
+
+    serve: tuple[ProtocolName, ...]
+    host: str = "127.0.0.1"
+    port: _Port = 0
+    allow_other_hosts: bool = False
+    token_file: str = ""
+    tasks: dict[str, str] = {}
+    body_bytes: Annotated[int, msgspec.Meta(ge=1024, le=67_108_864)] = 16_777_216
+    connections: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 4096
 
 
 class RewardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,6 +81,7 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     audit: answer AuditService.GetExpected, which gives the right answers, for `gym-cli env audit`
         over the network; callers with identities need the permission `audit` as well.
     mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
+    protocols: serve other frameworks' protocols, too.
     compat: a reference whose own verdicts it gives, right or wrong, such as `nemo`; the page of
         each environment names those that it knows. Empty: the right verdicts.
     keep_state: keep sessions' final states with their rollouts, so that these can be judged again;
@@ -75,6 +103,7 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     sandboxes: dict[str, str] = {}
     audit: bool = False
     mcp: McpConfig | None = None
+    protocols: ProtocolsConfig | None = None
     compat: str = ""
     keep_state: bool | None = None
     state_bytes: Annotated[int, msgspec.Meta(ge=1, le=16_777_216)] = 65_536

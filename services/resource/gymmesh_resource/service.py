@@ -12,7 +12,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environment import Environment
@@ -36,6 +36,9 @@ from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.serving.service import Service
 from gymmesh_runtime.text import shown_traceback
 from gymmesh_sandbox_access import SandboxServices, SandboxSpec, SandboxUser
+
+if TYPE_CHECKING:
+    from gymmesh_resource.protocols import ProtocolServer
 
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
@@ -90,6 +93,7 @@ class ResourceService(Service, SandboxUser):
             VERIFY_SERVICE: VerifyServicer(served),
             AUDIT_SERVICE: AuditServicer(served),
         }
+        self._protocols = _protocols(self, served) if config.protocols is not None else None
 
     @property
     def model_names(self) -> list[str]:
@@ -116,12 +120,17 @@ class ResourceService(Service, SandboxUser):
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry lists with it: under `mcp` the URL of its tools over MCP, and as
-        `capacity` the sessions that may be open, where there is a limit.
+        """What the registry lists with it: under `mcp` the URL of its tools over MCP, under
+        `protocols` that of other frameworks' protocols, and as `capacity` the sessions that may be
+        open, where there is a limit.
         """
-        url = self._offering.url if self._offering is not None else ""
         limit = self._config.session_limit
-        return ({"mcp": url} if url else {}) | ({"capacity": str(limit)} if limit else {})
+        told = {
+            "mcp": self._offering.url if self._offering is not None else "",
+            "protocols": self._protocols.url if self._protocols is not None else "",
+            "capacity": str(limit) if limit else "",
+        }
+        return {key: value for key, value in told.items() if value}
 
     def servicers(self) -> Mapping[str, object]:
         """The servicers by the full name of their gRPC service."""
@@ -150,6 +159,8 @@ class ResourceService(Service, SandboxUser):
             self._sweeper = asyncio.get_running_loop().create_task(self._sweep_forever())
         if self._offering is not None:
             await self._offering.open()
+        if self._protocols is not None:
+            await self._protocols.open()
 
     async def let_go(self) -> None:
         """Refuses new sessions, and waits until none is open."""
@@ -158,6 +169,8 @@ class ResourceService(Service, SandboxUser):
 
     async def close(self) -> None:
         """Closes all sessions and the environment; harmless when called twice."""
+        if self._protocols is not None:
+            await self._protocols.close()
         if self._offering is not None:
             await self._offering.close()
         if self._sweeper is not None:
@@ -193,6 +206,13 @@ class ResourceService(Service, SandboxUser):
             if swept:
                 count.inc(swept)
                 _LOGGER.warning("environment %s: %d idle sessions closed", self.name, swept)
+
+
+def _protocols(service: ResourceService, served: ServedEnvironment) -> ProtocolServer:
+    # Late, because few are served with other protocols, and aiohttp takes its time to import.
+    from gymmesh_resource.protocols import ProtocolServer
+
+    return ProtocolServer(service, served)
 
 
 def _set_compat(environment: Environment[Any], compat: str) -> None:

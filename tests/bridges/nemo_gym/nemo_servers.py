@@ -1,10 +1,11 @@
 """Serves NeMo Gym's own servers, each on a port of its own; run by a Python that has nemo-gym.
 
-    nemo_servers.py CONFIG WORDS
+    nemo_servers.py CONFIG WORDS [ELSEWHERE…]
 
 CONFIG is a NeMo Gym configuration as JSON. Its parser reads it, and each instance of it that has an
 `entrypoint` is served as `gym env start` would, but all in this one process. WORDS is the file of
-words that wordle knows, which the wheel has not. Prints `ready`.
+words that wordle knows, which the wheel has not. ELSEWHERE
+names instances that others serve. Prints `ready`.
 """
 
 # What it imports lies in another environment.
@@ -65,7 +66,7 @@ async def main() -> None:
     )
     servers = []
     for name, instance in OmegaConf.to_container(parsed, resolve=True).items():
-        if not isinstance(instance, dict):
+        if not isinstance(instance, dict) or name in sys.argv[3:]:
             continue
         for kind, folders in instance.items():
             for folder, config in folders.items() if isinstance(folders, dict) else ():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gymmesh_cli.options import MeshOptions, json_option, listening_options, mesh_options
+from gymmesh_cli.services.protocol_options import asked_protocols, protocol_options
 from gymmesh_cli.terminal import log_format_option, logged_as_service, report
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from gymmesh_runtime.telemetry import LogFormat
 
 _PORT = click.IntRange(0, 65535)
+# The options that are where one service is served.
+_PLACE = ("port", "metrics_port", "health_port", "discovery_address", "instance")
+# What an environment offers beside gRPC, by the key of its URL in the registry.
+_OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protocols"}
 
 
 @click.command()
@@ -50,6 +55,7 @@ _PORT = click.IntRange(0, 65535)
     help="What the instance id ends with, which tells instances of one service apart: give each"
     " its own, such as the name of its host.",
 )
+@protocol_options
 @log_format_option
 @json_option
 def serve(
@@ -73,6 +79,7 @@ def serve(
 
     \b
       gym-cli serve environment desk.py --port 9500
+      gym-cli serve environment desk.py --as openenv,ors,nemo_gym --as-port 9600
       gym-cli serve discovery --config mesh.yaml --port 9400
       gym-cli serve model policy --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve sandbox boxes --config mesh.yaml --discovery 127.0.0.1:9400
@@ -88,13 +95,22 @@ def serve(
             raise click.UsageError(f"NAME is missing: which {kind} of the configuration?")
         name = "registry"
 
-    place = ServingPlace(host=host or "", advertise_host=advertise_host or "", **asked)
+    wanted = asked_protocols(kind, **asked)
+    place = ServingPlace(
+        host=host or "",
+        advertise_host=advertise_host or "",
+        **{key: asked[key] for key in _PLACE},
+    )
     config = mesh.load()
     if kind == "environment" and name not in config.environments:
         from gymmesh_mesh.authoring.placing import with_environment
 
         config = with_environment(config, name)
         name = config.defaults.environment
+    if wanted is not None:
+        from gymmesh_mesh.authoring.protocols import with_protocols
+
+        config = with_protocols(config, name, wanted, exposed=insecure)
     if insecure:
         config = exposed(config)
     with logged_as_service(log_format or config.mesh.log_format):
@@ -109,5 +125,9 @@ def _say_ready(kind: ServiceKind, name: str, as_json: bool, served: Instance) ->
         "address": served.address,
         "metrics_address": served.metrics_address,
     }
-    line = f"{kind} {name} is SERVING at {served.address} as {served.id}"
-    report(as_json, document, [line])
+    lines = [f"{kind} {name} is SERVING at {served.address} as {served.id}"]
+    for key, what in _OFFERED.items():
+        if url := served.meta.get(key):
+            document[f"{key}_url"] = url
+            lines.append(f"{what} at {url}")
+    report(as_json, document, lines)

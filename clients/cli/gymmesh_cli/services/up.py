@@ -125,8 +125,9 @@ def _say_ready(config: MeshConfig, as_json: bool, services: list[ServiceInfo]) -
     if as_json:
         documents = [asdict(one) for one in services]
         for document in documents:
-            if not document["mcp_url"]:
-                del document["mcp_url"]
+            for key in ("mcp_url", "protocols_url"):
+                if not document[key]:
+                    del document[key]
         echo_json(documents)
     else:
         echo(as_text(services, _shared(config.discovery), _shown(config)))
@@ -196,6 +197,9 @@ def as_text(services: list[ServiceInfo], shared: str, shown: str = "") -> str:
     offered = [one for one in services if one.mcp_url]
     if offered:
         lines += ["", *(f"tools of {one.name} over MCP: {one.mcp_url}" for one in offered)]
+    spoken = [one for one in services if one.protocols_url]
+    if spoken:
+        lines += ["", *(f"other protocols of {one.name}: {one.protocols_url}" for one in spoken)]
     first = next((one for one in services if one.kind == "agent"), None)
     if first is not None:
         agents = [one.address for one in services if one.kind == "agent" and one.name == first.name]

@@ -35,7 +35,8 @@ class ServiceInfo:
     """A running service: addresses are host and port, or empty.
 
     One without an address is called from its own process alone. `mcp_url`: where an
-    environment's tools are offered over MCP; or empty.
+    environment's tools are offered over MCP; `protocols_url`: where it is served with other
+    frameworks' protocols; or empty.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class ServiceInfo:
     metrics_address: str
     pid: int
     mcp_url: str = ""
+    protocols_url: str = ""
 
 
 class ServiceProcess:

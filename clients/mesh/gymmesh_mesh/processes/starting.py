@@ -133,6 +133,9 @@ def _exposures(config: MeshConfig, host: str) -> list[str]:
         if environment.mcp is not None:
             what = f"the tools of environment {name} are offered over MCP"
             found.append(exposure(what, environment.mcp.host, TOOLS_HARM, tokens=True))
+        if environment.protocols is not None:
+            what = f"environment {name} is served with other frameworks' protocols"
+            found.append(exposure(what, environment.protocols.host, TOOLS_HARM, tokens=True))
     return [sentence for sentence in found if sentence]
 
 

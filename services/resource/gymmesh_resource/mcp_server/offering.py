@@ -16,7 +16,7 @@ from gymmesh_runtime.config import ConfigError
 IS_FACE = True  # see tools/import_faces.py
 
 if TYPE_CHECKING:
-    from gymmesh_resource.mcp_server.tool_server import OfferedService
+    from gymmesh_resource.protocols import OfferedService
 
 _STOP_S = 4.0
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from mcp import MCPError
 from mcp.server.lowlevel.server import Server
@@ -35,21 +35,19 @@ from mcp_types import (
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource.environment import Environment
-from gymmesh_resource.serving import OpenSession, SessionStore
-from gymmesh_responses import (
-    JsonValue,
-    bytes_to_text,
-    data_of_url,
-    dumps,
-    item_to_dict,
-    items_to_list,
-    loads,
+from gymmesh_resource.protocols import (
+    EnvironmentFacade,
+    OfferedService,
+    ShownImage,
+    ShownPart,
+    parts_of_reply,
+    schema_of,
+    words_of,
 )
-from gymmesh_runtime.context import CallContext
+from gymmesh_resource.serving import OpenSession
+from gymmesh_responses import JsonValue, dumps, items_to_list
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.sizes import MAX_MESSAGE_BYTES
 
@@ -59,24 +57,10 @@ if TYPE_CHECKING:
 
 _SESSION = "gymmesh.session"
 _OWNERS = "/session"
-_SERVICE = resource_pb2.DESCRIPTOR.services_by_name["ResourceService"].full_name
-_METHOD = f"{_SERVICE}/CallTool"
 # As large as any message, and how long its caller may take to send it.
 _MOST_BODY = MAX_MESSAGE_BYTES
 _BODY_S = 60.0
 _TOKEN_BYTES = 32
-_ANY_OBJECT = {"type": "object", "properties": {}}
-
-
-class OfferedService(Protocol):
-    """The resource service whose tools are offered, as far as it is used."""
-
-    name: str
-    environment: Environment[Any]
-    sessions: SessionStore[Any]
-
-    def servicers(self) -> Mapping[str, Any]:
-        """Its servicers by the full name of their gRPC service."""
 
 
 class ToolServer:
@@ -87,12 +71,9 @@ class ToolServer:
 
     def __init__(self, service: OfferedService) -> None:
         self._service = service
-        self._servicer = service.servicers()[_SERVICE]
+        self._facade = EnvironmentFacade(service)
         # By hash: neither a dump of memory nor the time that a look-up takes gives a token away.
         self._tokens: WeakValueDictionary[bytes, OpenSession[Any]] = WeakValueDictionary()
-        # The calls with their answers, in the order in which they ended.
-        self._items: WeakKeyDictionary[OpenSession[Any], list[responses_pb2.Item]]
-        self._items = WeakKeyDictionary()
         self._running = AsyncExitStack()
         server: Server[Any] = Server(
             service.name,
@@ -174,7 +155,8 @@ class ToolServer:
             case "GET ":
                 document = {"done": opened.session.done}
             case "GET /items":
-                document = {"items": items_to_list(self._items.get(opened, ()))}
+                # The calls with their answers, in the order in which they ended.
+                document = {"items": items_to_list(self._facade.attach(opened).items)}
             case _:
                 return _refusal(404, "cache-control", "no-store")
         headers = {"cache-control": "no-store"}
@@ -184,39 +166,23 @@ class ToolServer:
         self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         opened = self._service.sessions.get(_session_of(context))
-        functions = {tool.function.name: tool.function for tool in opened.answer.tools}
-        if type(self._service.environment).call_other is not Environment.call_other:
-            for tool in opened.session.task.message.params.tools:
-                if tool.function.name:
-                    functions.setdefault(tool.function.name, tool.function)
-        return ListToolsResult(tools=[_tool(function) for function in functions.values()])
+        functions = self._facade.attach(opened).tools
+        return ListToolsResult(tools=[_tool(function) for function in functions])
 
     async def _call_tool(
         self, context: ServerRequestContext[Any], params: CallToolRequestParams
     ) -> CallToolResult:
         call_id = f"mcp_{secrets.token_hex(12)}"
-        request = resource_pb2.CallToolRequest(
-            session_id=_session_of(context),
-            name=params.name,
-            arguments=dumps(params.arguments or {}),
-            call_id=call_id,
-            request_id=call_id,
-        )
-        reply: resource_pb2.CallToolResponse
         try:
-            opened = self._service.sessions.get(request.session_id)
-            reply = await self._servicer.CallTool(request, CallContext(_METHOD))
+            opened = self._service.sessions.get(_session_of(context))
+            session = self._facade.attach(opened)
+            reply = await session.call(params.name, dumps(params.arguments or {}), call_id)
         except MeshError as error:
             # An error of the protocol, not of the tool: it is no answer to be shown to a model.
-            # Those of a fault are for the environment's author, not for the caller of its tools.
-            words = error.message
-            if "error_id" in error.metadata:
-                kind = error.metadata.get("exception", "").partition(":")[0]
-                words = f"the tool failed ({kind}); the log has {error.metadata['error_id']}"
-            raise MCPError(INTERNAL_ERROR, words, {"reason": error.reason_name}) from None
-        self._items.setdefault(opened, []).extend(_items(request, reply))
+            data = {"reason": error.reason_name}
+            raise MCPError(INTERNAL_ERROR, words_of(error), data) from None
         return CallToolResult(
-            content=_content(reply),
+            content=[_block(part) for part in parts_of_reply(reply)],
             is_error=reply.outcome != rollout_pb2.TOOL_OUTCOME_OK,
             _meta={"gymmesh/done": True} if reply.done else None,
         )
@@ -265,44 +231,15 @@ def _session_of(context: ServerRequestContext[Any]) -> str:
     return session_id
 
 
-def _items(
-    request: resource_pb2.CallToolRequest, reply: resource_pb2.CallToolResponse
-) -> list[responses_pb2.Item]:
-    """A call and its answer, for the verdict."""
-    call = responses_pb2.FunctionCall(
-        call_id=request.call_id, name=request.name, arguments=request.arguments
-    )
-    output = responses_pb2.FunctionCallOutput(call_id=request.call_id)
-    if reply.WhichOneof("output") == "parts":
-        output.parts.CopyFrom(reply.parts)
-    else:
-        output.text = reply.text
-    return [
-        responses_pb2.Item(function_call=call),
-        responses_pb2.Item(function_call_output=output),
-    ]
-
-
 def _tool(function: responses_pb2.FunctionTool) -> Tool:
-    schema = loads(function.parameters_json) if function.parameters_json else None
     return Tool(
         name=function.name,
         description=function.description or None,
-        input_schema=schema if isinstance(schema, dict) and schema else _ANY_OBJECT,
+        input_schema=schema_of(function),
     )
 
 
-def _content(reply: resource_pb2.CallToolResponse) -> list[Any]:
-    if reply.WhichOneof("output") != "parts":
-        return [TextContent(text=bytes_to_text(reply.text))]
-    output = responses_pb2.FunctionCallOutput(parts=reply.parts)
-    document = item_to_dict(responses_pb2.Item(function_call_output=output))
-    return [_block(part) for part in document.get("output") or []]
-
-
-def _block(part: Mapping[str, Any]) -> TextContent | ImageContent:
-    held = data_of_url(str(part.get("image_url") or ""))
-    if part.get("type") == "input_image" and held is not None:
-        return ImageContent(data=held[1], mime_type=held[0])
-    text = part.get("text")
-    return TextContent(text=text if isinstance(text, str) else dumps(part).decode())
+def _block(part: ShownPart) -> TextContent | ImageContent:
+    if isinstance(part, ShownImage):
+        return ImageContent(data=part.data, mime_type=part.media_type)
+    return TextContent(text=part)

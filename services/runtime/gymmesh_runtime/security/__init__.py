@@ -33,7 +33,7 @@ from gymmesh_runtime.security.ownership import may_use, owned, shown
 from gymmesh_runtime.security.pem import CHECK_S
 from gymmesh_runtime.security.readers import Readers
 from gymmesh_runtime.security.refusals import Refusals
-from gymmesh_runtime.security.tokens import AUTHORIZATION
+from gymmesh_runtime.security.tokens import AUTHORIZATION, TokenFile, presented
 
 __all__ = [
     "AUTHORIZATION",
@@ -49,11 +49,13 @@ __all__ = [
     "SecurityConfig",
     "ShownFiles",
     "TlsConfig",
+    "TokenFile",
     "audited",
     "check_exposure",
     "check_plain",
     "may_use",
     "owned",
+    "presented",
     "shown",
     "texts_of",
     "without_token",

@@ -379,11 +379,11 @@ async def test_tokens_are_hard_to_guess_and_those_of_closed_sessions_are_forgott
         assert not any(token in repr(dict(app._tokens)) for token in minted)
         async with connected(url, minted[0]) as client:
             await client.call_tool("note", {"text": "a"})
-        assert len(app._items) == 1
+        assert len(app._facade._known) == 1
         kept = app.mint(two)
         await mesh.close(one)
         gc.collect()
         assert len(app._tokens) == 1
-        assert not app._items
+        assert not app._facade._known
         assert (await status(url, f"Bearer {minted[0]}"))[0] == 401
         assert (await status(url, f"Bearer {kept}"))[0] == 200

@@ -1,0 +1,66 @@
+"""Every environment of the shelf, driven by OpenEnv's own clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bridges.driving import Driver, driving
+from tests.support.shelf import SHELF, shelved
+
+
+@pytest.fixture(scope="module")
+def client(bridge_python: Path) -> Iterator[Driver]:
+    """OpenEnv's clients, in one process: they take long to import."""
+    with driving(bridge_python, Path(__file__).with_name("client.py")) as driver:
+        yield driver
+
+
+@pytest.mark.parametrize("name", SHELF)
+async def test_verdicts_are_the_environments_own(name: str, client: Driver, tmp_path: Path) -> None:
+    async with shelved(name, ["openenv"], tmp_path) as shelf:
+        for play in await shelf.plays(100):
+            reward = await shelf.worth(play)
+            shelf.model.attack = play.attack
+            assert await client.play(shelf, play, "generic") == reward, play
+            assert await client.play(shelf, play, "mcp") == reward, play
+            if not play.calls and name not in ("game", "user_simulator"):
+                assert await client.play(shelf, play, "http") == reward, play
+        assert not len(shelf.service.sessions)
+
+
+async def test_errors_and_the_end(client: Driver, tmp_path: Path) -> None:
+    async with shelved("math", ["openenv"], tmp_path) as shelf:
+        play = (await shelf.plays(1))[0]
+        early, unknown, missing, over = await client.play(shelf, play, "errors")
+        assert "send reset first. (code: EXECUTION_ERROR)" in early
+        assert "(code: VALIDATION_ERROR)" in unknown
+        assert "(code: VALIDATION_ERROR)" in missing
+        assert "The episode is over" in over
+
+
+async def test_two_sessions_at_once(client: Driver, tmp_path: Path) -> None:
+    async with shelved("math", ["openenv"], tmp_path) as shelf:
+        play = next(one for one in await shelf.plays(1) if one.wins)
+        assert await client.play(shelf, play, "two") == [1.0, 0.0]
+
+
+async def test_openenvs_own_check_of_a_running_server(bridge_python: Path, tmp_path: Path) -> None:
+    async with shelved("math", ["openenv", "ors"], tmp_path) as shelf:
+        script = (
+            "import json, sys\n"
+            "from openenv.cli._validation import validate_running_environment as check\n"
+            "print(json.dumps(check(sys.argv[1])))\n"
+        )
+        process = await asyncio.create_subprocess_exec(
+            bridge_python, "-c", script, shelf.url, stdout=PIPE
+        )
+        out, _ = await process.communicate()
+        report = json.loads(out.splitlines()[-1])
+        failed = [one for one in report["criteria"] if not one["passed"]]
+        assert not failed, failed

@@ -1,0 +1,68 @@
+"""`gym-cli serve environment NAME --as …`: other frameworks' protocols beside gRPC."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.support.cli import gym
+from tests.support.served import serve
+
+_MCP = ",mcp" if find_spec("mcp") else ""
+
+
+async def test_it_serves_and_goes_down(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(json.dumps({"task_id": "mine", "prompt": "Say 3.", "expected_answer": 3}))
+    token = tmp_path / "token"
+    token.write_text("let-me-in")
+    served = await serve(
+        "environment", "math", "--as", f"openenv, ors,nemo_gym{_MCP}", "--as-tasks", tasks,
+        "--as-token-file", token, log=tmp_path / "log",
+    )  # fmt: skip
+    try:
+        url = served.said["protocols_url"]
+        assert served.said["address"]  # gRPC
+        assert bool(served.said.get("mcp_url")) == bool(_MCP)
+        headers = {"Authorization": "Bearer let-me-in"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as http,
+            http.ws_connect(f"{url}/ws") as socket,
+        ):
+            await socket.send_json({"type": "reset", "data": {"task_id": "mine"}})
+            assert (await socket.receive_json())["data"]["observation"]["text"] == "Say 3."
+            action = {"type": "answer", "answer": "\\boxed{3}"}
+            await socket.send_json({"type": "step", "data": action})
+            assert (await socket.receive_json())["data"]["reward"] == 1.0
+        assert await served.goes_down(120) == 0
+        log = served.log.read_text()
+        assert f"environment math: served as openenv, ors, nemo_gym at {url}" in log
+        assert "let-me-in" not in log
+        assert "Traceback" not in log
+    finally:
+        await served.kill()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["environment", "math", "--as", "openenv,fly"], ["no protocol 'fly'"]),
+        (["environment", "math", "--as-port", "9600"], ["--as, which names the protocols"]),
+        (["model", "policy", "--as", "ors"], ["--as is for an environment"]),
+        (["environment", "game", "--as", "nemo_gym"], ["'game' cannot be served as nemo_gym"]),
+        (["environment", "math", "--as", "ors", "--as-host", "0.0.0.0"], ["allow_other_hosts"]),
+        (
+            ["environment", "math", "--as", "ors", "--as-host", "0.0.0.0", "--insecure"],
+            ["token_file"],
+        ),
+        (["environment", "math", "--as", "ors", "--as-tasks", "none.jsonl"], ["cannot be read"]),
+    ],
+)
+async def test_what_is_wrong_is_said(arguments: list[str], words: list[str]) -> None:
+    ended = await gym("serve", *arguments)
+    assert ended.code == 2
+    ended.said(*words)
