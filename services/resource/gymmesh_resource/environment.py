@@ -40,6 +40,7 @@ from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
     from gymmesh_resource.session import Session
+    from gymmesh_resource.task_files import TaskFiles
     from gymmesh_resource.tools import Image
     from gymmesh_resource.workers import ProcessPool
     from gymmesh_sandbox_access import SandboxSpec
@@ -185,6 +186,17 @@ class Environment(Generic[S]):
         their own. None, or an empty list: this task has none that is known.
         """
         return None
+
+    def harbor_folder(self, task: Task) -> TaskFiles:
+        """The task as a task folder of Harbor, whose own tests give the same reward. Optional: for
+        environments that work in a sandbox (`gym-cli data harbor`).
+
+        Raises `TaskInvalid` for what a folder cannot say, and names the key.
+        """
+        raise TaskInvalid(
+            "environment",
+            f"{type(self).__name__} judges by code of its own, which no task folder of Harbor has",
+        )
 
     def session_tools(
         self, session: Session[S]
