@@ -27,7 +27,8 @@ async def _trial(trials: Path, agent: str, folder: Path) -> dict[str, Any]:
         trials_dir=trials,
         trial_name=f"{folder.name}-{agent}",
         agent=AgentConfig(name=agent),
-        environment=EnvironmentConfig(type=EnvironmentType.PODMAN),
+        # Deleting takes the image away with the containers.
+        environment=EnvironmentConfig(type=EnvironmentType.PODMAN, delete=False),
     )
     answer: dict[str, Any] = {"task": folder.name, "agent": agent, "rewards": None, "error": ""}
     try:
