@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextvars import Context
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, TypeVarTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -79,8 +79,8 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def call_soon_threadsafe(
         self,
-        callback: Callable[[Unpack[_Ts]], object],
-        *args: Unpack[_Ts],
+        callback: Callable[[*_Ts], object],
+        *args: *_Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
         if not self.is_closed():

@@ -66,6 +66,13 @@ class Good:
             session_id=self.session(values), new_items=_transcript(values), request_id=_id(values)
         )
 
+    def play_episode(self, values: Values) -> Message:
+        # Nothing listens there, so that nothing is played.
+        endpoint = resource_pb2.ModelEndpoint(
+            base_url="http://127.0.0.1:9/v1", key=_id(values), model="policy"
+        )
+        return resource_pb2.PlayEpisodeRequest(session_id=self.session(values), endpoint=endpoint)
+
     def close_session(self, values: Values) -> Message:
         return resource_pb2.CloseSessionRequest(session_id=self.session(values))
 
@@ -154,6 +161,7 @@ _MAKERS: Final[Mapping[str, Callable[[Good, Values], Any]]] = {
     "CreateSessionRequest": Good.create_session,
     "CallToolRequest": Good.call_tool,
     "NextTurnRequest": Good.next_turn,
+    "PlayEpisodeRequest": Good.play_episode,
     "CloseSessionRequest": Good.close_session,
     "VerifyRequest": Good.verify,
     "VerifyGroupRequest": Good.verify_group,

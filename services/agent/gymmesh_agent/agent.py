@@ -73,6 +73,11 @@ class Agent(ABC):
         """
         return ""
 
+    @property
+    def wants_play(self) -> bool:
+        """Whether it has environments play their episodes themselves."""
+        return False
+
     async def program_of(self, context: RolloutContext) -> rollout_pb2.Program | None:
         """The program that runs as the agent, for the rollout's first event; None: none does.
         Called before `run`, with the session open.

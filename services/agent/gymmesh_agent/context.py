@@ -348,6 +348,41 @@ class RolloutContext:
             await self._events.emit(event)
             return TurnAnswer(tuple(reply.items), reward, reply.done)
 
+    @property
+    def environment_plays(self) -> bool:
+        """Whether the environment can play the episode itself."""
+        return self._session.environment.plays
+
+    @property
+    def environment(self) -> str:
+        """The environment's name."""
+        return self._session.name
+
+    @property
+    def environment_version(self) -> str:
+        """The environment's version."""
+        return self._session.version
+
+    async def play(self, gateway: Gateway, model: str, timeout: float) -> None:
+        """Have the environment play the episode itself, with the model behind the gateway.
+
+        Args:
+            gateway: of this rollout, entered.
+            model: the name under which the environment asks for the model.
+            timeout: seconds after which the call is given up.
+
+        Raises:
+            StepFailed: the environment failed, or plays no episodes.
+            MeshError: FIELD_INVALID, where the environment can't reach the gateway.
+        """
+        self._check_open()
+        endpoint = resource_pb2.ModelEndpoint(
+            base_url=f"{gateway.url_for(self._session.name, self._session.address)}/v1",
+            key=gateway.key,
+            model=model,
+        )
+        self.sandboxes.note_reply(await self._session.play(endpoint, timeout))
+
     async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
         """Keep a JSON value with the rollout, under `<agent>.<key>`.
 

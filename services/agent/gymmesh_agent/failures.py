@@ -41,6 +41,7 @@ class FailureStage(Enum):
     MODEL = "model"
     TOOL = "call_tool"
     TURN = "next_turn"
+    PLAY = "play_episode"
     VERIFY = "verify"
     AGENT = "agent"
 
@@ -76,6 +77,7 @@ _STAGES: Final[Mapping[FailureStage, rollout_pb2.Boundary.ValueType]] = MappingP
         FailureStage.MODEL: Boundary.BOUNDARY_MODEL,
         FailureStage.TOOL: Boundary.BOUNDARY_TOOL,
         FailureStage.TURN: Boundary.BOUNDARY_RESOURCE,
+        FailureStage.PLAY: Boundary.BOUNDARY_RESOURCE,
         FailureStage.VERIFY: Boundary.BOUNDARY_VERIFIER,
         FailureStage.AGENT: Boundary.BOUNDARY_AGENT,
     }

@@ -22,7 +22,10 @@ from gymmesh_sandbox_access import (
 )
 
 EnvironmentReply: TypeAlias = (
-    resource_pb2.CallToolResponse | resource_pb2.NextTurnResponse | verify_pb2.VerifyResponse
+    resource_pb2.CallToolResponse
+    | resource_pb2.NextTurnResponse
+    | resource_pb2.PlayEpisodeResponse
+    | verify_pb2.VerifyResponse
 )
 """An answer of the environment, which names the sandboxes that it opened and ended meanwhile."""
 

@@ -67,7 +67,6 @@ class AgentService(Service, SandboxUser):
             self._gateway_opened,
         )
         self._meta_changed: Callable[[], None] = lambda: None
-        self._host = ""  # what others connect to
 
     @cached_property
     def _class(self) -> type[Agent]:
@@ -106,7 +105,7 @@ class AgentService(Service, SandboxUser):
         """
         meta = {"capacity": str(self._collect.capacity)}
         if self._gateway.address:
-            meta[ADDRESS_KEY] = self._gateway.reached_at(self._host)
+            meta[ADDRESS_KEY] = self._gateway.reached_at(self._gateway.host)
         return meta
 
     def servicers(self) -> Mapping[str, object]:
@@ -149,7 +148,7 @@ class AgentService(Service, SandboxUser):
 
     def served_as(self, instance: discovery_pb2.Instance) -> None:
         """Learns the host that others connect to: they reach the gateway there as well."""
-        self._host = instance.address.rpartition(":")[0].strip("[]")
+        self._gateway.host = instance.address.rpartition(":")[0].strip("[]")
 
     def follow_meta(self, changed: Callable[[], None]) -> None:
         """Calls `changed` when the gateway opens; now where it is open, since the host is known."""

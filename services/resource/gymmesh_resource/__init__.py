@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gymmesh_resource.errors import ToolError as ToolError
     from gymmesh_resource.expected import Expected as Expected
     from gymmesh_resource.model_access import ModelAnswer as ModelAnswer
+    from gymmesh_resource.model_endpoint import ModelEndpoint as ModelEndpoint
     from gymmesh_resource.rewards.marking import reward as reward
     from gymmesh_resource.rollout import Member as Member
     from gymmesh_resource.rollout import Rollout as Rollout
@@ -43,6 +44,7 @@ _NAMES = {
     ".errors": ("DefinitionError", "TaskInvalid", "ToolError"),
     ".expected": ("Expected",),
     ".model_access": ("ModelAnswer",),
+    ".model_endpoint": ("ModelEndpoint",),
     ".rewards.marking": ("reward",),
     ".rollout": ("Member", "Rollout", "ToolCall", "Transcript"),
     ".service": ("ResourceService",),

@@ -39,6 +39,7 @@ from gymmesh_resource.verdicts import Outcome, Pending
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
+    from gymmesh_resource.model_endpoint import ModelEndpoint
     from gymmesh_resource.session import Session
     from gymmesh_resource.task_files import TaskFiles
     from gymmesh_resource.tools import Image
@@ -168,6 +169,32 @@ class Environment(Generic[S]):
         An environment that defines this is multi-turn. `new`: what came since the last turn.
         """
         raise NotImplementedError
+
+    async def play(self, session: Session[S], endpoint: ModelEndpoint) -> None:
+        """Play the session's whole episode, with the model at this endpoint: for environments whose
+        other side brings a loop of its own. Optional; the agent `program` with `program:
+        environment` calls it, once for a session.
+
+        Leave in the session's state what `verify` judges by. It is cancelled when the rollout is,
+        or when its time or a limit of the policy is up: end everything then that was started.
+        `verify` is called after a limit or the agent's time, too, and finds no result there; let it
+        raise where that is no basis for a verdict. What is raised here fails the rollout.
+        """
+        raise NotImplementedError
+
+    @property
+    def multi_turn(self) -> bool:
+        """Whether the environment takes turns: by default where the class defines `next_turn`. To
+        be overridden where options decide.
+        """
+        return type(self).next_turn is not Environment.next_turn
+
+    @property
+    def plays(self) -> bool:
+        """Whether `play` may be called: by default where the class defines it. To be overridden
+        where options decide.
+        """
+        return type(self).play is not Environment.play
 
     def verify(self, session: Session[S], rollout: Rollout) -> Outcome | Awaitable[Outcome]:
         """The verdict on a rollout. What goes wrong here is never a reward: raise it."""

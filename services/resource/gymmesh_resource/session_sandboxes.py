@@ -24,7 +24,10 @@ from gymmesh_sandbox_access import (
 )
 
 SessionAnswer: TypeAlias = (
-    resource_pb2.CallToolResponse | resource_pb2.NextTurnResponse | verify_pb2.VerifyResponse
+    resource_pb2.CallToolResponse
+    | resource_pb2.NextTurnResponse
+    | resource_pb2.PlayEpisodeResponse
+    | verify_pb2.VerifyResponse
 )
 """An answer that names the session's sandboxes to the agent."""
 

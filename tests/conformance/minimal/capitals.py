@@ -186,6 +186,12 @@ class Capitals(
         session.turns[request.request_id] = request, answer
         return answer
 
+    async def PlayEpisode(self, request: Any, context: Any) -> Any:
+        """It plays no episodes itself."""
+        method = f"{_RESOURCE}/PlayEpisode"
+        code = grpc.StatusCode.UNIMPLEMENTED
+        await fail(context, code, "NOT_OFFERED", "agents play", method=method)
+
     async def CloseSession(self, request: Any, context: Any) -> Any:
         """Closes a session, cancelling what runs in it."""
         await require(context, request, f"{_RESOURCE}/CloseSession", "session_id")

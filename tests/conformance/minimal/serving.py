@@ -30,7 +30,7 @@ from tests.conformance.minimal.status import OPTIONS, fail
 
 _GRACE_S: Final = 5.0
 # Of a session that is open, and so not new work while the server goes down.
-_OF_SESSIONS: Final = ("CallTool", "NextTurn", "Verify", "CloseSession")
+_OF_SESSIONS: Final = ("CallTool", "NextTurn", "PlayEpisode", "Verify", "CloseSession")
 
 Servicer = Capitals | Echo | MinimalAgent | Registry
 

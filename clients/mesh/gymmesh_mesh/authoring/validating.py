@@ -102,6 +102,26 @@ def _sandboxes(config: MeshConfig, service: Service, path: str) -> Iterator[str]
             )
 
 
+def _player(
+    config: MeshConfig, agent: AgentService, environments: Sequence[ResourceService]
+) -> Iterator[str]:
+    """An agent that has the environment play, where none does: the default agent with the default
+    environment, another one with any.
+    """
+    if not agent.make_agent().wants_play:
+        return
+    usual = config.defaults
+    asked = [one for one in environments if one.name == usual.environment]
+    if agent.name != usual.agent or not asked:
+        asked = list(environments)
+    if asked and not any(one.environment.plays for one in asked):
+        names = ", ".join(repr(one.name) for one in asked)
+        yield (
+            f"agents.{agent.name}: program: environment has the environment play its episodes "
+            f"itself, which {names} can't; use the agent tool_loop, or another program"
+        )
+
+
 def _program_networks(config: MeshConfig) -> Iterator[str]:
     """Agents that run a program in a sandbox that no environment lends with a way to the gateway:
     the default agent in that of the default environment, another one in any.
@@ -117,6 +137,7 @@ def _program_networks(config: MeshConfig) -> Iterator[str]:
     for agent in agents:
         with suppress(ConfigError):
             yield from _program_network(config, agent, environments)
+            yield from _player(config, agent, environments)
 
 
 def _program_network(

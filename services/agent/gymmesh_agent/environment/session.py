@@ -64,6 +64,11 @@ class ResourcePeer(Protocol):
     ) -> resource_pb2.NextTurnResponse:
         """The environment's turn."""
 
+    async def PlayEpisode(
+        self, request: resource_pb2.PlayEpisodeRequest, *, timeout: float
+    ) -> resource_pb2.PlayEpisodeResponse:
+        """Plays the session's episode itself."""
+
     async def CloseSession(
         self, request: resource_pb2.CloseSessionRequest, *, timeout: float
     ) -> resource_pb2.CloseSessionResponse:
@@ -194,6 +199,11 @@ class SessionClient:
         return "" if self._instance is None else self._instance.id
 
     @property
+    def address(self) -> str:
+        """The address of that instance, as it is registered."""
+        return "" if self._instance is None else self._instance.address
+
+    @property
     def retry_safe(self) -> bool:
         """Whether the environment allows another attempt; True while nothing was done there."""
         return not self._asked or self.environment.retry_safe
@@ -257,6 +267,16 @@ class SessionClient:
             return reply
         except MeshError as error:
             raise StepFailed(error, FailureStage.TURN, self.name) from error
+
+    async def play(
+        self, endpoint: resource_pb2.ModelEndpoint, timeout: float
+    ) -> resource_pb2.PlayEpisodeResponse:
+        """Have the environment play the episode itself. Takes as long as that does."""
+        request = resource_pb2.PlayEpisodeRequest(session_id=self.session_id, endpoint=endpoint)
+        try:
+            return await self._peer.PlayEpisode(request, timeout=self._clock.hop(timeout))
+        except MeshError as error:
+            raise StepFailed(error, FailureStage.PLAY, self.name) from error
 
     async def verify(
         self,

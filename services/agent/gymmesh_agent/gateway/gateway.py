@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_agent.gateway.environment_tools import EnvironmentTools
@@ -17,6 +18,7 @@ from gymmesh_agent.gateway.session import GatewaySession, PolicyCalls
 from gymmesh_agent.gateway.tree import CallTree, SideCallRule
 from gymmesh_agent.loop import ContextExceeded
 from gymmesh_agent.plan import AttemptId
+from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import AGENT_PORT, RolloutAgent
 
 IS_FACE = True  # see tools/import_faces.py
@@ -100,6 +102,23 @@ class Gateway:
     def sandbox_url(self) -> str:
         """The root of its address in a sandbox with the network `agent`."""
         return f"http://127.0.0.1:{AGENT_PORT}"
+
+    def url_for(self, environment: str, target: str) -> str:
+        """The root of its address for an environment's service.
+
+        target: its address, as it is registered. Raises FIELD_INVALID where it can't reach the
+        gateway.
+        """
+        try:
+            return self._server.url_for(target)
+        except ValueError as error:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_FIELD_INVALID,
+                f"the environment {environment!r} can't reach the model through the agent "
+                f"{self._agent.name!r}: {error}; set agents.{self._agent.name}.gateway.listen to "
+                "an address that it reaches, and gateway.plain to true, or serve both on one host",
+                metadata={"field": f"agents.{self._agent.name}.gateway.listen"},
+            ) from None
 
     def network(self) -> sandbox_pb2.Network:
         """The network of a sandbox that the agent opens: it reaches the gateway at `sandbox_url`,

@@ -47,6 +47,10 @@ _TOO_SLOW: Final = Refusal(RefusalKind.AGAIN, f"The body did not arrive within {
 _TOO_MANY: Final = Refusal(RefusalKind.AGAIN, "The rollout has too many connections.")
 
 
+# Addresses of services of this process and of this machine.
+_HERE: Final = ("direct:", "unix:")
+
+
 class GatewayServer:
     """The gateway of one agent. Opened when it is first needed, closed once.
 
@@ -57,6 +61,7 @@ class GatewayServer:
 
     Attributes:
         address: where it listens, host and port; empty until it is open.
+        host: by which others connect to this machine; empty: nobody does.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class GatewayServer:
     ) -> None:
         self.config = config
         self.address = ""
+        self.host = ""
         self._agent = agent
         self._model = model
         self._opened = opened
@@ -112,6 +118,20 @@ class GatewayServer:
                 "The gateway for programs listens", host, "call models with a key", tokens=True
             )
             self._opened()
+
+    def url_for(self, target: str) -> str:
+        """The root of the address for a service at this address, as it is registered.
+
+        Raises ValueError where that is another machine, and the gateway listens on this one alone.
+        Whatever listened at that port there would get the rollout's key.
+        """
+        host = target.rpartition(":")[0].strip("[]")
+        if target.startswith(_HERE) or is_local(host) or host == self.host:
+            return f"http://{self.address}"
+        own = self.address.rpartition(":")[0].strip("[]")
+        if is_local(own):
+            raise ValueError(f"it is at {host}, and the gateway listens on {own} alone")
+        return f"http://{self.reached_at(self.host)}"
 
     def reached_at(self, host: str) -> str:
         """The address for others, who connect to this machine by `host`."""

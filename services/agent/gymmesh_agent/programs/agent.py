@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -19,11 +19,15 @@ from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_agent.loop import Completion
 from gymmesh_agent.programs.ends import ProgramEnd, completion_of
 from gymmesh_agent.programs.in_process import find_function, run_in_process
-from gymmesh_agent.programs.options import read_options
+from gymmesh_agent.programs.options import ENVIRONMENT, read_options
+from gymmesh_agent.programs.played import check_played, wait_for_episode
 from gymmesh_agent.programs.prompt import prompt_of
 from gymmesh_agent.programs.sandboxed import ProgramTask, program_version, run_in_sandbox
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import SandboxHandle
+
+# The call outlives the episode's time by this, so that the agent ends it and not its deadline.
+_SLACK_S: Final = 60.0
 
 
 class ProgramAgent(Agent):
@@ -46,7 +50,12 @@ class ProgramAgent(Agent):
 
     @property
     def program_sandbox(self) -> str:
-        return "" if self._options.in_process else self._options.sandbox
+        options = self._options
+        return "" if options.in_process or options.is_environment else options.sandbox
+
+    @property
+    def wants_play(self) -> bool:
+        return self._options.is_environment
 
     async def program_of(self, context: RolloutContext) -> rollout_pb2.Program:
         """The program and its version, which is asked for once for each image.
@@ -54,6 +63,9 @@ class ProgramAgent(Agent):
         Raises FIELD_INVALID for a sandbox from which no program reaches the gateway.
         """
         options = self._options
+        if options.is_environment:
+            _check_plays(context)
+            return rollout_pb2.Program(name=options.name, version=context.environment_version)
         if options.in_process:
             return rollout_pb2.Program(name=options.name)
         sandbox = self._sandbox(context)
@@ -73,6 +85,8 @@ class ProgramAgent(Agent):
         Raises the error with which the rollout fails.
         """
         options = self._options
+        if options.is_environment:
+            return await self._play(context)
         prompt = prompt_of(context.items)
         program = await self.program_of(context)
         named = f"{program.name} {program.version}".rstrip()
@@ -107,6 +121,19 @@ class ProgramAgent(Agent):
         task = ProgramTask(prompt, gateway.sandbox_url, name)
         return await run_in_sandbox(self._sandbox(context), options, task, gateway, answers)
 
+    async def _play(self, context: RolloutContext) -> Completion:
+        """Have the environment play. Its own result stays in the session, for the verdict."""
+        options = self._options
+        async with context.gateway(side_calls=options.side_calls) as gateway:
+            play = context.play(gateway, options.model, options.timeout_s + _SLACK_S)
+            completion = await wait_for_episode(play, gateway.stopped, options.timeout_s)
+            timed_out = completion.reason == rollout_pb2.STOP_REASON_PROGRAM_TIMEOUT
+            how = "its time was up" if timed_out else "the episode is over"
+            detail = f"environment {context.environment} {context.environment_version}: {how}"
+            await context.program_ended(rollout_pb2.ProgramEnded(detail=detail))
+        check_played(context.environment, context.tally.model_calls)
+        return completion
+
     def _sandbox(self, context: RolloutContext) -> SandboxHandle:
         """The session's sandbox for the program. Raises FIELD_INVALID where there is none."""
         sandbox = context.sandboxes.get(self._options.sandbox)
@@ -118,6 +145,17 @@ class ProgramAgent(Agent):
                 metadata={"field": "options.sandbox"},
             )
         return sandbox
+
+
+def _check_plays(context: RolloutContext) -> None:
+    """Raises FIELD_INVALID for an environment that can't play an episode itself."""
+    if not context.environment_plays:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_FIELD_INVALID,
+            f"the environment {context.environment!r} does not play its episodes itself, as "
+            f"program: {ENVIRONMENT} asks; use the agent tool_loop, or another program",
+            metadata={"field": "options.program"},
+        )
 
 
 async def _check_network(sandbox: SandboxHandle, role: str) -> None:

@@ -17,13 +17,17 @@ _TARGET: Final = re.compile(r"^(?:[\w.]+|[^:\0]*[^:\0/]\.py):[^\W\d]\w*$")
 # What every program may be given in its place: names of models that no configuration file breaks.
 _MODEL: Final = re.compile(r"^[\w./:@-]{1,200}$")
 _NAME: Final = re.compile(r"^[^\W\d]\w*$")
+#: As `program`: the environment plays the episode itself.
+ENVIRONMENT: Final = "environment"
+# What has a meaning for it.
+_PLAYED: Final = frozenset(("program", "model", "side_calls", "timeout_s"))
 
 
 class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What runs as the agent, and within which bounds. One of the first three is needed.
 
     Attributes:
-        program: a known program.
+        program: a known program; or `environment`, which plays the episode itself.
         command: any other: the program and its arguments, or a line for the shell, in which what
             stands for a name is quoted.
         function: a Python function or a LangGraph graph, `package.module:name` or
@@ -67,7 +71,9 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         given = [key for key in ("program", "command", "function") if getattr(self, key)]
         if len(given) != 1:
             raise ValueError("program: give one of program, command and function")
-        if self.program:
+        if self.is_environment:
+            self._check_played()
+        elif self.program:
             find_program(self.program)
         if self.function and not _TARGET.match(self.function):
             raise ValueError(
@@ -89,6 +95,18 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for folder in self.path:
             if not folder.startswith("/") or ":" in folder:
                 raise ValueError(f"path: {folder!r} is not an absolute path")
+
+    def _check_played(self) -> None:
+        for field in msgspec.structs.fields(self):
+            made = field.default_factory
+            usual = field.default if made is msgspec.NODEFAULT else made()
+            if field.name not in _PLAYED and getattr(self, field.name) != usual:
+                raise ValueError(f"{field.name}: does not go with program: {ENVIRONMENT}")
+
+    @property
+    def is_environment(self) -> bool:
+        """Whether the environment plays the episode itself."""
+        return self.program == ENVIRONMENT
 
     @property
     def name(self) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
@@ -17,7 +18,9 @@ from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_resource.environment import Said, Turn
 from gymmesh_resource.errors import WrongResult
 from gymmesh_resource.model_access import UsageCounter, merged
+from gymmesh_resource.model_endpoint import ModelEndpoint
 from gymmesh_resource.rollout import Transcript
+from gymmesh_resource.serving.episode import check_reached, without_key
 from gymmesh_resource.serving.faults import callers_fault, environment_fault, raise_from
 from gymmesh_resource.serving.served_environment import ServedEnvironment, seed_of
 from gymmesh_resource.serving.sessions import OpenSession
@@ -31,6 +34,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.telemetry import for_rollout
+from gymmesh_runtime.text import secret_masked
 from gymmesh_sandbox_access import RolloutAgent
 
 T = TypeVar("T")
@@ -40,6 +44,8 @@ _SAID = (str, Image, responses_pb2.Item)
 _SAY = "say text, an image, an item or a list"
 _PAGE = 100
 _LARGEST_PAGE = 1000
+# For an episode whose caller set no deadline.
+_LONGEST_EPISODE_S: Final = 86_400.0
 
 
 class ResourceServicer:
@@ -54,6 +60,7 @@ class ResourceServicer:
         environment, limit_s = served.environment, served.config.turn_timeout_s
         self._opening = served.method(environment.opening, limit_s)
         self._next_turn = served.method(environment.next_turn, limit_s)
+        self._play_method = served.method(environment.play, _LONGEST_EPISODE_S)
         self._description = resource_pb2.GetEnvironmentResponse(
             name=served.name,
             version=environment.version,
@@ -78,6 +85,7 @@ class ResourceServicer:
             offers_expected=served.config.audit and served.defines("expected"),
             win_reward=environment.win_reward,
             source_digest=served.source_digest,
+            plays=served.plays,
         )
         #: What all answers to CreateSession have in common.
         self._session_answer = resource_pb2.CreateSessionResponse(
@@ -127,6 +135,19 @@ class ResourceServicer:
             )
         with self._sessions.get(request.session_id, context.identity) as opened:
             return await opened.calls.run(request, self._turn, opened, request)
+
+    async def PlayEpisode(
+        self, request: resource_pb2.PlayEpisodeRequest, context: CallContext
+    ) -> resource_pb2.PlayEpisodeResponse:
+        if not self._served.plays:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_NOT_OFFERED,
+                f"The environment {self._served.name!r} plays no episodes itself.",
+                metadata={"method": "gymmesh.resource.v1.ResourceService/PlayEpisode"},
+            )
+        with self._sessions.get(request.session_id, context.identity) as opened:
+            play = partial(self._play, opened, request.endpoint, context.deadline)
+            return await opened.episode.play(play)
 
     async def CloseSession(
         self, request: resource_pb2.CloseSessionRequest, context: CallContext
@@ -205,6 +226,39 @@ class ResourceServicer:
                     # A failed call has no reply to say in what was consumed before.
                     fault.usage = tuple(merged((session.usage, usage)))
                     raise_from(fault, error)
+
+    async def _play(
+        self,
+        opened: OpenSession[Any],
+        offered: resource_pb2.ModelEndpoint,
+        deadline: float | None,
+    ) -> resource_pb2.PlayEpisodeResponse:
+        """Have the environment play the session's episode."""
+        session = opened.session
+        endpoint = ModelEndpoint(offered.base_url, offered.key, offered.model)
+        async with opened.order:
+            if session.done:
+                raise MeshError(
+                    errors_pb2.ERROR_REASON_SESSION_STATE,
+                    "The episode is over: there is nothing to play.",
+                    metadata={"session_id": session.id, "state": "done"},
+                )
+            await check_reached(endpoint)
+            session.finish()
+            with for_rollout(session.rollout_id), secret_masked(endpoint.key):
+                try:
+                    await self._play_method.call((session, endpoint), deadline=deadline)
+                    if session.lost is not None:  # it may have caught the error
+                        raise session.lost
+                except Exception as error:
+                    name = self._served.name
+                    fault = callers_fault(error, name, session.task)
+                    fault = fault or environment_fault(error, name, "play")
+                    raise_from(without_key(fault, endpoint.key), error)
+        answer = resource_pb2.PlayEpisodeResponse()
+        if self._served.sandboxes:
+            session.sandboxes.report(answer)
+        return answer
 
     def _turn_answer(
         self, session: Session[Any], turn: object, usage: UsageCounter

@@ -85,14 +85,18 @@ class ServedEnvironment:
         self._closes_sessions = self.defines("close_session")
         self.has_state = has_state = type(environment).state is not None or self._creates_state
         in_order, needed = environment.in_order, environment.verify_needs_session
+        self.plays = environment.plays
         # Whether calls change what later calls find: state, or files in a sandbox.
         lasting = has_state or bool(self.sandboxes)
         self.in_order = lasting if in_order is None else in_order
         self.verify_needs_session = lasting if needed is None else needed
-        self.multi_turn = self.defines("next_turn")
+        self.multi_turn = environment.multi_turn
         # Whether a rollout may change its session's state.
         self.changes_state = has_state and (
-            bool(self.tools) or self.multi_turn or any(map(self.defines, _OTHER_TOOLS))
+            bool(self.tools)
+            or self.multi_turn
+            or self.plays
+            or any(map(self.defines, _OTHER_TOOLS))
         )
         if self.changes_state and not self.verify_needs_session:
             refuse_unneeded_session(environment)

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh_resource.config import EnvironmentConfig
+from gymmesh_resource.serving.episode import Episode
 from gymmesh_resource.serving.request_repeats import Once, digest_of, session_not_found
 from gymmesh_resource.session import Session
 from gymmesh_runtime.errors import MeshError
@@ -49,6 +50,7 @@ class OpenSession(Generic[S]):
         self.answer = answer
         self.owner = owner
         self.calls = Once(session.id)
+        self.episode = Episode(session.id)
         self.order: asyncio.Lock | nullcontext[None] = asyncio.Lock() if in_order else _NO_ORDER
         self.last_used = clock()
         self._clock = clock
@@ -57,7 +59,7 @@ class OpenSession(Generic[S]):
     @property
     def idle(self) -> bool:
         """Whether no call runs and no `with` block of it is entered."""
-        return not self._uses and self.calls.idle
+        return not self._uses and self.calls.idle and self.episode.idle
 
     def __enter__(self) -> OpenSession[S]:
         self._uses += 1
@@ -194,7 +196,7 @@ class SessionStore(Generic[S]):
         if found is None:
             return
         self._remove(found)
-        if self._closes_at_once and found.calls.idle:
+        if self._closes_at_once and found.calls.idle and found.episode.idle:
             await self._close_session(found.session)
         else:
             # In a task, so that a caller that goes away does not stop it.
@@ -251,7 +253,7 @@ class SessionStore(Generic[S]):
         self._forget(found.request_id, found.owner)
 
     async def _end(self, found: OpenSession[S]) -> None:
-        if running := found.calls.cancel():
+        if running := found.calls.cancel() + found.episode.cancel():
             await asyncio.wait(running, timeout=_CANCEL_S)
         await self._close_session(found.session)
 

@@ -21,7 +21,7 @@ from gymmesh_runtime.text.plain_text import (
     plain_json,
     shortened,
 )
-from gymmesh_runtime.text.secrets import mask_secrets, remember_secret
+from gymmesh_runtime.text.secrets import mask_secrets, remember_secret, secret_masked
 
 __all__ = [
     "PlainFormatter",
@@ -33,6 +33,7 @@ __all__ = [
     "place_of",
     "plain_json",
     "remember_secret",
+    "secret_masked",
     "shortened",
     "shown_place",
     "shown_traceback",

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 MASK: Final = "***"
@@ -30,12 +33,29 @@ _CREDENTIALS: Final = (
 )
 # Of this process's configuration; a dict, for its order.
 _remembered: dict[str, None] = {}
+# Of blocks that are being run, by how many.
+_passing: Counter[str] = Counter()
 
 
 def remember_secret(text: str) -> None:
     """Have a text masked from now on."""
     if len(text) >= _SHORTEST and len(_remembered) < _MOST:
         _remembered[text] = None
+
+
+@contextmanager
+def secret_masked(text: str) -> Iterator[None]:
+    """Have a text masked inside of the block: a secret that ends with it."""
+    if len(text) < _SHORTEST:
+        yield
+        return
+    _passing[text] += 1
+    try:
+        yield
+    finally:
+        _passing[text] -= 1
+        if not _passing[text]:
+            del _passing[text]
 
 
 def mask_secrets(text: str) -> str:
@@ -45,7 +65,7 @@ def mask_secrets(text: str) -> str:
         for name, value in os.environ.items()
         if len(value) >= _SHORTEST and _SECRET_NAME.search(name)
     }
-    for secret in sorted(known.union(_remembered), key=len, reverse=True):
+    for secret in sorted(known.union(_remembered, _passing), key=len, reverse=True):
         text = text.replace(secret, MASK)
     for pattern, mask in _CREDENTIALS:
         text = pattern.sub(mask, text)

@@ -86,7 +86,7 @@ class ResourceTarget:
         return Subject(self._path, variables)
 
 
-_ENVIRONMENT_FLAGS: Final = ("multi_turn", "verify_needs_session", "judges_groups")
+_ENVIRONMENT_FLAGS: Final = ("multi_turn", "plays", "verify_needs_session", "judges_groups")
 
 
 class ModelTarget:

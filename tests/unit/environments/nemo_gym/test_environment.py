@@ -229,6 +229,7 @@ class Judging(NemoServer):
         (200, '{"reward": true}'),
         (200, '{"reward": NaN}'),
         (200, '{"reward": 1e999}'),
+        (200, '{"reward": 1.0, "mask_sample": true, "failure_kind": "judge_down"}'),
     ],
 )
 async def test_whatever_is_no_verdict_is_a_verifier_fault_and_no_reward(
@@ -487,3 +488,25 @@ def test_the_servers_cookie_is_signed() -> None:
     assert COOKIE
     assert nemo_server._read(signed) == "s"
     assert nemo_server._read(signed[:-1] + "x") is None
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        7,
+        {"headers": {}},
+        {"server_name": "desk", "headers": {"a": 1}},
+        {"server_name": "desk", "headers": {}, "transport": "stdio"},
+        {"server_name": "desk", "headers": {}, "url_path": "/nothing/there"},
+    ],
+)
+async def test_tools_over_mcp_that_are_not_there_are_a_fault(access: Any) -> None:
+    class Promising(Counter):
+        def seed_session(self, session: str, body: Any) -> Any:
+            return {"mcp": access}
+
+    async with bridged(Promising()) as mesh:
+        error = await fails(mesh.create(row(tools=[])))
+        assert error.reason == errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT
+        # A row with tools of its own has them by a POST each.
+        await mesh.create(counting())

@@ -8,16 +8,16 @@ A session's life:
                    CallTool, NextTurn, Verify
                        +---------+
                        v         |
-  CreateSession --> open --------+-- `done` --> done --> closed
-                       |                         |
-                       +------- CloseSession ----+
-                         idle, or the server ends
+  CreateSession --> open --------+-- `done`, PlayEpisode --> done --> closed
+                       |                                      |
+                       +-------------- CloseSession ----------+
+                            idle, or the server ends
 
 While open, everything is allowed. When an answer of CallTool or NextTurn said
 `done`, NextTurn is FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
 still get their answers); CallTool is answered as before, since the tool calls of
 one answer come side by side and the one that ends the episode need not be the
-last. Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
+last. A session whose episode PlayEpisode began is done. Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
 CloseSession, which succeeds.
 
 Sessions live at the instance that created them
@@ -43,7 +43,7 @@ Deadlines. CreateSession, CallTool and NextTurn are not cut off when their
 caller goes away or the caller's deadline passes: they run on, the model calls
 made for them included, within the environment's own limit, and a repeat finds
 them. The late caller got DEADLINE_EXCEEDED. Verify has no request_id, and may
-end with its caller.
+end with its caller. PlayEpisode has none either, and ends with its caller.
 """
 
 from collections import abc as _abc
@@ -143,6 +143,7 @@ class GetEnvironmentResponse(_message.Message):
     WIN_REWARD_FIELD_NUMBER: _builtins.int
     SOURCE_DIGEST_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
+    PLAYS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name in the mesh, such as `math`."""
     version: _builtins.str
@@ -200,6 +201,8 @@ class GetEnvironmentResponse(_message.Message):
     """SHA-256 over the environment's own source files, where it was loaded from
     files; empty otherwise.
     """
+    plays: _builtins.bool
+    """PlayEpisode may be called: the environment can play an episode itself."""
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Model services that the environment calls by name (judges, simulators)."""
@@ -238,10 +241,11 @@ class GetEnvironmentResponse(_message.Message):
         win_reward: _builtins.float | None = ...,
         source_digest: _builtins.bytes = ...,
         sandboxes: _abc.Iterable[_builtins.str] | None = ...,
+        plays: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_win_reward", b"_win_reward", "win_reward", b"win_reward"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_win_reward", b"_win_reward", "compat", b"compat", "contract_version", b"contract_version", "description", b"description", "instance_id", b"instance_id", "judges_groups", b"judges_groups", "keeps_state", b"keeps_state", "models", b"models", "multi_turn", b"multi_turn", "name", b"name", "offers_expected", b"offers_expected", "references", b"references", "retry_safe", b"retry_safe", "reward_rule", b"reward_rule", "sandboxes", b"sandboxes", "session_idle_s", b"session_idle_s", "session_limit", b"session_limit", "source_digest", b"source_digest", "tools_replayable", b"tools_replayable", "verifier", b"verifier", "verifier_version", b"verifier_version", "verify_needs_session", b"verify_needs_session", "version", b"version", "win_reward", b"win_reward"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_win_reward", b"_win_reward", "compat", b"compat", "contract_version", b"contract_version", "description", b"description", "instance_id", b"instance_id", "judges_groups", b"judges_groups", "keeps_state", b"keeps_state", "models", b"models", "multi_turn", b"multi_turn", "name", b"name", "offers_expected", b"offers_expected", "plays", b"plays", "references", b"references", "retry_safe", b"retry_safe", "reward_rule", b"reward_rule", "sandboxes", b"sandboxes", "session_idle_s", b"session_idle_s", "session_limit", b"session_limit", "source_digest", b"source_digest", "tools_replayable", b"tools_replayable", "verifier", b"verifier", "verifier_version", b"verifier_version", "verify_needs_session", b"verify_needs_session", "version", b"version", "win_reward", b"win_reward"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__win_reward: _TypeAlias = _typing.Literal["win_reward"]  # noqa: Y015
     _WhichOneofArgType__win_reward: _TypeAlias = _typing.Literal["_win_reward", b"_win_reward"]  # noqa: Y015
@@ -678,6 +682,98 @@ class NextTurnResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
 
 Global___NextTurnResponse: _TypeAlias = NextTurnResponse  # noqa: Y015
+
+@_typing.final
+class ModelEndpoint(_message.Message):
+    """Where a model is called, over HTTP as OpenAI has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_URL_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    base_url: _builtins.str
+    """The root of the API, `http://HOST:PORT/v1`: `/responses` and `/chat/completions` are
+    below it. Without a slash at the end.
+    """
+    key: _builtins.str
+    """The key, sent as `Authorization: Bearer KEY`. A secret; it opens one rollout, and
+    ends with it.
+    """
+    model: _builtins.str
+    """The name under which to ask for the model."""
+    def __init__(
+        self,
+        *,
+        base_url: _builtins.str = ...,
+        key: _builtins.str = ...,
+        model: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_url", b"base_url", "key", b"key", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelEndpoint: _TypeAlias = ModelEndpoint  # noqa: Y015
+
+@_typing.final
+class PlayEpisodeRequest(_message.Message):
+    """Has the environment play the episode."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session."""
+    @_builtins.property
+    def endpoint(self) -> Global___ModelEndpoint:
+        """The model to play with."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        endpoint: Global___ModelEndpoint | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlayEpisodeRequest: _TypeAlias = PlayEpisodeRequest  # noqa: Y015
+
+@_typing.final
+class PlayEpisodeResponse(_message.Message):
+    """The episode is over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOXES_FIELD_NUMBER: _builtins.int
+    ENDED_SANDBOXES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
+        """Sandboxes of the session, as in CallToolResponse."""
+
+    @_builtins.property
+    def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
+        """As in CallToolResponse."""
+
+    def __init__(
+        self,
+        *,
+        sandboxes: _abc.Iterable[_rollout_pb2.SandboxOpened] | None = ...,
+        ended_sandboxes: _abc.Iterable[_rollout_pb2.SandboxEnded] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_sandboxes", b"ended_sandboxes", "sandboxes", b"sandboxes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlayEpisodeResponse: _TypeAlias = PlayEpisodeResponse  # noqa: Y015
 
 @_typing.final
 class CloseSessionRequest(_message.Message):

@@ -65,6 +65,11 @@ class ResourceServiceStub:
                 request_serializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.NextTurnRequest.SerializeToString,
                 response_deserializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.NextTurnResponse.FromString,
                 _registered_method=True)
+        self.PlayEpisode = channel.unary_unary(
+                '/gymmesh.resource.v1.ResourceService/PlayEpisode',
+                request_serializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.PlayEpisodeRequest.SerializeToString,
+                response_deserializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.PlayEpisodeResponse.FromString,
+                _registered_method=True)
         self.CloseSession = channel.unary_unary(
                 '/gymmesh.resource.v1.ResourceService/CloseSession',
                 request_serializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.CloseSessionRequest.SerializeToString,
@@ -145,6 +150,36 @@ class ResourceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PlayEpisode(self, request, context):
+        """Has the environment play the session's whole episode itself, against a model
+        that the caller offers: for environments that bring a loop of their own.
+        Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
+        NOT_OFFERED. The server calls the model at `endpoint` as often as the
+        episode asks, and answers once the episode is over; what came of it stays in
+        the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+
+        Once per session, and never again, however the call ended: a further call is
+        FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
+        `done`, state `done`. There is no request_id: a caller whose call broke
+        starts a new attempt.
+
+        The call ends with its caller, since the endpoint does: when it is cancelled or
+        its deadline passes, the server stops the episode, and everything that it
+        started for it ends, within seconds. Verify may follow: it waits for that end,
+        then judges what there is, or fails where that is no basis for a verdict. A
+        call without a deadline may take a day. CloseSession cancels the call, which
+        then is NOT_FOUND / SESSION_NOT_FOUND.
+
+        An endpoint that the server cannot connect to is INVALID_ARGUMENT /
+        FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
+        that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
+        knows of a fault of the model itself, and prefers that as the cause. The
+        endpoint's key is a secret: no answer, error or log of the server has it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CloseSession(self, request, context):
         """Closes the session and frees what it holds. Calls still running in it are
         cancelled and end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
@@ -186,6 +221,11 @@ def add_ResourceServiceServicer_to_server(servicer, server):
                     servicer.NextTurn,
                     request_deserializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.NextTurnRequest.FromString,
                     response_serializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.NextTurnResponse.SerializeToString,
+            ),
+            'PlayEpisode': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlayEpisode,
+                    request_deserializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.PlayEpisodeRequest.FromString,
+                    response_serializer=gymmesh_dot_resource_dot_v1_dot_resource__pb2.PlayEpisodeResponse.SerializeToString,
             ),
             'CloseSession': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseSession,
@@ -356,6 +396,33 @@ class ResourceService:
             '/gymmesh.resource.v1.ResourceService/NextTurn',
             gymmesh_dot_resource_dot_v1_dot_resource__pb2.NextTurnRequest.SerializeToString,
             gymmesh_dot_resource_dot_v1_dot_resource__pb2.NextTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlayEpisode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gymmesh.resource.v1.ResourceService/PlayEpisode',
+            gymmesh_dot_resource_dot_v1_dot_resource__pb2.PlayEpisodeRequest.SerializeToString,
+            gymmesh_dot_resource_dot_v1_dot_resource__pb2.PlayEpisodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,16 +8,16 @@ A session's life:
                    CallTool, NextTurn, Verify
                        +---------+
                        v         |
-  CreateSession --> open --------+-- `done` --> done --> closed
-                       |                         |
-                       +------- CloseSession ----+
-                         idle, or the server ends
+  CreateSession --> open --------+-- `done`, PlayEpisode --> done --> closed
+                       |                                      |
+                       +-------------- CloseSession ----------+
+                            idle, or the server ends
 
 While open, everything is allowed. When an answer of CallTool or NextTurn said
 `done`, NextTurn is FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
 still get their answers); CallTool is answered as before, since the tool calls of
 one answer come side by side and the one that ends the episode need not be the
-last. Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
+last. A session whose episode PlayEpisode began is done. Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
 CloseSession, which succeeds.
 
 Sessions live at the instance that created them
@@ -43,7 +43,7 @@ Deadlines. CreateSession, CallTool and NextTurn are not cut off when their
 caller goes away or the caller's deadline passes: they run on, the model calls
 made for them included, within the environment's own limit, and a repeat finds
 them. The late caller got DEADLINE_EXCEEDED. Verify has no request_id, and may
-end with its caller.
+end with its caller. PlayEpisode has none either, and ends with its caller.
 """
 
 from collections import abc as _abc
@@ -120,6 +120,32 @@ class ResourceServiceStub:
     of an error has gymmesh.errors.v1.ModelUsage among its details when models
     were called before it, as for VerifyService.Verify.
     """
+    PlayEpisode: _grpc.UnaryUnaryMultiCallable[_resource_pb2.PlayEpisodeRequest, _resource_pb2.PlayEpisodeResponse]
+    """Has the environment play the session's whole episode itself, against a model
+    that the caller offers: for environments that bring a loop of their own.
+    Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
+    NOT_OFFERED. The server calls the model at `endpoint` as often as the
+    episode asks, and answers once the episode is over; what came of it stays in
+    the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+
+    Once per session, and never again, however the call ended: a further call is
+    FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
+    `done`, state `done`. There is no request_id: a caller whose call broke
+    starts a new attempt.
+
+    The call ends with its caller, since the endpoint does: when it is cancelled or
+    its deadline passes, the server stops the episode, and everything that it
+    started for it ends, within seconds. Verify may follow: it waits for that end,
+    then judges what there is, or fails where that is no basis for a verdict. A
+    call without a deadline may take a day. CloseSession cancels the call, which
+    then is NOT_FOUND / SESSION_NOT_FOUND.
+
+    An endpoint that the server cannot connect to is INVALID_ARGUMENT /
+    FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
+    that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
+    knows of a fault of the model itself, and prefers that as the cause. The
+    endpoint's key is a secret: no answer, error or log of the server has it.
+    """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_resource_pb2.CloseSessionRequest, _resource_pb2.CloseSessionResponse]
     """Closes the session and frees what it holds. Calls still running in it are
     cancelled and end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
@@ -174,6 +200,32 @@ class ResourceServiceAsyncStub(ResourceServiceStub):
     the request_id of an earlier call, that call's answer is returned. The status
     of an error has gymmesh.errors.v1.ModelUsage among its details when models
     were called before it, as for VerifyService.Verify.
+    """
+    PlayEpisode: _aio.UnaryUnaryMultiCallable[_resource_pb2.PlayEpisodeRequest, _resource_pb2.PlayEpisodeResponse]  # type: ignore[assignment]
+    """Has the environment play the session's whole episode itself, against a model
+    that the caller offers: for environments that bring a loop of their own.
+    Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
+    NOT_OFFERED. The server calls the model at `endpoint` as often as the
+    episode asks, and answers once the episode is over; what came of it stays in
+    the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+
+    Once per session, and never again, however the call ended: a further call is
+    FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
+    `done`, state `done`. There is no request_id: a caller whose call broke
+    starts a new attempt.
+
+    The call ends with its caller, since the endpoint does: when it is cancelled or
+    its deadline passes, the server stops the episode, and everything that it
+    started for it ends, within seconds. Verify may follow: it waits for that end,
+    then judges what there is, or fails where that is no basis for a verdict. A
+    call without a deadline may take a day. CloseSession cancels the call, which
+    then is NOT_FOUND / SESSION_NOT_FOUND.
+
+    An endpoint that the server cannot connect to is INVALID_ARGUMENT /
+    FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
+    that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
+    knows of a fault of the model itself, and prefers that as the cause. The
+    endpoint's key is a secret: no answer, error or log of the server has it.
     """
     CloseSession: _aio.UnaryUnaryMultiCallable[_resource_pb2.CloseSessionRequest, _resource_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """Closes the session and frees what it holds. Calls still running in it are
@@ -262,6 +314,38 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         the request_id of an earlier call, that call's answer is returned. The status
         of an error has gymmesh.errors.v1.ModelUsage among its details when models
         were called before it, as for VerifyService.Verify.
+        """
+
+    @_abc_1.abstractmethod
+    def PlayEpisode(
+        self,
+        request: _resource_pb2.PlayEpisodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_resource_pb2.PlayEpisodeResponse, _abc.Awaitable[_resource_pb2.PlayEpisodeResponse]]:
+        """Has the environment play the session's whole episode itself, against a model
+        that the caller offers: for environments that bring a loop of their own.
+        Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
+        NOT_OFFERED. The server calls the model at `endpoint` as often as the
+        episode asks, and answers once the episode is over; what came of it stays in
+        the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+
+        Once per session, and never again, however the call ended: a further call is
+        FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
+        `done`, state `done`. There is no request_id: a caller whose call broke
+        starts a new attempt.
+
+        The call ends with its caller, since the endpoint does: when it is cancelled or
+        its deadline passes, the server stops the episode, and everything that it
+        started for it ends, within seconds. Verify may follow: it waits for that end,
+        then judges what there is, or fails where that is no basis for a verdict. A
+        call without a deadline may take a day. CloseSession cancels the call, which
+        then is NOT_FOUND / SESSION_NOT_FOUND.
+
+        An endpoint that the server cannot connect to is INVALID_ARGUMENT /
+        FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
+        that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
+        knows of a fault of the model itself, and prefers that as the cause. The
+        endpoint's key is a secret: no answer, error or log of the server has it.
         """
 
     @_abc_1.abstractmethod

@@ -65,7 +65,8 @@ class Client:
                 f"{self._url}/{name}", data=dumps(body), cookies=cookies, allow_redirects=False
             ) as response:
                 _keep(response.cookies, cookies)
-                return ServerAnswer(response.status, bytes_to_text(await self._body(response)))
+                body = await bounded_body(response, self._max_bytes)
+                return ServerAnswer(response.status, bytes_to_text(body))
         except TimeoutError:
             raise NoAnswer(f"it took no connection within {_CONNECT_S:g} s") from None
         except aiohttp.ClientError as error:
@@ -75,14 +76,16 @@ class Client:
         """Close all connections."""
         await self._http.close()
 
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        chunks, size = [], 0
-        async for chunk in response.content.iter_chunked(65_536):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > self._max_bytes:
-                raise NoAnswer(f"its answer has more than {self._max_bytes} bytes")
-        return b"".join(chunks)
+
+async def bounded_body(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """The body of an answer. Raises NoAnswer where it has more bytes than `most`."""
+    chunks, size = [], 0
+    async for chunk in response.content.iter_chunked(65_536):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise NoAnswer(f"its answer has more than {most} bytes")
+    return b"".join(chunks)
 
 
 def check_url(url: str) -> str:

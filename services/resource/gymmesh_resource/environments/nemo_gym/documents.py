@@ -1,6 +1,6 @@
-"""The JSON documents that a NeMo Gym resources server takes and gives. Pure.
+"""The JSON documents that NeMo Gym's servers take and give. Pure.
 
-Format: `BaseSeedSessionRequest`, `BaseVerifyRequest` and `NeMoGymResponse` of nemo-gym 0.4. The
+Format: `BaseSeedSessionRequest`, `BaseVerifyRequest` and `NeMoGymResponse` of nemo-gym 0.7. The
 servers check them strictly: a response without an id, or a text part without `annotations`, is
 refused, so what a model service left out is filled in here.
 """
@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
-from gymmesh_resource import Rollout, Task, TaskInvalid, Verdict
+from gymmesh_resource import Rollout, Skipped, Task, TaskInvalid, Verdict
 from gymmesh_responses import items_to_list, params_to_dict, text_of
 
 # The row's key for what the server knows under names that are used otherwise here.
 OWN_VALUES = "nemo_gym"
-_PARAMS = "responses_create_params"
+PARAMS = "responses_create_params"
 _RESPONSE = "response"
 # The id that a row without one is given when it is read: none of the server's keys.
 _MADE_UP = re.compile(r"t-[0-9a-f]{32}(-\d+)?")
+# Of a verdict, what is kept otherwise or says nothing.
+_NO_EVIDENCE = ("reward", PARAMS, _RESPONSE, "mask_sample", "agent_ref")
+# Identities and records of NeMo Gym's own.
+_OWN_KEYS = ("_ng_", "ng_")
 _CUT = {
     rollout_pb2.STOP_REASON_MAX_OUTPUT_TOKENS: "max_output_tokens",
     rollout_pb2.STOP_REASON_CONTENT_FILTER: "content_filter",
@@ -39,7 +43,7 @@ def row_of(task: Task) -> dict[str, Any]:
     What the row has under `nemo_gym` comes last: there a row has the server's own values of keys
     that mean something else here. Raises `TaskInvalid`.
     """
-    row: dict[str, Any] = {_PARAMS: params_to_dict(task.message.params)}
+    row: dict[str, Any] = {PARAMS: params_to_dict(task.message.params)}
     if task.message.task_id and not _MADE_UP.fullmatch(task.message.task_id):
         row["task_id"] = task.message.task_id
     if task.message.HasField("seed"):
@@ -69,14 +73,26 @@ def verify_body(rollout: Rollout, *, response_id: str, created_at: float) -> dic
     `created_at`: seconds since 1970.
     """
     row = row_of(rollout.task)
-    cut = _CUT.get(rollout.stop_reason)
-    params = row[_PARAMS]
+    response = response_of(rollout.items, row[PARAMS], rollout.stop_reason)
+    return row | {_RESPONSE: response | {"id": response_id, "created_at": created_at}}
+
+
+def response_of(
+    items: Sequence[responses_pb2.Item],
+    params: Mapping[str, Any],
+    stop_reason: rollout_pb2.StopReason.ValueType | None,
+) -> dict[str, Any]:
+    """A response whose output is these items, to a request with these parameters.
+
+    stop_reason: why the rollout ended with it; None: it goes on.
+    """
+    cut = _CUT.get(stop_reason) if stop_reason else None
     choice = params.get("tool_choice")
     parallel = params.get("parallel_tool_calls")
-    response = {
-        "id": response_id,
+    return {
+        "id": "resp_step",
         "object": "response",
-        "created_at": created_at,
+        "created_at": 0,
         "model": params.get("model") or "policy",
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": cut} if cut else None,
@@ -84,7 +100,7 @@ def verify_body(rollout: Rollout, *, response_id: str, created_at: float) -> dic
         "output": [
             _completed(document, item, position)
             for position, (document, item) in enumerate(
-                zip(items_to_list(rollout.items), rollout.items, strict=True)
+                zip(items_to_list(items), items, strict=True)
             )
         ],
         "parallel_tool_calls": True if parallel is None else parallel,
@@ -92,23 +108,31 @@ def verify_body(rollout: Rollout, *, response_id: str, created_at: float) -> dic
         "tools": params.get("tools") or [],
         "usage": None,
     }
-    return row | {_RESPONSE: response}
 
 
-def verdict_of(answer: object, sent: Mapping[str, Any]) -> Verdict:
+def verdict_of(answer: Mapping[str, Any], sent: Mapping[str, Any]) -> Verdict | Skipped:
     """The server's answer to `/verify` as a verdict; what it echoes of `sent` is left out.
 
-    Numbers beside the reward become components. Raises `BadVerdict`.
+    Numbers beside the reward become components. Raises `BadVerdict`, also for a reward that the
+    server says is no measurement (`mask_sample`).
     """
-    if not isinstance(answer, dict):
-        raise BadVerdict("it is no JSON object")
+    if answer.get("verification_skipped") is True:
+        return Skipped("the NeMo Gym agent is configured to skip the verification")
     reward = _number(answer.get("reward"))
     if reward is None:
         raise BadVerdict("it has no finite number as its reward")
+    if answer.get("mask_sample") is True:
+        kind = answer.get("failure_kind")
+        raise BadVerdict(
+            "it says that the reward is no measurement (mask_sample"
+            + (f", {kind:.100})" if isinstance(kind, str) else ")")
+        )
     answered = {
         key: value
         for key, value in answer.items()
-        if key not in ("reward", _PARAMS, _RESPONSE) and not (key in sent and sent[key] == value)
+        if key not in _NO_EVIDENCE
+        and not key.startswith(_OWN_KEYS)
+        and not (key in sent and sent[key] == value)
     }
     numbers = [(key, _number(value, bool)) for key, value in answered.items()]
     parts = answered.get("reward_components")

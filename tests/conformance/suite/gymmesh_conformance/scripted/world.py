@@ -199,6 +199,13 @@ class ScriptedEnvironment:
         self._require(script, request.request_id, "NextTurn.request_id")
         return await script.turn(request)
 
+    async def PlayEpisode(self, request: resource_pb2.PlayEpisodeRequest, _: Any) -> Any:
+        """Offered by none of the kinds."""
+        script = self._known.get(request.session_id)
+        if script is not None:
+            script.violations.append("PlayEpisode was called though plays is false")
+        raise make_error("NOT_OFFERED", grpc.StatusCode.UNIMPLEMENTED, "plays no episodes")
+
     async def CloseSession(self, request: resource_pb2.CloseSessionRequest, _: Any) -> Any:
         """Closes the session."""
         session = self._sessions.pop(request.session_id, None)

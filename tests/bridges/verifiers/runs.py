@@ -1,0 +1,114 @@
+"""Runs of one taskset: by a mesh, and by verifiers' own evaluation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support import endpoint as fake
+from tests.support.cli import Ended, gym, rows_of
+from tests.support.endpoint import Seen
+
+TASKSET: Final = Path(__file__).with_name("sums_taskset.py")
+_OWN_RUN: Final = Path(__file__).with_name("own_run.py")
+ASK: Final = "And now the number."
+SUBPROCESS: Final = {"agent": {"runtime": {"type": "subprocess"}}}
+
+
+def scripted(seen: Seen) -> fake.Send:
+    """A thought, then the right number, a wrong one, or many words: by the question alone."""
+    texts = [message["content"] for message in seen.body["messages"] if message["role"] == "user"]
+    number = int(re.findall(r"What is (\d+) ", texts[0])[0])
+    if texts[-1] != ASK:
+        return fake.text(f"I think of {number}.")
+    return fake.text(("no idea", str(2 * number), str(2 * number + 1), "the sum")[number % 4])
+
+
+def at_once(seen: Seen) -> fake.Send:
+    """The number at once, a wrong one for every third task; by a shell, where there is one."""
+    messages = seen.body["messages"]
+    number = int(re.findall(r"What is (\d+) ", str(messages))[0])
+    tools = [tool["function"]["name"] for tool in seen.body.get("tools") or ()]
+    if "bash" in tools and messages[-1]["role"] != "tool":
+        arguments = json.dumps({"command": f"echo $(({number} + {number}))"})
+        return fake.answer(calls=[("call_1", "bash", arguments)])
+    said = str(messages[-1]["content"]).strip() if "bash" in tools else str(2 * number)
+    return fake.text(said if number % 3 else "no idea")
+
+
+@dataclass(frozen=True)
+class MeshRun:
+    """What gym-cli collect left."""
+
+    ended: Ended
+    rows: Mapping[int, Mapping[str, Any]]
+    failures: Mapping[int, Mapping[str, Any]]
+
+
+async def collect(
+    folder: Path,
+    python: Path,
+    url: str,
+    *,
+    taskset: Mapping[str, Any],
+    env: Mapping[str, Any] = SUBPROCESS,
+    options: Mapping[str, Any] | None = None,
+    agent: Mapping[str, Any] | None = None,
+    agents: Mapping[str, Any] | None = None,
+    concurrency: int = 8,
+    environment: Mapping[str, Any] | None = None,
+) -> MeshRun:
+    """All tasks of the taskset once, one attempt each."""
+    program = {"use": "program", "options": {"program": "environment", **(agent or {})}}
+    config = {
+        "models": {"policy": {"backend": "chat", "url": url, "max_retries": 0}},
+        "environments": {
+            "sums": {
+                "use": "verifiers",
+                "options": {
+                    "python": str(python),
+                    "taskset": {"id": str(TASKSET), **taskset},
+                    "env": env,
+                    **(options or {}),
+                },
+                **(environment or {}),
+            }
+        },
+        "agents": agents or {"theirs": program},
+        "defaults": {"environment": "sums", "agent": next(iter(agents or {"theirs": 0}))},
+    }
+    (folder / "mesh.json").write_text(json.dumps(config))
+    output = folder / "rollouts.jsonl"
+    done = await gym(
+        "collect", "--config", folder / "mesh.json", "--output", output,
+        "--concurrency", str(concurrency), "--max-attempts", "1", "--timeout", "200", "--quiet",
+        cwd=folder,
+    )  # fmt: skip
+    return MeshRun(
+        done, _by_index(rows_of(output)), _by_index(rows_of(folder / "rollouts.failures.jsonl"))
+    )
+
+
+async def own_runs(python: Path, runs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What verifiers' own evaluation scored in each run, or the error that ended it.
+
+    runs: `env`, `url` and `output` of each.
+    """
+    process = await asyncio.create_subprocess_exec(
+        python, _OWN_RUN, json.dumps(runs), stdout=subprocess.PIPE, cwd=TASKSET.parent
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    lines = [line for line in out.decode().splitlines() if line.startswith("SCORED ")]
+    assert len(lines) == len(runs)
+    return [json.loads(line.removeprefix("SCORED ")) for line in lines]
+
+
+def _by_index(rows: list[dict[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    return {int(row["task_id"].rpartition("-")[2]): row for row in rows}

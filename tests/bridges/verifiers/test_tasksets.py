@@ -1,0 +1,192 @@
+"""Tasksets of verifiers as an environment: the rewards of its own evaluation, and its faults."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bridges.verifiers.runs import (
+    SUBPROCESS,
+    TASKSET,
+    MeshRun,
+    at_once,
+    collect,
+    own_runs,
+    scripted,
+)
+from tests.support.endpoint import FakeEndpoint, Reply, status
+
+
+async def both(
+    python: Path,
+    folder: Path,
+    policy: Reply,
+    taskset: Mapping[str, Any],
+    env: Mapping[str, Any],
+    **options: Any,
+) -> tuple[MeshRun, dict[int, dict[str, Any]]]:
+    """A run by a mesh, and one by verifiers' own evaluation, which asked the model as often."""
+    async with FakeEndpoint(default=policy) as endpoint:
+        whole = {**env, "taskset": {"id": TASKSET.stem, **taskset}}
+        evaluation = {"env": whole, "url": endpoint.url, "output": str(folder / "own")}
+        (scored,) = await own_runs(python, [evaluation])
+        asked = len(endpoint.requests)
+        run = await collect(folder, python, endpoint.url, taskset=taskset, env=env, **options)
+        assert len(endpoint.requests) == 2 * asked, run.ended.err
+    return run, {one["index"]: one for one in scored}
+
+
+async def test_a_hundred_episodes_have_its_own_rewards(bridge_python: Path, tmp_path: Path) -> None:
+    run, own = await both(bridge_python, tmp_path, scripted, {"tasks": 100}, SUBPROCESS)
+    assert run.ended.code == 0, run.ended.err
+    assert len(run.rows) == len(own) == 100
+    for index, row in run.rows.items():
+        assert row["reward"] == own[index]["reward"]
+        components = {one["name"]: one for one in row["verification"]["components"]}
+        scores = {name: components[name]["value"] for name in own[index]["rewards"]}
+        assert scores == own[index]["rewards"]
+        assert components["brief"]["weight"] == 0.25
+        assert components["characters"]["value"] == own[index]["metrics"]["characters"]
+        # Every call is captured, once.
+        assert len(_answers(row)) == 2
+    assert {row["reward"] for row in run.rows.values()} == {0.125, 0.25, 1.125, 1.25}
+
+
+@pytest.mark.parametrize("harness", ["null", "bash"])
+async def test_its_harnesses_play(bridge_python: Path, tmp_path: Path, harness: str) -> None:
+    env = {"agent": {"harness": {"id": harness}, "runtime": {"type": "subprocess"}}}
+    options = {"unsandboxed": harness == "bash"}
+    run, own = await both(
+        bridge_python, tmp_path, at_once, {"tasks": 6}, env, options=options, concurrency=2
+    )
+    assert run.ended.code == 0, run.ended.err
+    assert _rewards(run) == {index: one["reward"] for index, one in own.items()}
+    assert len(set(_rewards(run).values())) > 1
+
+
+async def test_our_agent_plays_and_the_taskset_scores(bridge_python: Path, tmp_path: Path) -> None:
+    env = {"agent": {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}}
+    run, own = await both(
+        bridge_python,
+        tmp_path,
+        at_once,
+        {"tasks": 6},
+        env,
+        options={"solver": "ours"},
+        agents={"ours": {"use": "tool_loop"}},
+    )
+    assert run.ended.code == 0, run.ended.err
+    assert _rewards(run) == {index: one["reward"] for index, one in own.items()}
+
+
+@pytest.mark.parametrize(
+    ("fault", "boundary", "said"),
+    [
+        (
+            "scorer",
+            "verifier",
+            "TaskError: task SumsTask scoring: ValueError: the scorer is",
+        ),
+        ("slow", "verifier", "scoring took longer than its time"),
+        ("endless", "verifier", "the reward is nan"),
+        ("harness", "resource", "HarnessError: harness 'sums_taskset' exited 1: the harness is"),
+    ],
+)
+async def test_a_fault_is_a_failure_of_its_task_alone(
+    bridge_python: Path, tmp_path: Path, fault: str, boundary: str, said: str
+) -> None:
+    async with FakeEndpoint(default=scripted) as endpoint:
+        taskset = {"tasks": 4, "fault": fault}
+        run = await collect(tmp_path, bridge_python, endpoint.url, taskset=taskset)
+    assert sorted(run.rows) == [0, 2], run.ended.err
+    for failure in (run.failures[1], run.failures[3]):
+        assert failure["failure"]["boundary"] == boundary
+        assert said in failure["failure"]["message"]
+        assert failure.get("reward") is None
+
+
+async def test_a_death_fails_what_was_played_and_others_go_on(
+    bridge_python: Path, tmp_path: Path
+) -> None:
+    async with FakeEndpoint(default=scripted) as endpoint:
+        taskset = {"tasks": 6, "fault": "die"}
+        run = await collect(tmp_path, bridge_python, endpoint.url, taskset=taskset, concurrency=1)
+    assert sorted(run.rows) == [0, 2, 4], run.ended.err
+    assert sorted(run.failures) == [1, 3, 5]
+    for failure in run.failures.values():
+        assert failure["failure"]["boundary"] == "resource"
+        assert "ended (status 7)" in failure["failure"]["message"]
+
+
+async def test_a_hang_is_ended_by_the_agents_time(bridge_python: Path, tmp_path: Path) -> None:
+    async with FakeEndpoint(default=scripted) as endpoint:
+        taskset = {"tasks": 2, "fault": "hang"}
+        run = await collect(
+            tmp_path, bridge_python, endpoint.url, taskset=taskset, agent={"timeout_s": 15}
+        )
+    assert sorted(run.rows) == [0], run.ended.err
+    assert run.failures[1].get("reward") is None
+
+
+async def test_a_model_that_fails_is_the_models_fault(bridge_python: Path, tmp_path: Path) -> None:
+    async with FakeEndpoint(default=status(400)) as endpoint:
+        run = await collect(tmp_path, bridge_python, endpoint.url, taskset={"tasks": 1})
+    assert run.failures[0]["failure"]["boundary"] == "model", run.ended.err
+
+
+async def test_a_process_that_is_killed_fails_its_episodes(
+    bridge_python: Path, tmp_path: Path
+) -> None:
+    waiting = asyncio.Event()
+
+    async def killed(request: Any, seen: Any) -> Any:
+        waiting.set()
+        await asyncio.sleep(3600)
+
+    async with FakeEndpoint(default=killed) as endpoint:
+        running = asyncio.create_task(
+            collect(tmp_path, bridge_python, endpoint.url, taskset={"tasks": 1})
+        )
+        await waiting.wait()
+        for process in _peers(bridge_python):
+            os.kill(process, signal.SIGKILL)
+        run = await running
+    assert run.failures[0]["failure"]["boundary"] == "resource", run.ended.err
+    assert "killed by signal 9" in run.failures[0]["failure"]["message"]
+
+
+async def test_a_start_that_fails_is_one_sentence(bridge_python: Path, tmp_path: Path) -> None:
+    bash = {"agent": {"harness": {"id": "bash"}, "runtime": {"type": "subprocess"}}}
+    run = await collect(tmp_path, bridge_python, "http://127.0.0.1:9/v1", taskset={}, env=bash)
+    assert run.ended.code != 0
+    run.ended.said("the harness 'bash' of the agent 'agent' would run the model's commands")
+    wrong = {"agent": {"harness": {"id": "none"}, "runtime": {"type": "subprocess"}}}
+    run = await collect(tmp_path, bridge_python, "http://127.0.0.1:9/v1", taskset={}, env=wrong)
+    run.ended.said("verifiers can't load the taskset", "harness 'none' not found")
+
+
+def _rewards(run: MeshRun) -> dict[int, float]:
+    return {index: row["reward"] for index, row in run.rows.items()}
+
+
+def _answers(row: Mapping[str, Any]) -> list[Any]:
+    return [item for item in row["response"]["output"] if item.get("role") == "assistant"]
+
+
+def _peers(python: Path) -> list[int]:
+    """The processes that run verifiers, without their guards."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0] == os.fsencode(python) and any(word.endswith(b"/runner.py") for word in words):
+            found.append(int(folder.name))
+    return found
