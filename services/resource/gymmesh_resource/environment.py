@@ -39,9 +39,9 @@ from gymmesh_resource.verdicts import Outcome, Pending
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
+    from gymmesh_resource.folder_files import FolderFiles
     from gymmesh_resource.model_endpoint import ModelEndpoint
     from gymmesh_resource.session import Session
-    from gymmesh_resource.task_files import TaskFiles
     from gymmesh_resource.tools import Image
     from gymmesh_resource.workers import ProcessPool
     from gymmesh_sandbox_access import SandboxSpec
@@ -214,7 +214,7 @@ class Environment(Generic[S]):
         """
         return None
 
-    def harbor_folder(self, task: Task) -> TaskFiles:
+    def harbor_folder(self, task: Task) -> FolderFiles:
         """The task as a task folder of Harbor, whose own tests give the same reward. Optional: for
         environments that work in a sandbox (`gym-cli data harbor`).
 

@@ -142,7 +142,7 @@ def own_verdicts(
                if not file.exists()}  # fmt: skip
     log = podman.folder / "runner.log"
     with log.open("wb") as errors:
-        words = [bridge_python, str(runner), str(podman.folder / "trials"), *missing]
+        words = [str(bridge_python), str(runner), str(podman.folder / "trials"), *missing]
         with subprocess.Popen(
             words, env=podman.env, stdout=subprocess.PIPE, stderr=errors
         ) as process:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_AT_ONCE = 2
+_AT_ONCE = 5
 
 
 async def _trial(trials: Path, agent: str, folder: Path) -> dict[str, Any]:

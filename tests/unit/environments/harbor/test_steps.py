@@ -59,7 +59,8 @@ async def test_a_step_is_a_turn_and_the_reward_is_their_mean(tmp_path: Path) -> 
         assert verdict.reward == 1.0
         assert set(loads(verdict.evidence_json)["steps"]) == set(THREE)
         _, rewards, verdict = await played(desk, "t", "echo one >>done", ":", "echo two >>done")
-        assert (rewards, verdict.reward) == ([1.0, 0.0], pytest.approx(1 / 3))
+        assert rewards == [1.0, 0.0]
+        assert verdict.reward == pytest.approx(1 / 3)
 
 
 async def test_steps_that_were_not_come_to_are_judged_without_work(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from gymmesh_resource.environments.harbor.rewards import (
     read_rewards,
     read_summary,
 )
-from gymmesh_resource.environments.harbor.task import CollectCommand, Healthcheck, TaskTests
+from gymmesh_resource.environments.harbor.task import Healthcheck, HookCommand, TaskTests
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others
 
@@ -94,7 +94,7 @@ async def wait_until_healthy(sandbox: SandboxHandle, check: Healthcheck) -> None
         await asyncio.sleep(check.start_interval_s if in_grace else check.interval_s)
 
 
-async def collect(sandbox: SandboxHandle, commands: Sequence[CollectCommand]) -> None:
+async def collect(sandbox: SandboxHandle, commands: Sequence[HookCommand]) -> None:
     """Runs commands that save state for the tests; what they return is ignored, as in Harbor."""
     for one in commands:
         await sandbox.exec(one.command, timeout_s=one.timeout_s, user=one.user)

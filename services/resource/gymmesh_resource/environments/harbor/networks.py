@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from gymmesh_resource.environments.harbor.task import TaskNetwork, TaskRefused
-from gymmesh_resource.environments.harbor.toml_schema import Machine, Phase, place
+from gymmesh_resource.environments.harbor.toml_schema import EnvironmentTable, Phase, place
 
 _MODES: Final = ("no-network", "public", "allowlist")
 
 
-def network_of(machine: Machine, table: str) -> TaskNetwork:
+def network_of(machine: EnvironmentTable, table: str) -> TaskNetwork:
     """The network of a sandbox without its phases. Raises TaskRefused."""
     mode = machine.network_mode
     if mode is None and machine.allowed_hosts is None and machine.allow_internet is False:

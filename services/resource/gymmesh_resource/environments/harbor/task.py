@@ -80,7 +80,7 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectCommand:
+class HookCommand:
     """A command that runs in the agent's sandbox before its tests; user empty: its own."""
 
     command: str
@@ -130,7 +130,7 @@ class TaskStep:
     healthcheck: Healthcheck | None = None
     tests: TaskTests
     artifacts: Sequence[Artifact] = ()
-    collect: Sequence[CollectCommand] = ()
+    collect: Sequence[HookCommand] = ()
     least: Mapping[str, float] = field(default_factory=dict)
     solution: Path | None = None
     solution_folder: Path | None = None

@@ -13,9 +13,9 @@ from typing import Final
 
 from gymmesh_resource.environments.harbor.task import (
     Artifact,
-    CollectCommand,
     HarborTask,
     Healthcheck,
+    HookCommand,
     Strategy,
     TaskBox,
     TaskRefused,
@@ -186,13 +186,13 @@ def _artifacts(entries: Sequence[str | ArtifactTable], table: str) -> tuple[Arti
     return tuple((first | found).values())
 
 
-def _collected(entries: Sequence[CollectTable], table: str) -> tuple[CollectCommand, ...]:
+def _collected(entries: Sequence[CollectTable], table: str) -> tuple[HookCommand, ...]:
     for one in entries:
         if one.service != "main":
             raise TaskRefused(
                 place(table), f"is of the service {one.service!r}; only main is known"
             )
-    return tuple(CollectCommand(one.command, one.timeout_sec, _user(one.user)) for one in entries)
+    return tuple(HookCommand(one.command, one.timeout_sec, _user(one.user)) for one in entries)
 
 
 def _healthcheck(table: HealthcheckTable | None) -> Healthcheck | None:

@@ -18,7 +18,7 @@ from gymmesh_resource.environments.harbor.task import (
 )
 from gymmesh_resource.environments.harbor.toml_schema import (
     FILE,
-    Machine,
+    EnvironmentTable,
     Phase,
     StepTable,
     TaskToml,
@@ -111,7 +111,7 @@ def _mode(verifier: VerifierTable, table: str) -> Literal["shared", "separate"] 
     return "shared"
 
 
-def _bare(machine: Machine, table: str) -> TaskBox:
+def _bare(machine: EnvironmentTable, table: str) -> TaskBox:
     """A table's limits and variables. Raises TaskRefused for what no sandbox here has."""
     for key, value in (("gpus", machine.gpus), ("tpu", machine.tpu)):
         if value:
@@ -134,7 +134,8 @@ def _agents_network(said: TaskToml) -> tuple[TaskNetwork, TaskRefused | None]:
     """What the agent's sandbox reaches, and why its phases cannot have what they ask for."""
     base = "", network_of(said.environment, "environment")
     asked: list[tuple[str, TaskNetwork]] = []
-    for step in said.steps or [None]:
+    steps: Sequence[StepTable | None] = said.steps or [None]
+    for step in steps:
         agents: list[tuple[str, Phase]] = [("agent", said.agent)]
         tests: list[tuple[str, Phase]] = [("verifier", said.verifier)]
         if step is not None:

@@ -38,7 +38,7 @@ class HealthcheckTable(msgspec.Struct, frozen=True):
     retries: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
 
 
-class Machine(msgspec.Struct, frozen=True):
+class EnvironmentTable(msgspec.Struct, frozen=True):
     """The tables `environment` and `verifier.environment`."""
 
     docker_image: str | None = None
@@ -84,7 +84,7 @@ class VerifierTable(Phase, frozen=True):
 
     env: dict[str, str] = {}
     environment_mode: str | None = None
-    environment: Machine | None = None
+    environment: EnvironmentTable | None = None
     collect: list[CollectTable] = []
 
 
@@ -112,7 +112,7 @@ class TaskToml(msgspec.Struct, frozen=True):
     version: str | None = None
     agent: Phase = Phase()
     verifier: VerifierTable = VerifierTable()
-    environment: Machine = Machine()
+    environment: EnvironmentTable = EnvironmentTable()
     solution: Solution = Solution()
     steps: list[StepTable] = []
     multi_step_reward_strategy: str | None = None

@@ -35,7 +35,7 @@ from gymmesh_resource.environments.workspace.links import remove_links
 from gymmesh_resource.environments.workspace.row import WorkspaceRow, read_row
 from gymmesh_resource.environments.workspace.sources import TaskFolder
 from gymmesh_resource.environments.workspace.verdict import WorkspaceRefused, verdict_of
-from gymmesh_resource.task_files import TaskFiles
+from gymmesh_resource.folder_files import FolderFiles
 from gymmesh_resource.tools import tool
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import WORKSPACE, Reach
@@ -138,7 +138,7 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
             return None
         return Expected(kind="calls", calls=[("shell", {"command": solution})])
 
-    def harbor_folder(self, task: Task) -> TaskFiles:
+    def harbor_folder(self, task: Task) -> FolderFiles:
         """The row's files, set-up, tests and checks as a task folder of Harbor."""
         network, checks_network = self._network, self._checks_network
         return harbor_files(task, read_row(task), self._folder, network, checks_network)

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from gymmesh_resource import Task, TaskInvalid
 from gymmesh_resource.environments.workspace.row import FileSet, WorkspaceCheck, WorkspaceRow
 from gymmesh_resource.environments.workspace.sources import TaskFolder, packed_inline
-from gymmesh_resource.task_files import TaskFile
+from gymmesh_resource.folder_files import FolderFile
 from gymmesh_responses import text_of
 
 _WORKDIR: Final = "/workspace"
@@ -55,17 +55,17 @@ def harbor_files(
     folder: TaskFolder,
     network: object,
     checks_network: object,
-) -> dict[str, TaskFile]:
+) -> dict[str, FolderFile]:
     """The folder's files by their paths. Raises TaskInvalid, which names the key.
 
     network, checks_network: the environment's options.
     """
     _refuse(row)
     files = {
-        "instruction.md": TaskFile.of(_prompt(task)),
-        "task.toml": TaskFile.of(_toml(row, network, checks_network)),
-        "environment/Dockerfile": TaskFile.of(_dockerfile(row)),
-        f"tests/{_SCRIPT}": TaskFile.of(_script(row), 0o755),
+        "instruction.md": FolderFile.of(_prompt(task)),
+        "task.toml": FolderFile.of(_toml(row, network, checks_network)),
+        "environment/Dockerfile": FolderFile.of(_dockerfile(row)),
+        f"tests/{_SCRIPT}": FolderFile.of(_script(row), 0o755),
     }
     for path, file in _of_set("", row, folder):
         files[f"environment/{_FILES}/{path}"] = file
@@ -75,7 +75,7 @@ def harbor_files(
         files[f"tests/{path}"] = file
     if row.solution:
         solution = f"#!/bin/sh\ncd {shlex.quote(_workdir(row))}\n{row.solution}\n"
-        files["solution/solve.sh"] = TaskFile.of(solution, 0o755)
+        files["solution/solve.sh"] = FolderFile.of(solution, 0o755)
     return files
 
 
@@ -198,7 +198,7 @@ def _check_lines(name: str, check: WorkspaceCheck, weight: float) -> Iterator[st
     )
 
 
-def _of_set(key: str, files: FileSet, folder: TaskFolder) -> Iterator[tuple[str, TaskFile]]:
+def _of_set(key: str, files: FileSet, folder: TaskFolder) -> Iterator[tuple[str, FolderFile]]:
     """The files of a row's set by their paths, later ones over earlier ones."""
     folder.check(key, files)
     if files.archive:
@@ -210,12 +210,12 @@ def _of_set(key: str, files: FileSet, folder: TaskFolder) -> Iterator[tuple[str,
                 raise TaskInvalid(f"{key}folder", f"has the link {path.name}; a folder has files")
             if path.is_file():
                 mode = path.stat().st_mode & 0o777
-                yield path.relative_to(root).as_posix(), TaskFile(path.read_bytes(), mode)
+                yield path.relative_to(root).as_posix(), FolderFile(path.read_bytes(), mode)
     if files.files:
         yield from _unpacked(f"{key}files", packed_inline(files))
 
 
-def _unpacked(key: str, archive: bytes) -> Iterator[tuple[str, TaskFile]]:
+def _unpacked(key: str, archive: bytes) -> Iterator[tuple[str, FolderFile]]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as found:
         for member in found:
             if member.isdir():
@@ -224,7 +224,7 @@ def _unpacked(key: str, archive: bytes) -> Iterator[tuple[str, TaskFile]]:
             path = PurePosixPath(member.name)
             if content is None or path.is_absolute() or ".." in path.parts:
                 raise TaskInvalid(key, f"has {member.name!r}; a task folder has plain files alone")
-            yield str(path), TaskFile(content.read(), member.mode & 0o777)
+            yield str(path), FolderFile(content.read(), member.mode & 0o777)
 
 
 def _workdir(row: WorkspaceRow) -> str:

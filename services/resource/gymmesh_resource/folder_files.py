@@ -8,17 +8,17 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFile:
+class FolderFile:
     """A file of a task folder. mode: its permission bits."""
 
     content: bytes
     mode: int = 0o644
 
     @classmethod
-    def of(cls, text: str, mode: int = 0o644) -> TaskFile:
+    def of(cls, text: str, mode: int = 0o644) -> FolderFile:
         """A file with a text."""
         return cls(text.encode("utf-8", "surrogatepass"), mode)
 
 
-TaskFiles: TypeAlias = "Mapping[str, TaskFile]"
+FolderFiles: TypeAlias = "Mapping[str, FolderFile]"
 """The files of a task folder by their paths in it, which never lead out of it."""
