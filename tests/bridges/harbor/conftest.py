@@ -39,7 +39,9 @@ _START_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Podman:
-    """A daemon of its own. socket: its Docker API. built: archives of built images, by task."""
+    """A daemon of its own. socket: its Docker API. image: an archive of the tasks' image. built:
+    archives of built images, by task.
+    """
 
     folder: Path
     env: Mapping[str, str]
@@ -61,7 +63,6 @@ class OwnVerdict:
 
 @pytest.fixture(scope="session")
 def podman(bridge_python: Path, task_folder: Path) -> Iterator[Podman]:
-    image = bridge_python.parents[1] / "image.tar"
     with tempfile.TemporaryDirectory(prefix="gymmesh-harbor-", dir="/tmp") as name:
         folder = Path(name)
         env = {
@@ -84,7 +85,10 @@ def podman(bridge_python: Path, task_folder: Path) -> Iterator[Podman]:
         log = (folder / "service.log").open("wb")
         service: subprocess.Popen[bytes] | None = None
         try:
-            podman("import", "--quiet", str(image), tasks.IMAGE)
+            podman("import", "--quiet", str(bridge_python.parents[1] / "image.tar"), tasks.IMAGE)
+            # bubblewrap takes archives that say what the image is.
+            image = folder / "image.tar"
+            podman("save", "--quiet", "--format", "oci-archive", "-o", str(image), tasks.IMAGE)
             built = {}
             for task, part in tasks.BUILT.items():
                 tag = f"localhost/gymmesh/{task}:1"
