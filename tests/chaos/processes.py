@@ -12,12 +12,17 @@ import signal
 import struct
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from gymmesh_mesh import MeshConfig
 from gymmesh_mesh.compose import ServiceSpec
-from gymmesh_mesh.layout import ProcessPlan
+from gymmesh_mesh.layout import ProcessPlan, plan_processes
+from tests.support.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 START_S: Final = 240.0
@@ -166,6 +171,48 @@ class Worker(Kept):
         return True
 
 
+async def begin_workers(
+    config: dict[str, Any],
+    folder: Path,
+    taken: set[int],
+    stack: AsyncExitStack,
+    kinds: Container[str] | None = None,
+) -> tuple[dict[str, Worker], dict[str, int]]:
+    """Starts a mesh of one process for each service: first the registry, then the others at once.
+
+    Args:
+        config: the mesh's file; its layout is `mesh`.
+        folder: for the processes' logs.
+        taken: ports that must not be used; those of the processes are added.
+        stack: ends the processes.
+        kinds: of the services that are started; None: all.
+
+    Returns the processes and their ports by the names of the services; `registry` is one of them.
+    """
+    workers: dict[str, Worker] = {}
+    ports: dict[str, int] = {}
+    registry = ""
+    for plan in plan_processes(msgspec.convert(config, MeshConfig)):
+        (spec,) = plan.specs
+        if kinds is not None and spec.kind not in kinds:
+            continue
+        port = ports[plan.name] = free_port(taken=taken)
+        options = {
+            "host": "127.0.0.1",
+            "ports": {spec.instance_id: port},
+            "drain_s": 1.0,
+            "discovery_address": registry,
+            "security": {"insecure": True},
+        }
+        registry = registry or f"127.0.0.1:{port}"
+        workers[plan.name] = worker = Worker(plan, options, folder)
+        stack.push_async_callback(worker.end)
+    first, *others = workers.values()
+    await first.begin()
+    await asyncio.gather(*(worker.begin() for worker in others))
+    return workers, ports
+
+
 class Endpoint(Kept):
     """The policy's endpoint."""
 
@@ -217,6 +264,16 @@ async def run_quietly(*command: str) -> bool:
     except OSError:
         return False
     return await process.wait() == 0
+
+
+def kill_all(pids: Iterable[int]) -> bool:
+    """Kills processes; whether one was there."""
+    hit = False
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, KILL)
+            hit = True
+    return hit
 
 
 def is_root() -> bool:

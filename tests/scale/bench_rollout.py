@@ -76,7 +76,7 @@ def command(name: str, url: str) -> list[str]:
     """The command line of a contender."""
     if name in PEERS:
         python = _PEERS / name / "bin" / "python"
-        return [str(python), str(ROOT / f"tests/scale/rollout_bench/peer_{name}.py"), url]
+        return [str(python), "-m", f"{_PACKAGE}.peer_{name}", url]
     if name == "floor":
         return [sys.executable, "-m", f"{_PACKAGE}.floor", url]
     return [sys.executable, "-m", f"{_PACKAGE}.ours", url, name]

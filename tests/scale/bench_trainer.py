@@ -71,7 +71,7 @@ def run_verifiers(rollouts: int, point: Point) -> dict[str, Any] | None:
     with ExitStack() as stack:
         model = stack.enter_context(endpoint())
         model.answer_within(0.0, late_s)
-        line = [str(_VERIFIERS), str(ROOT / "tests/scale/rollout_bench/peer_verifiers.py")]
+        line = [str(_VERIFIERS), "-m", "tests.scale.rollout_bench.peer_verifiers"]
         try:
             contender = Contender.start("verifiers", [*line, model.url], stack)
             contender.run(max(in_flight, 10), in_flight)

@@ -248,10 +248,36 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def usage(self) -> Json:
-        """`response.usage` as the row has it; empty where it has none."""
+        """`response.usage` as the row has it, which is the main conversation's; empty where it has
+        none.
+        """
         found = members_of(bytes(self.columns.members["response"])).get("usage")
         usage = None if found is None else parsed(found)
         return usage if isinstance(usage, dict) else {}
+
+    @cached_property
+    def total_usage(self) -> Json:
+        """What all model calls of the agent consumed, in the form of `usage`: the main conversation
+        and all other actors.
+        """
+        total = self.usage
+        for actor in self.columns.actors:
+            total = _with_counts(total, msgspec.to_builtins(actor.usage))
+        return total
+
+
+def _with_counts(usage: Json, more: Json) -> Json:
+    """A usage with the counts of another one added; a value that is not a count stays as it is, and
+    no key is made for a count of 0.
+    """
+    total = dict(usage)
+    for key, value in more.items():
+        if isinstance(value, dict):
+            if details := _with_counts(object_of(usage, key), value):
+                total[key] = details
+        elif value and type(known := usage.get(key, 0)) is int:
+            total[key] = known + value
+    return total
 
 
 def object_of(value: Json, key: str) -> Json:

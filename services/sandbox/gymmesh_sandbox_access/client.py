@@ -262,7 +262,7 @@ def _unknown(sandbox: grant_pb2.SandboxRef) -> MeshError:
         f"the sandbox {sandbox.sandbox_id} is at an instance {sandbox.instance_id!r} of "
         f"{sandbox.service!r} that is not known here: it is gone, or runs in the process of its "
         "owner alone; name a sandbox service under sandboxes, which all processes reach",
-        metadata={"sandbox_id": sandbox.sandbox_id, "cause": "unreachable"},
+        metadata={"sandbox_id": sandbox.sandbox_id, "cause": "unknown"},
     )
 
 

@@ -35,6 +35,13 @@ graphroot = "{folder}/graph"
 runroot = "{folder}/run"
 """
 _START_S: Final = 60.0
+#: What Harbor raises where tests leave no reward.
+_FAULTS: Final = (
+    "RewardFileNotFoundError",
+    "RewardFileEmptyError",
+    "VerifierOutputParseError",
+    "VerifierTimeoutError",
+)
 
 
 @dataclass(frozen=True)
@@ -153,6 +160,8 @@ def own_verdicts(
             assert process.stdout is not None
             for line in process.stdout:
                 said = json.loads(line)
+                if said["error"] and not said["error"].startswith(_FAULTS):
+                    continue  # no verdict: the machine, or Podman, was too slow
                 files[said["agent"], said["task"]].write_bytes(line)
     assert all(file.exists() for file in files.values()), log.read_text()[-4000:]
     verdicts = {key: json.loads(file.read_bytes()) for key, file in files.items()}

@@ -30,6 +30,7 @@ _NAMES: Final = (
     "own_model",
     "model",
     "weather",
+    "strings",
     "turns",
     "wordle",
     "own_agent",
@@ -95,7 +96,7 @@ def configuration(ports: dict[str, int], policy_url: str) -> dict[str, Any]:
             "environment_servers",
             "single_agent_turn",
             name,
-            resources_server=_reference("resources_servers", "weather"),
+            resources_server=_reference("resources_servers", "strings"),
             agent_server=_reference("responses_api_agents", by),
             resources_tool_transports=["direct_http"],
             cleanup_timeout_seconds=30,
@@ -108,6 +109,7 @@ def configuration(ports: dict[str, int], policy_url: str) -> dict[str, Any]:
         "own_model": model("own_model", policy_url),
         "model": model("model", f"http://{_HOST}:{ports['relay']}/v1"),
         "weather": resources("example_mcp_weather", "weather", expose_tools_over_mcp=True),
+        "strings": resources("string_match", "strings"),
         "turns": resources("example_multi_turn_gymnasium", "turns"),
         "wordle": resources("wordle", "wordle"),
         "own_agent": agent("simple_agent", "own_agent", "weather", "own_model"),
@@ -142,43 +144,42 @@ async def gym_servers(python: Path, folder: Path) -> AsyncIterator[Gym]:
         pass
     words = folder / "words.txt"
     words.write_text("\n".join(WORDS))
-    process = await asyncio.create_subprocess_exec(
-        python,
-        Path(__file__).parent / "nemo_servers.py",
-        json.dumps(configuration(ports, policy_url)),
-        words,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=(folder / "servers.log").open("wb"),
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
-        start_new_session=True,
-        limit=1 << 20,
-    )
-    reading = asyncio.create_task(_until_ready(process))
+    with (folder / "servers.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            python,
+            Path(__file__).parent / "nemo_servers.py",
+            json.dumps(configuration(ports, policy_url)),
+            words,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
+            start_new_session=True,
+        )
+    # To the end, so that nothing that the servers print holds them up.
+    ready = asyncio.Event()
+    reading = asyncio.create_task(_read(process, ready))
     try:
-        await asyncio.wait_for(asyncio.shield(reading), _START_S)
-        drain = asyncio.create_task(_drain(process))
+        async with asyncio.timeout(_START_S):
+            await ready.wait()
+        if reading.done():
+            raise RuntimeError(f"NeMo Gym's servers did not start; see {folder}/servers.log")
         yield Gym(ports, policy, policy_url, process)
-        drain.cancel()
     finally:
-        reading.cancel()
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+        await reading
         await runner.cleanup()
 
 
-async def _until_ready(process: asyncio.subprocess.Process) -> None:
+async def _read(process: asyncio.subprocess.Process, ready: asyncio.Event) -> None:
+    """Sets the event at the line `ready`, and at the end."""
     assert process.stdout is not None
-    while (line := await process.stdout.readline()).strip() != b"ready":
-        if not line:
-            raise RuntimeError("NeMo Gym's servers did not start; see servers.log")
-
-
-async def _drain(process: asyncio.subprocess.Process) -> None:
-    assert process.stdout is not None
-    while await process.stdout.read(1 << 16):
-        pass
+    async for line in process.stdout:
+        if line.strip() == b"ready":
+            ready.set()
+    ready.set()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 
 def application(name: str, kind: str, folder: str, config: Mapping[str, Any], client: Any) -> Any:
     """The application of one server, with what NeMo Gym's own start puts around it."""
-    module = importlib.import_module(f"{kind}.{folder}.app")
+    module: Any = importlib.import_module(f"{kind}.{folder}.app")
     if folder == "wordle":
         module.GUESSES_PATH = Path(sys.argv[2])
     found = [
@@ -38,7 +38,7 @@ def application(name: str, kind: str, folder: str, config: Mapping[str, Any], cl
         and one.__module__ == module.__name__
         and not inspect.isabstract(one)
     ]
-    server_class = found[-1]
+    server_class: Any = found[-1]
     made = server_class.model_fields["config"].annotation.model_validate({**config, "name": name})
     server = server_class(config=made, server_client=client)
     app = server.setup_webserver()

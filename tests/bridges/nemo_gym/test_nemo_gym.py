@@ -68,6 +68,15 @@ def weather(number: int, *, tools: Sequence[Mapping[str, Any]] = ()) -> Row:
     }
 
 
+def strings(number: int) -> Row:
+    """An answer that is right, wrong, or not marked as one."""
+    said = [f"Answer: {number}", "Answer: none", "It is " + str(number), ""][number % 4]
+    return {
+        "responses_create_params": {"input": prompt([[said]])},
+        "expected_answer": str(number),
+    }
+
+
 def turns(number: int) -> Row:
     """A talk of one to four turns, with the right last word or not."""
     follow_ups = [f"And then, {place}?" for place in range(number % 4)]
@@ -238,12 +247,12 @@ async def test_rows_that_an_agent_server_runs(gym: Gym) -> None:
 
 
 async def test_episodes_that_an_environment_server_runs(gym: Gym) -> None:
-    rows = [weather(number, tools=[GET_WEATHER]) for number in range(EPISODES)]
+    rows = [strings(number) for number in range(EPISODES)]
     bodies = [
         {
             "episode_id": {"rollout_id": f"own-{number}", "attempt": 0},
             "task": {
-                "task_id": {"taskset": "weather", "task_id": f"t{number}"},
+                "task_id": {"taskset": "strings", "task_id": f"t{number}"},
                 "task_input": row,
             },
         }
@@ -251,7 +260,7 @@ async def test_episodes_that_an_environment_server_runs(gym: Gym) -> None:
     ]
     own = await own_rewards(gym.url("own_episodes"), bodies)
     mixed(own)
-    options = {"protocol": "run", "model_server": gym.relay, "taskset": "weather"}
+    options: dict[str, Any] = {"protocol": "run", "model_server": gym.relay, "taskset": "strings"}
     async with bridge(gym, "episodes", plays=True, **options) as mesh:
         assert await mesh.rewards(rows) == own
 
@@ -269,7 +278,7 @@ async def test_a_limit_of_the_policy_ends_the_episode_and_it_is_judged(gym: Gym)
 
 async def test_time_that_is_up_gives_no_verdict(gym: Gym) -> None:
     gym.policy.hold.clear()
-    options = {"protocol": "run", "model_server": gym.relay}
+    options: dict[str, Any] = {"protocol": "run", "model_server": gym.relay}
     try:
         async with bridge(gym, "agent", plays=True, timeout_s=10.0, **options) as mesh:
             events = await mesh.run(0, weather(0, tools=[GET_WEATHER]))
@@ -282,7 +291,7 @@ async def test_servers_that_die_fail_what_they_play(bridge_python: Path, tmp_pat
     row = weather(0, tools=[GET_WEATHER])
     async with gym_servers(bridge_python, tmp_path) as gym:
         gym.policy.hold.clear()
-        options = {"protocol": "run", "model_server": gym.relay}
+        options: dict[str, Any] = {"protocol": "run", "model_server": gym.relay}
         async with bridge(gym, "agent", plays=True, **options) as mesh:
             running = asyncio.create_task(mesh.run(0, row))
             await asyncio.wait_for(gym.policy.asked.wait(), TIMEOUT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,19 +32,28 @@ _CHAT: Final = {
         "max_turns": _STEPS,
     }
 }
-Policy = Callable[[Seen], fake.Send]
+_KINDS: Final = ("right", "wrong")
 
 
 def _rows(name: str) -> tuple[list[dict[str, Any]], dict[str, Expected]]:
-    """Some example tasks, and right answers by the task's prompt."""
+    """Some example tasks, each to be answered right and wrong; right answers by their prompt."""
     environment: Environment[Any] = make_environment(name, {})
     rows, right = [], {}
-    for number, row in enumerate(example_rows(environment)):
-        if number == _EXAMPLES:
-            break
-        rows.append({**row, "task_id": f"{name}-{number}"})
-        for expected in as_list(environment.expected(Task.of(rows[-1])))[:1]:
+    for number, row in enumerate(islice(example_rows(environment), _EXAMPLES)):
+        for expected in as_list(environment.expected(Task.of(row)))[:1]:
             right[_prompt(_messages(row))] = expected
+        for kind in _KINDS:
+            told = {"role": "system", "content": f"Answer {kind}."}
+            rows.append(
+                {
+                    **{key: value for key, value in row.items() if key != "prompt"},
+                    "task_id": f"{name}-{number}-{kind}",
+                    "responses_create_params": {
+                        **row.get("responses_create_params", {}),
+                        "input": [told, *_messages(row)],
+                    },
+                }
+            )
     return rows, right
 
 
@@ -73,24 +83,25 @@ def _prompt(messages: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(texts)
 
 
-def _right(expected: Mapping[str, Expected]) -> Policy:
+def _policy(expected: Mapping[str, Expected]) -> Callable[[Seen], fake.Send]:
     def answer(seen: Seen) -> fake.Send:
         messages = seen.body["messages"]
         prompt = _prompt(messages)
         found = next((one for key, one in expected.items() if prompt.startswith(key)), None)
-        if found is None:
+        if found is None or "Answer wrong." in str(messages[:3]):
             return fake.text("I don't know.")
         made = sum(message["role"] == "assistant" for message in messages)
         if made < len(found.calls):
-            name, arguments = found.calls[made]
+            name, arguments = as_call(found.calls[made])
             return fake.answer(calls=[(f"call_{made}", name, json.dumps(arguments))])
         return fake.text(found.message or "Done.")
 
     return answer
 
 
-def _wrong(seen: Seen) -> fake.Send:
-    return fake.text("I don't know.")
+def as_call(call: Any) -> tuple[str, Mapping[str, Any]]:
+    """Name and arguments."""
+    return call[0], call[1]
 
 
 async def test_verdicts_are_those_of_our_own_agent(bridge_python: Path, tmp_path: Path) -> None:
@@ -106,11 +117,7 @@ async def test_verdicts_are_those_of_our_own_agent(bridge_python: Path, tmp_path
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     right = {key: one for _, expected in made.values() for key, one in expected.items()}
     loaded = load_config([tmp_path / "mesh.json"], [], MeshConfig)
-    async with (
-        FakeEndpoint(default=_right(right)) as good,
-        FakeEndpoint(default=_wrong) as bad,
-        up(loaded) as mesh,
-    ):
+    async with FakeEndpoint(default=_policy(right)) as endpoint, up(loaded) as mesh:
         runs = [
             {
                 "env": _env(tmp_path, name, mesh.address_of("environment", name)),
@@ -118,26 +125,22 @@ async def test_verdicts_are_those_of_our_own_agent(bridge_python: Path, tmp_path
                 "output": str(tmp_path / "own"),
             }
             for name in SHELF
-            for endpoint in (good, bad)
         ]
         theirs = await own_runs(bridge_python, runs)
-        ours = {
-            kind: await _collected(tmp_path, kind, endpoint.url)
-            for kind, endpoint in (("good", good), ("bad", bad))
-        }
+        ours = await _collected(tmp_path, endpoint.url)
     problems = []
-    for number, scored in enumerate(theirs):
-        name, kind = SHELF[number // 2], ("good", "bad")[number % 2]
+    for name, scored in zip(SHELF, theirs, strict=True):
+        wanted = {key: one for key, one in ours.items() if key.startswith(f"{name}-")}
         if isinstance(scored, str):
-            problems.append(f"{name} {kind}: {scored}")
+            problems.append(f"{name}: {scored}")
             continue
-        wanted = {key: one for key, one in ours[kind].items() if key.startswith(f"{name}-")}
         found = {one["name"]: one["reward"] if one["ok"] else one["errors"] for one in scored}
         if found != wanted:
-            problems.append(f"{name} {kind}: {found}, and ours {wanted}")
+            problems.append(f"{name}: {found}, and ours {wanted}")
     assert not problems, "\n".join(problems)
     # Right answers win, so that the equality says something.
-    assert sum(ours["good"].values()) > sum(ours["bad"].values()) + len(SHELF)
+    won = {kind: sum(one for key, one in ours.items() if key.endswith(kind)) for kind in _KINDS}
+    assert won["right"] > won["wrong"] + len(SHELF), won
 
 
 def _env(folder: Path, name: str, address: str) -> dict[str, Any]:
@@ -145,7 +148,7 @@ def _env(folder: Path, name: str, address: str) -> dict[str, Any]:
     return {**_CHAT, "taskset": {**taskset, "tasks": str(folder / f"{name}.jsonl")}}
 
 
-async def _collected(folder: Path, kind: str, url: str) -> dict[str, float]:
+async def _collected(folder: Path, url: str) -> dict[str, float]:
     """The rewards of our own agent, by the task's id."""
     (folder / "all.jsonl").write_text(
         "".join(
@@ -154,7 +157,7 @@ async def _collected(folder: Path, kind: str, url: str) -> dict[str, float]:
             for line in (folder / f"{name}.jsonl").read_text().splitlines()
         )
     )
-    output = folder / f"{kind}.jsonl"
+    output = folder / "rollouts.jsonl"
     done = await gym(
         "collect", "--config", folder / "mesh.json", "-i", folder / "all.jsonl", "-o", output,
         "--model-url", url, "--model", "policy", "--set", "models.policy.backend=chat", "--quiet",

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
-import signal
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
+from tests.chaos import report
 from tests.chaos.programs.plan import ProgramWorld
 from tests.chaos.programs.seed import ProgramResult, run_program_seed
 
@@ -27,10 +25,11 @@ def main() -> int:
     parser.add_argument("--rollouts", type=int, default=100, help="per seed")
     parser.add_argument("--keep", type=Path, help="keep the files of all seeds in this folder")
     asked = parser.parse_args()
-    first, _, last = asked.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
+    run = report.run_seeds(
+        report.seeds_of(asked.seeds), asked.keep, partial(_run, asked.rollouts), _told
+    )
     try:
-        results = asyncio.run(_until_stopped(_run(seeds, asked.rollouts, asked.keep)))
+        results = asyncio.run(report.until_stopped(run))
     except (asyncio.CancelledError, KeyboardInterrupt):
         print("interrupted; nothing is left running")
         return 130
@@ -38,71 +37,47 @@ def main() -> int:
     return 1 if any(one.violations for one in results) else 0
 
 
-async def _until_stopped(
-    running: Coroutine[Any, Any, list[ProgramResult]],
-) -> list[ProgramResult]:
-    """Ends early on SIGTERM, too, with all that was started taken away."""
-    task = asyncio.ensure_future(running)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+async def _run(rollouts: int, seed: int, path: Path) -> ProgramResult:
+    return await run_program_seed(ProgramWorld(seed, rollouts), path)
 
 
-async def _run(seeds: Sequence[int], rollouts: int, keep: Path | None) -> list[ProgramResult]:
-    results = []
-    base = keep or Path(tempfile.mkdtemp(prefix="gymmesh-chaos-"))
-    for seed in seeds:
-        path = base / f"seed-{seed:02d}"
-        shutil.rmtree(path, ignore_errors=True)
-        result = await run_program_seed(ProgramWorld(seed, rollouts), path)
-        results.append(result)
-        print(line(result), flush=True)
-        for violation in result.violations:
-            print(f"         VIOLATION {violation}", flush=True)
-        if result.violations:
-            print(f"         files: {path}", flush=True)
-        elif keep is None:
-            shutil.rmtree(path)
-    return results
+def _told(result: ProgramResult) -> Sequence[str]:
+    return [line(result), f"tried again: {report.counts(result.retries) or 'none'}"]
 
 
 def line(result: ProgramResult) -> str:
     """One seed in one line."""
-    verdict = f"{len(result.violations)} VIOLATIONS" if result.violations else "ok"
     return (
-        f"seed {result.world.seed:2}  {verdict}  {result.completed} completed, {result.failed} "
-        f"failed of {result.world.rollouts}, {result.attempts} attempts, {result.wall_s:.0f} s  "
-        f"[{_counts(result.faults)}]  [{_counts(result.failures)}]"
+        f"seed {result.world.seed:2}  {report.verdict_of(result)}  {result.completed} completed, "
+        f"{result.failed} failed of {result.world.rollouts}, {result.attempts} attempts, "
+        f"{result.wall_s:.0f} s  [{report.counts(result.faults)}]  "
+        f"[{report.counts(result.failures)}]"
     )
 
 
 def table(results: Sequence[ProgramResult]) -> str:
     """All seeds, and what was done to them."""
-    lines = [
-        "",
-        "| seed | rollouts | completed | failed | attempts | kills | seconds | verdict |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for one in results:
-        cells = (
-            one.world.seed, one.world.rollouts, one.completed, one.failed, one.attempts,
-            one.faults.total(), f"{one.wall_s:.0f}",
-            f"{len(one.violations)} violations" if one.violations else "ok",
-        )  # fmt: skip
-        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    columns = (
+        "seed", "rollouts", "completed", "failed", "attempts", "kills", "seconds", "verdict",
+    )  # fmt: skip
     faults = sum((one.faults for one in results), Counter[str]())
     missed = sum((one.missed for one in results), Counter[str]())
-    lines += [
-        "",
+    retries = sum((one.retries for one in results), Counter[str]())
+    below = (
         f"{sum(one.world.rollouts for one in results)} rollouts asked for, "
         f"{sum(len(one.violations) for one in results)} violations",
-        f"kills: {_counts(faults)}",
-        f"not done: {_counts(missed) or 'none'}",
-    ]
-    return "\n".join(lines)
+        f"kills: {report.counts(faults)}",
+        f"not done: {report.counts(missed) or 'none'}",
+        f"tried again: {report.counts(retries) or 'none'}",
+    )
+    return report.table(columns, map(_cells, results), below)
 
 
-def _counts(counts: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
+def _cells(one: ProgramResult) -> Sequence[object]:
+    return (
+        one.world.seed, one.world.rollouts, one.completed, one.failed, one.attempts,
+        one.faults.total(), f"{one.wall_s:.0f}", report.verdict_of(one),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

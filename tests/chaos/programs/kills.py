@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
-from pathlib import Path
 
-from tests.chaos.processes import KILL
+from tests.chaos.processes import kill_all
 from tests.chaos.programs.plan import PROGRAM, ProgramFault, ProgramWorld
 from tests.chaos.programs.world import ProgramsUp
-from tests.chaos.sandboxes.using import MARK
 
 _LOOK_S = 0.01
 
@@ -44,23 +40,7 @@ class ProgramKills:
     async def _hit(self, target: str) -> bool:
         if target != PROGRAM:
             return await self._up.services[target].kill()
-        found = programs(self._up.mark)
-        if not found:
-            return False
-        with suppress(ProcessLookupError):
-            os.kill(self._chance.choice(found), KILL)
-            return True
-        return False
-
-
-def programs(mark: str) -> list[int]:
-    """The process ids of the programs that run in sandboxes, without those that they start."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            ours = f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
-            if ours and (folder / "cmdline").read_bytes().startswith(b"python3\0-c\0"):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
+        # Without the processes that they start.
+        running = self._up.machine.programs().items()
+        found = [pid for pid, words in running if words.startswith("python3 -c ")]
+        return bool(found) and kill_all([self._chance.choice(found)])

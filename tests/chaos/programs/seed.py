@@ -41,6 +41,7 @@ class ProgramResult:
     Attributes:
         completed, failed: rollouts.
         attempts: of all rollouts together, the last ones' numbers.
+        retries: reasons of attempts that another one followed, and how often.
         failures: reasons of rollouts that failed, and how often.
         faults, missed: what was done, and what could not be done.
         violations: what was wrong.
@@ -50,6 +51,7 @@ class ProgramResult:
     completed: int = 0
     failed: int = 0
     attempts: int = 0
+    retries: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
@@ -79,6 +81,7 @@ async def run_program_seed(
         result.violations += judge_rows(wanted, rows, failures, kills.done[PROGRAM])
         result.completed, result.failed = len(rows), len(failures)
         result.attempts = sum(row["attempt"] for row in (*rows, *failures))
+        result.retries = _retries(path / "killed.summary.json")
         result.failures = Counter(row["failure"]["status"]["reason"] for row in failures)
         result.faults, result.missed = kills.done, kills.missed
         await _all_up(up)
@@ -136,6 +139,10 @@ def _lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def _retries(summary: Path) -> Counter[str]:
+    return Counter(json.loads(summary.read_text())["retries"] if summary.exists() else {})
+
+
 async def _all_up(up: ProgramsUp) -> None:
     """Returns once what was killed last is up again. Raises TimeoutError."""
     async with asyncio.timeout(_BUSY_S):
@@ -146,12 +153,7 @@ async def _all_up(up: ProgramsUp) -> None:
 async def _left(up: ProgramsUp) -> list[str]:
     """What is left of rollouts and sandboxes when it should long be gone."""
     gauges = await quiet({name: one.metrics_address for name, one in up.services.items()})
-    until = time.monotonic() + TTL_S + _BUSY_S
-    while True:
-        left = await up.machine.left(up.pid)
-        if not left or time.monotonic() > until:
-            break
-        await asyncio.sleep(0.2)
+    left = await up.machine.until_nothing(lambda: up.pid, TTL_S + _BUSY_S)
     return [*left, *(f"{name} is {value}" for name, value in gauges.items() if value)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -11,14 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
-from gymmesh_mesh import MeshConfig
-from gymmesh_mesh.layout import plan_processes
-from tests.chaos.processes import Worker
+from tests.chaos.processes import Worker, begin_workers
 from tests.chaos.programs.plan import AGENT, ENVIRONMENT, MODEL, SANDBOXES, ProgramWorld
 from tests.chaos.sandboxes.machine import SandboxMachine
-from tests.support.ports import free_port
 from tests.unit.programs.rollouts import COMMAND
 
 #: How long a sandbox outlives an environment that was killed.
@@ -65,26 +59,7 @@ async def programs_up(world: ProgramWorld, folder: Path) -> AsyncIterator[Progra
         config = _config(world, store, log)
         file = folder / "mesh.json"
         file.write_text(json.dumps(config))
-        services: dict[str, Worker] = {}
-        taken: set[int] = set()
-        ports: dict[str, int] = {}
-        registry = ""
-        for plan in plan_processes(msgspec.convert(config, MeshConfig)):
-            (spec,) = plan.specs
-            port = ports[plan.name] = free_port(taken=taken)
-            options = {
-                "host": "127.0.0.1",
-                "ports": {spec.instance_id: port},
-                "drain_s": 1.0,
-                "discovery_address": registry,
-                "security": {"insecure": True},
-            }
-            registry = registry or f"127.0.0.1:{port}"
-            services[plan.name] = Worker(plan, options, folder)
-            stack.push_async_callback(services[plan.name].end)
-        first, *others = services.values()
-        await first.begin()
-        await asyncio.gather(*(worker.begin() for worker in others))
+        services, ports = await begin_workers(config, folder, set(), stack)
         mark = uuid.uuid4().hex
         yield ProgramsUp(
             services=services,

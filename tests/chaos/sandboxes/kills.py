@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from contextlib import suppress
 
 from aiodocker.exceptions import DockerError
 
-from tests.chaos.processes import KILL
+from tests.chaos.processes import kill_all
 from tests.chaos.sandboxes.machine import spawners
 from tests.chaos.sandboxes.plan import (
     DAEMON,
@@ -54,21 +53,11 @@ class Kills:
         if target == OWNER:
             return await up.owners[self._chance.choice(OWNERS)].kill()
         if target == DAEMON:
-            return await up.daemon.kill() if up.daemon is not None else _kill(spawners(up.pid))
+            return await up.daemon.kill() if up.daemon is not None else kill_all(spawners(up.pid))
         if target == FIRST_PROCESS:
             with suppress(OSError, DockerError):  # the daemon may be down
                 pids = await up.machine.first_processes(up.pid)
-                return bool(pids) and _kill([self._chance.choice(pids)])
+                return bool(pids) and kill_all([self._chance.choice(pids)])
             return False
         up.wire.cut()
         return True
-
-
-def _kill(pids: Iterable[int]) -> bool:
-    """Kills processes; whether one was there."""
-    hit = False
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, KILL)
-            hit = True
-    return hit

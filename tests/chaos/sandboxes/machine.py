@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +36,7 @@ class SandboxMachine:
 
     async def left(self, service: int) -> list[str]:
         """What there is of its sandboxes, in words. `service`: the process id of the service."""
-        found = [f"process {pid}: {words}" for pid, words in self._programs().items()]
+        found = [f"process {pid}: {words}" for pid, words in self.programs().items()]
         found += [f"process {pid} of bubblewrap" for pid in _launchers(service)]
         if self._store is not None:
             found += [f"folder {path}" for path in self._folders()]
@@ -44,9 +46,18 @@ class SandboxMachine:
         found += await self._containers()
         return found
 
+    async def until_nothing(self, service: Callable[[], int], within_s: float) -> list[str]:
+        """Waits until nothing is left; what is, when that takes longer. `service`: see `left`."""
+        until = time.monotonic() + within_s
+        while True:
+            left = await self.left(service())
+            if not left or time.monotonic() > until:
+                return left
+            await asyncio.sleep(0.2)
+
     def running(self) -> bool:
         """Whether programs run in sandboxes."""
-        return bool(self._programs())
+        return bool(self.programs())
 
     async def first_processes(self, service: int) -> list[int]:
         """The process ids of the sandboxes' first processes."""
@@ -68,7 +79,8 @@ class SandboxMachine:
         found = [f"container {one.id[:12]}" for one in containers]
         return found + [f"image {one['Id'][:19]} {one.get('RepoTags')}" for one in images]
 
-    def _programs(self) -> Mapping[int, str]:
+    def programs(self) -> Mapping[int, str]:
+        """The process ids of the programs in its sandboxes, and their command lines."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:

@@ -119,7 +119,7 @@ async def _owners_die(up: SandboxesUp, world: SandboxWorld, lives: Lives) -> flo
     for owner in up.owners.values():
         owner.signal(KILL)
     begun = time.monotonic()
-    left = await _until_nothing(up, world.ttl_s + _BUSY_S)
+    left = await up.machine.until_nothing(lambda: up.pid, world.ttl_s + _BUSY_S)
     lives.violations += [f"left by owners that were killed: {one}" for one in left]
     lives.violations += [
         f"in the list, without an owner: {one.sandbox.sandbox_id}" for one in await lives.listed()
@@ -131,7 +131,7 @@ async def _service_dies(up: SandboxesUp, world: SandboxWorld, lives: Lives) -> N
     """Kills the service while there are sandboxes; nothing is left of them once it is back."""
     await _orphans(up, world, lives, first=2_000_000)
     await up.service.kill()
-    left = await _until_nothing(up, _ENDING_S)
+    left = await up.machine.until_nothing(lambda: up.pid, _ENDING_S)
     lives.violations += [f"left by a service that was killed: {one}" for one in left]
 
 
@@ -159,16 +159,6 @@ async def _patiently(call: Callable[[], Awaitable[_T]]) -> _T:
         except MeshError:
             if time.monotonic() > until:
                 raise
-        await asyncio.sleep(0.2)
-
-
-async def _until_nothing(up: SandboxesUp, within_s: float) -> list[str]:
-    """Waits until nothing is left of all sandboxes; what is, when that takes longer."""
-    until = time.monotonic() + within_s
-    while True:
-        left = await up.machine.left(up.pid)
-        if not left or time.monotonic() > until:
-            return left
         await asyncio.sleep(0.2)
 
 

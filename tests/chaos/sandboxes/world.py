@@ -12,16 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from gymmesh.discovery.v1 import discovery_pb2
-from gymmesh_mesh import MeshConfig
-from gymmesh_mesh.layout import plan_processes
 from gymmesh_mesh.sandboxes import SandboxClient
 from gymmesh_resource.service import RESOURCE_SERVICE
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_sandbox.service import SANDBOX_SERVICE
-from tests.chaos.processes import Kept, Worker
+from tests.chaos.processes import Kept, Worker, begin_workers
 from tests.chaos.sandboxes.machine import SandboxMachine
 from tests.chaos.sandboxes.plan import OWNERS, SandboxWorld
 from tests.support.ports import free_port
@@ -33,6 +29,8 @@ INSTANCE: Final = f"sandbox-{BOXES}-0"
 PODMAN: Final = "GYMMESH_TEST_PODMAN"
 _IMAGE: Final = os.environ.get("GYMMESH_TEST_SANDBOX_IMAGE", "local/py:1")
 _ANSWERS_S: Final = 30.0
+# Nothing else is killed here.
+_KINDS: Final = ("discovery", "sandbox", "environment")
 
 
 class PodmanDaemon(Kept):
@@ -120,8 +118,9 @@ async def sandboxes_up(world: SandboxWorld, folder: Path) -> AsyncIterator[Sandb
             stack.push_async_callback(daemon.end)
             await daemon.begin()
         config = _config(world, mark, store, daemon.url if daemon is not None else "")
-        workers, ports = await _workers(config, folder, taken, stack)
+        workers, ports = await begin_workers(config, folder, taken, stack, _KINDS)
         service = workers.pop(BOXES)
+        del workers["registry"]
         wire = await stack.enter_async_context(Proxy(ports[BOXES], port=free_port(taken=taken)))
         peers, far = PeerDirectory(), PeerDirectory()
         stack.push_async_callback(peers.close)
@@ -148,34 +147,6 @@ async def sandboxes_up(world: SandboxWorld, folder: Path) -> AsyncIterator[Sandb
             machine=SandboxMachine(mark, store=store, daemon=url),
             mark=mark,
         )
-
-
-async def _workers(
-    config: dict[str, Any], folder: Path, taken: set[int], stack: AsyncExitStack
-) -> tuple[dict[str, Worker], dict[str, int]]:
-    """The registry, the sandbox service and the environments, by name; and their ports."""
-    workers: dict[str, Worker] = {}
-    ports: dict[str, int] = {}
-    registry = ""
-    for plan in plan_processes(msgspec.convert(config, MeshConfig)):
-        (spec,) = plan.specs
-        if spec.kind not in ("discovery", "sandbox", "environment"):
-            continue
-        port = ports[plan.name] = free_port(taken=taken)
-        options = {
-            "host": "127.0.0.1",
-            "ports": {spec.instance_id: port},
-            "drain_s": 1.0,
-            "discovery_address": registry,
-            "security": {"insecure": True},
-        }
-        registry = registry or f"127.0.0.1:{port}"
-        worker = Worker(plan, options, folder)
-        stack.push_async_callback(worker.end)
-        workers[plan.name] = worker
-    await workers.pop("registry").begin()
-    await asyncio.gather(*(worker.begin() for worker in workers.values()))
-    return workers, ports
 
 
 def _config(world: SandboxWorld, mark: str, store: Path | None, url: str) -> dict[str, Any]:

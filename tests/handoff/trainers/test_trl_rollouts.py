@@ -14,9 +14,10 @@ ROOT = Path(__file__).parents[3]
 
 def test_grpo_raises_the_reward_on_exact_tokens() -> None:
     from examples.grpo import train
+    from examples.grpo.trl_training import run
 
     options = train.parsed(["--steps", "40", "--most", "3", "--batch", "32", "--rate", "3e-3"])
-    lines = train.run(0, options, io.StringIO())
+    lines = run(0, options, io.StringIO())
     assert len(lines) == 40
     assert all(line["failed"] == 0 and line["forks"] == 0 for line in lines)
     assert {line["staleness"] for line in lines} == {0.0, 1.0}

@@ -1,4 +1,4 @@
-"""NeMo Gym as a contender; run by the Python of its own environment.
+"""NeMo Gym as a contender: python -m … URL, by the Python of its own environment.
 
 Its servers are started as its launcher starts them, each a process with the resolved configuration
 in the environment, without the launcher's own set-up of a virtual environment for each, which wants
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import talk
+
+from tests.scale.rollout_bench import talk
 
 _READY_S = 180.0
 _TASK = {

@@ -1,6 +1,6 @@
-"""verifiers as a contender; run by the Python of its own environment.
+"""verifiers as a contender: python -m … URL, by the Python of its own environment.
 
-One process: its episodes, its interception server, its traces as JSON lines on disk.
+One process: its episodes, its interception servers, its traces as JSON lines on disk.
 """
 
 # What it imports lies in another environment.
@@ -16,25 +16,33 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import talk
+from tests.scale.rollout_bench import talk
 
 
-async def main(url: str) -> None:
-    """Serves the bench until its input ends."""
+async def serve(url: str, package: Path, *, plays_alone: bool) -> None:
+    """Serves the bench until its input ends.
+
+    Args:
+        url: the model.
+        package: the module with the task set and the harness; verifiers knows it by its name.
+        plays_alone: whether a rollout needs nothing of the bench, so that one can run beforehand.
+    """
     say = talk.take_stdout()
+    sys.path.insert(0, str(package.parent))
     import verifiers
     import verifiers.v1 as vf
 
     os.environ["BENCH_KEY"] = "none"
+    name = package.stem.replace("_", "-")
     config = vf.SingleAgentEnvConfig.model_validate(
         {
-            "taskset": {"id": "bench-adder"},
-            "agent": {"harness": {"id": "bench-adder"}, "runtime": {"type": "subprocess"}},
+            "taskset": {"id": name},
+            "agent": {"harness": {"id": name}, "runtime": {"type": "subprocess"}},
         }
     )
     environment = vf.load_environment(config)
     client = vf.EvalClientConfig(base_url=url, api_key_var="BENCH_KEY")
-    context = vf.ModelContext(model="fake", client=client)
+    context = vf.ModelContext(model="scripted", client=client)
     (task,) = list(environment.taskset)
     with tempfile.TemporaryDirectory() as folder:
         file = (Path(folder) / "traces.jsonl").open("a")
@@ -52,9 +60,10 @@ async def main(url: str) -> None:
             async def run(rollouts: int, in_flight: int) -> None:
                 await talk.spread(rollouts, in_flight, one)
 
-            await one()
+            if plays_alone:
+                await one()
             await talk.answer(say, {"version": verifiers.__version__}, run)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(serve(sys.argv[1], Path(__file__).with_name("bench_adder.py"), plays_alone=True))

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from gymmesh.model.v1 import tokens_pb2
-from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.gateway.request import Hints
 from gymmesh_agent.gateway.tree import SideCallRule
 from gymmesh_agent.gateway.tree.side_calls import PROGRAM_HABITS
 from gymmesh_responses import dumps
+from tests.unit.gateway_tree.law import (
+    COMPACTION,
+    CONTINUATION,
+    FORK,
+    PREAMBLE,
+    SIDE,
+    TASK,
+    UNKNOWN,
+)
 from tests.unit.gateway_tree.wire import Captured, call, echo, message, output, request, wire_id
 
-CONTINUATION = rollout_pb2.CALL_LINK_CONTINUATION
-FORK = rollout_pb2.CALL_LINK_FORK
-SIDE = rollout_pb2.CALL_LINK_SIDE
-UNKNOWN = rollout_pb2.CALL_LINK_UNKNOWN
-COMPACTION = tokens_pb2.FORK_REASON_COMPACTION
-PREAMBLE = tokens_pb2.FORK_REASON_PREAMBLE_CHANGED
-
-TASK = message("user", "Fix the failing test.")
 FIRST = (call("shell", b'{"cmd":"ls"}', "x"),)
 TITLE = (message("assistant", "Fix a test"),)
 SUMMARY = "The test in a.py fails since parse() drops the last line."

@@ -110,7 +110,7 @@ async def test_one_that_does_not_play_says_so() -> None:
 
 async def test_options_may_decide_that_it_does_not_play() -> None:
     class Chooser(Player):
-        plays = False  # type: ignore[assignment]
+        plays = False
 
     async with served(Chooser()) as mesh:
         assert not (await about(mesh)).plays

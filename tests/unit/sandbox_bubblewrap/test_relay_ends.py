@@ -65,11 +65,27 @@ def test_what_is_ended_while_both_sides_are_full_is_closed(run: Any) -> None:
                 await asyncio.sleep(0)
             carrying.cancel()
             await asyncio.wait([carrying])
+            assert carrying.cancelled()
             async with asyncio.timeout(20):
                 for _, writer in (near, far):
                     writer.close()
                     with contextlib.suppress(OSError):
                         await writer.wait_closed()
+
+    run(carried())
+
+
+@LOOPS
+def test_a_connection_on_which_nothing_comes_is_a_timeout(run: Any) -> None:
+    async def carried() -> None:
+        near, program = await connected()
+        far, service = await connected()
+        with program, service:
+            async with asyncio.timeout(20):
+                with pytest.raises(TimeoutError):
+                    await carry(near, far, 0.01)
+            assert near[1].transport.is_closing()
+            assert far[1].transport.is_closing()
 
     run(carried())
 

@@ -74,8 +74,9 @@ class Facts:
         # A verifier that says null found no answer: then the row's key, the task's own, is none.
         answer = evidence[key] if key in evidence else rollout.value(key)
         self.answer = None if answer is None else _digest(dumps(answer))
-        # By kind: input, cached, output, reasoning; those that the row has.
-        self.tokens = _tokens(rollout.usage, unread)
+        # Of all calls of the agent, by kind: input, cached, output, reasoning; those that the row
+        # has.
+        self.tokens = _tokens(rollout.total_usage, unread)
         self.latency_s = _latency(timings, verdict, unread)
         # Tool calls by name and by outcome, where the row says it; they have those of other actors,
         # too, and not those that were not answered.

@@ -94,6 +94,9 @@ pub struct GetEnvironmentResponse {
     /// Sandbox services that the environment opens sandboxes at, by name.
     #[prost(string, repeated, tag = "23")]
     pub sandboxes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// PlayEpisode may be called: the environment can play an episode itself.
+    #[prost(bool, tag = "24")]
+    pub plays: bool,
 }
 impl ::prost::Name for GetEnvironmentResponse {
     const NAME: &'static str = "GetEnvironmentResponse";
@@ -408,6 +411,71 @@ impl ::prost::Name for NextTurnResponse {
         "/gymmesh.resource.v1.NextTurnResponse".into()
     }
 }
+/// Where a model is called, over HTTP as OpenAI has it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelEndpoint {
+    /// The root of the API, `<http://HOST:PORT/v1`:> `/responses` and `/chat/completions` are
+    /// below it. Without a slash at the end.
+    #[prost(string, tag = "1")]
+    pub base_url: ::prost::alloc::string::String,
+    /// The key, sent as `Authorization: Bearer KEY`. A secret; it opens one rollout, and
+    /// ends with it.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    /// The name under which to ask for the model.
+    #[prost(string, tag = "3")]
+    pub model: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ModelEndpoint {
+    const NAME: &'static str = "ModelEndpoint";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.ModelEndpoint".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.ModelEndpoint".into()
+    }
+}
+/// Has the environment play the episode.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlayEpisodeRequest {
+    /// The session.
+    #[prost(string, tag = "1")]
+    pub session_id: ::prost::alloc::string::String,
+    /// The model to play with.
+    #[prost(message, optional, tag = "2")]
+    pub endpoint: ::core::option::Option<ModelEndpoint>,
+}
+impl ::prost::Name for PlayEpisodeRequest {
+    const NAME: &'static str = "PlayEpisodeRequest";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.PlayEpisodeRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.PlayEpisodeRequest".into()
+    }
+}
+/// The episode is over.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PlayEpisodeResponse {
+    /// Sandboxes of the session, as in CallToolResponse.
+    #[prost(message, repeated, tag = "1")]
+    pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
+    /// As in CallToolResponse.
+    #[prost(message, repeated, tag = "2")]
+    pub ended_sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxEnded>,
+}
+impl ::prost::Name for PlayEpisodeResponse {
+    const NAME: &'static str = "PlayEpisodeResponse";
+    const PACKAGE: &'static str = "gymmesh.resource.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.resource.v1.PlayEpisodeResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.resource.v1.PlayEpisodeResponse".into()
+    }
+}
 /// Closes a session.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CloseSessionRequest {
@@ -710,6 +778,49 @@ pub mod resource_service_client {
             ));
             self.inner.unary(req, path, codec).await
         }
+        /// Has the environment play the session's whole episode itself, against a model
+        /// that the caller offers: for environments that bring a loop of their own.
+        /// Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
+        /// NOT_OFFERED. The server calls the model at `endpoint` as often as the
+        /// episode asks, and answers once the episode is over; what came of it stays in
+        /// the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+        ///
+        /// Once per session, and never again, however the call ended: a further call is
+        /// FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
+        /// `done`, state `done`. There is no request_id: a caller whose call broke
+        /// starts a new attempt.
+        ///
+        /// The call ends with its caller, since the endpoint does: when it is cancelled or
+        /// its deadline passes, the server stops the episode, and everything that it
+        /// started for it ends, within seconds. Verify may follow: it waits for that end,
+        /// then judges what there is, or fails where that is no basis for a verdict. A
+        /// call without a deadline may take a day. CloseSession cancels the call, which
+        /// then is NOT_FOUND / SESSION_NOT_FOUND.
+        ///
+        /// An endpoint that the server cannot connect to is INVALID_ARGUMENT /
+        /// FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
+        /// that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
+        /// knows of a fault of the model itself, and prefers that as the cause. The
+        /// endpoint's key is a secret: no answer, error or log of the server has it.
+        pub async fn play_episode(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PlayEpisodeRequest>,
+        ) -> std::result::Result<tonic::Response<super::PlayEpisodeResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.resource.v1.ResourceService/PlayEpisode",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.resource.v1.ResourceService",
+                "PlayEpisode",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
         /// Closes the session and frees what it holds. Calls still running in it are
         /// cancelled and end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
         /// is not there is a success.
@@ -804,6 +915,34 @@ pub mod resource_service_server {
             &self,
             request: tonic::Request<super::NextTurnRequest>,
         ) -> std::result::Result<tonic::Response<super::NextTurnResponse>, tonic::Status>;
+        /// Has the environment play the session's whole episode itself, against a model
+        /// that the caller offers: for environments that bring a loop of their own.
+        /// Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
+        /// NOT_OFFERED. The server calls the model at `endpoint` as often as the
+        /// episode asks, and answers once the episode is over; what came of it stays in
+        /// the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+        ///
+        /// Once per session, and never again, however the call ended: a further call is
+        /// FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
+        /// `done`, state `done`. There is no request_id: a caller whose call broke
+        /// starts a new attempt.
+        ///
+        /// The call ends with its caller, since the endpoint does: when it is cancelled or
+        /// its deadline passes, the server stops the episode, and everything that it
+        /// started for it ends, within seconds. Verify may follow: it waits for that end,
+        /// then judges what there is, or fails where that is no basis for a verdict. A
+        /// call without a deadline may take a day. CloseSession cancels the call, which
+        /// then is NOT_FOUND / SESSION_NOT_FOUND.
+        ///
+        /// An endpoint that the server cannot connect to is INVALID_ARGUMENT /
+        /// FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
+        /// that broke is INTERNAL / ENVIRONMENT_FAULT. A caller that serves the endpoint
+        /// knows of a fault of the model itself, and prefers that as the cause. The
+        /// endpoint's key is a secret: no answer, error or log of the server has it.
+        async fn play_episode(
+            &self,
+            request: tonic::Request<super::PlayEpisodeRequest>,
+        ) -> std::result::Result<tonic::Response<super::PlayEpisodeResponse>, tonic::Status>;
         /// Closes the session and frees what it holds. Calls still running in it are
         /// cancelled and end with NOT_FOUND / SESSION_NOT_FOUND. Closing a session that
         /// is not there is a success.
@@ -1111,6 +1250,47 @@ pub mod resource_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NextTurnSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.resource.v1.ResourceService/PlayEpisode" => {
+                    #[allow(non_camel_case_types)]
+                    struct PlayEpisodeSvc<T: ResourceService>(pub Arc<T>);
+                    impl<T: ResourceService> tonic::server::UnaryService<super::PlayEpisodeRequest>
+                        for PlayEpisodeSvc<T>
+                    {
+                        type Response = super::PlayEpisodeResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PlayEpisodeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ResourceService>::play_episode(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PlayEpisodeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

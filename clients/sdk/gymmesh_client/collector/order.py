@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_client.summary import tokens_of
 
 # A rule of thumb: so many bytes of a prompt count as one token of an answer.
 _BYTES_PER_TOKEN: Final = 4.0
@@ -74,9 +75,8 @@ def length_from(rows: Iterable[Mapping[str, Any]]) -> Callable[[pb.Task], float]
     """
     known: dict[str, tuple[int, int]] = {}
     for row in rows:
-        usage = (row.get("response") or {}).get("usage") or {}
         tokens, count = known.get(str(row.get("task_id")), (0, 0))
-        known[str(row.get("task_id"))] = tokens + int(usage.get("output_tokens") or 0), count + 1
+        known[str(row.get("task_id"))] = tokens + tokens_of(row)[1], count + 1
 
     def length(task: pb.Task) -> float:
         found = known.get(task.task_id)

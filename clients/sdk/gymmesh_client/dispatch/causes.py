@@ -118,9 +118,9 @@ _LONGEST_FAULT: Final = 300
 def cause_of(ended: Ended) -> Cause:
     """The table's entry; reasons without one are retried as usual.
 
-    A model or an environment that is away did nothing for the rollout, and all that begin
-    meanwhile would use up their attempts in no time: that does not count. An agent that can't be
-    reached any more has lost the attempt, which does.
+    A model, an environment or a sandbox service that is away did nothing for the rollout, and all
+    that begin meanwhile would use up their attempts in no time: that does not count. An agent that
+    can't be reached any more has lost the attempt, which does.
     """
     if service_is_away(ended):
         return _UNREACHED
@@ -138,9 +138,14 @@ def lost_its_agent(ended: Ended) -> bool:
 
 
 def service_is_away(ended: Ended) -> bool:
-    """Whether a model or an environment that the rollout needs could not be reached."""
+    """Whether a model, an environment or a sandbox service that the rollout needs could not be
+    reached.
+    """
     if ended.reason in _AWAY:
         return ended.boundary in _SERVICES
+    if ended.reason == Reason.ERROR_REASON_SANDBOX_LOST:
+        # Any other cause says that the sandbox is gone, and nothing of its service.
+        return ended.metadata.get("cause") == "unreachable"
     if ended.reason == Reason.ERROR_REASON_MODEL_SERVER_ERROR:
         return ended.metadata.get("http_status") in _GATEWAY_STATUSES
     # An endpoint that drops what it was sent is there, and may do so for what the rollout asks.

@@ -294,7 +294,7 @@ class Dispatcher(Generic[W]):
         return self._services.admits(route, now) and self._gates[route[1]].admits(now)
 
     def _lost(self, assignment: Assignment[W], now: float, ended: Ended) -> Decision:
-        """An attempt found a model or an environment away: it costs nothing, and waits."""
+        """An attempt found a service that it needs away: it costs nothing, and waits."""
         route = route_of(assignment.work)
         if is_unknown(ended) and route[0] not in self._known:
             self._end(ended.message)

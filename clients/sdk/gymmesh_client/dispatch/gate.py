@@ -1,7 +1,7 @@
 """What takes no rollouts is held back, and tried now and then until it does again.
 
-An agent has a gate of its own. A model or an environment that is away closes the gate of those
-rollouts that were seen to need it: all that have the same environment and agent.
+An agent has a gate of its own. A model, an environment or a sandbox service that is away closes the
+gate of those rollouts that were seen to need it: all that have the same environment and agent.
 """
 
 from __future__ import annotations
@@ -173,4 +173,6 @@ def _what_is_away(route: Route, ended: Ended) -> tuple[str, frozenset[str]]:
         # Of a model that the environment calls, such as a judge, no event speaks.
         own = model == ended.component
         return f"model '{model}'", frozenset(("model_call_completed",) if own else ())
+    if ended.boundary == rollout_pb2.BOUNDARY_SANDBOX:
+        return f"the sandbox service of environment '{route[0]}'", frozenset(("sandbox_opened",))
     return f"environment '{route[0]}'", _SHOWN_BY.get(ended.boundary, frozenset())

@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-_Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite keeps as an integer
+_MOST: Final = (1 << 63) - 1
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]  # what SQLite keeps as an integer
 
 
 # What a row says in the index.
@@ -20,7 +21,9 @@ class _TokenSums(msgspec.Struct):
     total_tokens: _Whole | None = None
 
 
-class _Response(msgspec.Struct):
+class _Spender(msgspec.Struct):
+    """The response of the main conversation, or another actor."""
+
     usage: _TokenSums | None = None
 
 
@@ -39,7 +42,8 @@ class _RowFacts(msgspec.Struct):
     environment: str | None = None
     reward: float | None = None
     stop_reason: str | None = None
-    response: _Response | None = None
+    response: _Spender | None = None
+    actors: list[_Spender] | None = None
     failure: _Failure | None = None
     program_name: str | None = None
     program_version: str | None = None
@@ -56,7 +60,6 @@ def columns_of(row: bytes) -> tuple[str | int | float | None, ...]:
         found = _DECODER.decode(row)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return (None,) * len(COLUMNS)
-    usage = found.response.usage if found.response else None
     reason = found.stop_reason
     if found.failure and found.failure.status:
         reason = found.failure.status.reason
@@ -67,10 +70,18 @@ def columns_of(row: bytes) -> tuple[str | int | float | None, ...]:
         found.environment,
         reason,
         found.reward,
-        usage.total_tokens if usage else None,
+        _tokens(found),
         found.program_name,
         found.program_version,
     )
+
+
+def _tokens(found: _RowFacts) -> int | None:
+    """Of all model calls of the agent; None where the row does not say it."""
+    spenders = [*([found.response] if found.response else ()), *(found.actors or ())]
+    counts = [one.usage.total_tokens for one in spenders if one.usage]
+    known = [count for count in counts if count is not None]
+    return min(sum(known), _MOST) if known else None
 
 
 def is_failure(row: bytes) -> bool:

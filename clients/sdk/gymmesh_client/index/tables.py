@@ -22,7 +22,7 @@ from gymmesh_client.log_records import Place, Whole
 INDEX_BEGIN: Final = b"SQLite format 3\0"
 """How every SQLite file begins."""
 APPLICATION_ID: Final = 0x474D5849  # "GMXI": tells the index from anyone else's database
-INDEX_VERSION: Final = 6
+INDEX_VERSION: Final = 7
 """Of all tables and of what is in them; an index of another version is made anew."""
 
 TABLES: Final = """

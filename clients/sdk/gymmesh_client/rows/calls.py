@@ -137,6 +137,15 @@ def actors_of(reading: RolloutReading, verified: pb.Verified | None) -> list[Act
     ]
 
 
+def all_tokens(reading: RolloutReading) -> tuple[int, int]:
+    """Prompt and answer tokens of the root agent's calls and of those of all other actors."""
+    others = [_usage(calls) for calls in reading.actors.values()]
+    return (
+        reading.input_tokens + sum(one.input_tokens for one in others),
+        reading.output_tokens + sum(one.output_tokens for one in others),
+    )
+
+
 def _usage(calls: Sequence[pb.ModelCallCompleted]) -> UsageSum:
     spent = [call.response.usage for call in calls]
     return usage_sum(

@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.boundaries import BOUNDARIES
 from gymmesh_client.rollout import RolloutParts, RolloutReading, as_int64, as_uint32, read
-from gymmesh_client.rows.calls import RowCalls, actors_of
+from gymmesh_client.rows.calls import RowCalls, actors_of, all_tokens
 from gymmesh_client.rows.request import TaskExtras, extras_of, first_items, names_of, request_of
 from gymmesh_client.rows.response import rollout_response
 from gymmesh_client.summary import Counted, judged_by
@@ -94,13 +94,14 @@ def completed_line(task: pb.Task, parts: RolloutParts) -> tuple[bytes, Counted]:
     line = _line(task, reading, verified, completed.duration_us, ())
     verdict = verified.verification
     environment = (parts.started or _NOT_STARTED).environment or task.environment
+    input_tokens, output_tokens = all_tokens(reading)
     return line, Counted(
         parts.task_id or task.task_id,
         _STOP_REASONS[completed.stop_reason],
         _VERDICTS[verdict.status],
         parts.reward,
-        reading.input_tokens,
-        reading.output_tokens,
+        input_tokens,
+        output_tokens,
         len(parts.calls),
         reading.queue_us,
         judged_by(environment, verdict.verifier, verdict.verifier_version, verdict.compat),

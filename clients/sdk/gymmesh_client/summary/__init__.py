@@ -1,6 +1,7 @@
 """The summary of a run.
 
 tally        takes one outcome at a time (pure)
+tokens       how many a rollout had (pure)
 pass_at_k    pass@k (pure)
 run_summary  the figures of a run, and the file that keeps them
 rendering    the figures as text (pure)
@@ -19,6 +20,7 @@ from gymmesh_client.summary.tally import (
     judged_by,
     mixed_versions,
 )
+from gymmesh_client.summary.tokens import tokens_of
 
 __all__ = [
     "SOLVED",
@@ -39,5 +41,6 @@ __all__ = [
     "summarize",
     "summary_path",
     "tasks_at_each",
+    "tokens_of",
     "write_summary",
 ]

@@ -12,6 +12,7 @@ import msgspec
 from gymmesh_client.boundaries import boundary_name
 from gymmesh_client.means import mean_of
 from gymmesh_client.summary.pass_at_k import SOLVED
+from gymmesh_client.summary.tokens import tokens_of
 from gymmesh_runtime.text import shortened
 
 _EXPLAINED: Final = 3  # verdicts
@@ -50,7 +51,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
     stop_reason: str
     status: str  # of the verification
     reward: float | None
-    input_tokens: int
+    input_tokens: int  # of all its agent's model calls
     output_tokens: int
     model_calls: int = 0
     model_queue_us: int = 0  # that its model calls waited for a place; rows do not hold it
@@ -62,7 +63,7 @@ class Counted(msgspec.Struct, frozen=True, gc=False):
 
 def counted(row: Mapping[str, Any]) -> Counted:
     """What there is to count of a row, which an earlier version may have written."""
-    usage = (row.get("response") or {}).get("usage") or {}
+    input_tokens, output_tokens = tokens_of(row)
     retries = Counter[str]()
     endpoint_us = 0
     for call in row.get("calls") or ():
@@ -79,8 +80,8 @@ def counted(row: Mapping[str, Any]) -> Counted:
         str(row.get("stop_reason")),
         str(verdict.get("status")),
         None if reward is None else float(reward),
-        usage.get("input_tokens") or 0,
-        usage.get("output_tokens") or 0,
+        input_tokens,
+        output_tokens,
         judge=judge_of(row.get("environment"), verdict),
         explanation=str(verdict.get("explanation") or ""),
         endpoint_us=endpoint_us,

@@ -33,7 +33,7 @@ class Summary:
     def __init__(self, rollout: StoredRollout) -> None:
         metadata, failed = rollout.metadata, rollout.value("failure")
         failure: Json = failed if isinstance(failed, dict) else {}
-        timings, usage = object_of(metadata, "timings"), rollout.usage
+        timings, usage = object_of(metadata, "timings"), rollout.total_usage
         status, turns = object_of(failure, "status"), metadata.get("steps_taken")
         calls = [one for one in rollout.output if one.get("type") == "function_call"]
         self.rollout_id = clean(rollout.rollout_id)
@@ -54,6 +54,7 @@ class Summary:
         if type(turns) is not int:
             self.turns = sum(1 for _ in rollout.answers())
         self.tool_calls = len(calls)
+        #: Of all model calls of the agent.
         self.input_tokens = _whole(usage.get("input_tokens"))
         self.output_tokens = _whole(usage.get("output_tokens"))
         self.duration_us = _whole(timings.get("duration_us"))

@@ -30,13 +30,16 @@ from gymmesh_runtime.timers import cancel_and_wait
 
 #: Answers what a script asks the service for, by method and parameters. What it raises, the
 #: script gets.
-Answer = Callable[[str, dict[str, Any]], Awaitable[Any]]
+HostAnswer = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 _LOGGER = logging.getLogger("gymmesh.resource.peers")
 _GUARD: Final = Path(__file__).with_name("guard.py")
 _MAIN: Final = Path(__file__).with_name("peer_main.py")
 # Of this process's environment: what programs need to run, and nothing that may be secret.
-_INHERITED: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_INHERITED: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
 _TAIL_BYTES = 16_384
 _SHOWN = 600
 _CHUNK = 65_536
@@ -55,7 +58,8 @@ class PeerOptions:
     """How a peer process is started.
 
     name: for messages. python: the framework's interpreter. script: see `peer_main`.
-    env: environment variables beside the few that are inherited (PATH, HOME, the language).
+    env: environment variables beside the few that are inherited (PATH, HOME, the language, where
+        certificates are).
     cwd: where it runs. start_s: seconds for it to start and to import the script.
     give_up_s: seconds for a call that was given up to end; a process where it doesn't is hung.
     max_line_bytes: of one message, either way.
@@ -77,7 +81,7 @@ class PeerProcess:
     `answer`: for scripts that ask for something; without it, asking breaks the protocol.
     """
 
-    def __init__(self, options: PeerOptions, answer: Answer | None = None) -> None:
+    def __init__(self, options: PeerOptions, answer: HostAnswer | None = None) -> None:
         self._options = options
         self._answer = answer
         self._process: Process | None = None
@@ -256,7 +260,7 @@ class PeerProcess:
         return ""
 
     async def _reply(
-        self, number: int, answer: Answer, method: str, params: dict[str, Any]
+        self, number: int, answer: HostAnswer, method: str, params: dict[str, Any]
     ) -> None:
         reply: dict[str, Any]
         try:

@@ -58,7 +58,8 @@ class Episode:
             raise
         if task.cancelled():
             raise session_not_found(self._session_id)
-        return task.result()
+        result: T = task.result()
+        return result
 
     def cancel(self) -> list[asyncio.Task[Any]]:
         """Cancel an episode that is being played; returns its task, for the caller to wait for."""

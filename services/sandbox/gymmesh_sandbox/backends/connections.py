@@ -97,9 +97,11 @@ async def carry(
                 back = both.create_task(_copy(far[0], near[1], moved))
                 if far_ended is not None:
                     back.add_done_callback(lambda _: far_ended())
-        except* OSError:  # one side is gone
+        except BaseExceptionGroup as errors:
             _abort(near, far)
-        except* BaseException:
+            if errors.split(OSError)[1] is not None:  # not only that one side is gone
+                raise
+        except BaseException:  # not in a group: asyncio.timeout and callers know a cancellation
             _abort(near, far)
             raise
 

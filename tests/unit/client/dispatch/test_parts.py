@@ -82,6 +82,21 @@ def test_what_an_agent_could_not_reach_costs_no_attempt(reason: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cause", "away"), [("unreachable", True), ("killed", False), ("ended", False), ("", False)]
+)
+def test_a_sandbox_that_is_lost_is_not_a_sandbox_service_that_is_away(
+    cause: str, away: bool
+) -> None:
+    lost = ended(
+        Reason.ERROR_REASON_SANDBOX_LOST,
+        rollout_pb2.BOUNDARY_SANDBOX,
+        metadata={"sandbox_id": "", "cause": cause},
+    )
+    assert service_is_away(lost) is away
+    assert cause_of(lost).counts is not away
+
+
+@pytest.mark.parametrize(
     ("status", "away"), [("502", True), ("503", True), ("504", True), ("500", False), ("", False)]
 )
 def test_an_endpoint_behind_a_proxy_that_is_not_there_is_away(status: str, away: bool) -> None:
@@ -182,6 +197,11 @@ JUDGE_AWAY = ended(
 )
 SESSION_AWAY = ended(Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY_RESOURCE)
 TOOL_AWAY = ended(Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY_TOOL)
+SANDBOXES_AWAY = ended(
+    Reason.ERROR_REASON_SANDBOX_LOST,
+    rollout_pb2.BOUNDARY_SANDBOX,
+    metadata={"cause": "unreachable"},
+)
 VERIFIER_AWAY = ended(Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY_VERIFIER)
 
 
@@ -193,6 +213,7 @@ VERIFIER_AWAY = ended(Reason.ERROR_REASON_PEER_UNAVAILABLE, rollout_pb2.BOUNDARY
         (SESSION_AWAY, "environment 'math'", "started"),
         (TOOL_AWAY, "environment 'math'", "tool_call_completed"),
         (VERIFIER_AWAY, "environment 'math'", None),
+        (SANDBOXES_AWAY, "the sandbox service of environment 'math'", "sandbox_opened"),
     ],
 )
 def test_a_service_is_there_again_when_its_own_part_of_a_probe_succeeds(
@@ -205,7 +226,8 @@ def test_a_service_is_there_again_when_its_own_part_of_a_probe_succeeds(
     assert not gates.admits(route, 0.1)
     assert gates.admits(("code", "tool_loop"), 0.1)
     gate.started(3)
-    for kind in ("started", "model_call_completed", "tool_call_completed", "verified"):
+    kinds = "started", "model_call_completed", "tool_call_completed", "sandbox_opened", "verified"
+    for kind in kinds:
         if kind == shown_by:
             break
         gates.event_came(route, 3, kind)

@@ -66,7 +66,7 @@ class _Spans:
     def root(self) -> None:
         """The span of the rollout."""
         rollout, said = self._taken.rollout, self._taken.said
-        usage = rollout.usage
+        usage = rollout.total_usage
         agent = rollout.agent
         attributes = {
             "gen_ai.operation.name": "invoke_agent",

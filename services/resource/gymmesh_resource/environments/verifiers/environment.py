@@ -91,7 +91,7 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
         unsandboxed: allow a harness that runs the model's commands on this machine, as one does in
             verifiers' runtime `subprocess`.
         variables: environment variables of verifiers' process, which gets none of the service's
-            but PATH, HOME and the language.
+            but PATH, HOME, the language and where certificates are.
         start_timeout_s: seconds for it to start and to load the tasks.
         """
         given = {"id": taskset} if isinstance(taskset, str) else dict(taskset)
