@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(os.environ.get("GYMMESH_TEST_PROGRAMS_FOLDER", ""))
+WORKSPACE: Mapping[str, Any] = {"use": "workspace", "options": {"network": "agent"}}
 _RUN_S = 3000
 # A copied interpreter looks for its library where it was built.
 _LIBRARY = next(iter(FOLDER.glob("python*/lib/libpython*.so")), None)
@@ -57,8 +58,12 @@ def collect(
     *,
     concurrency: int = 2,
     repeats: int = 1,
+    environment: Mapping[str, Any] = WORKSPACE,
 ) -> ProgramRun:
-    """Runs the tasks with `options` of the agent `program`, by gym-cli in a process of its own."""
+    """Runs the tasks with `options` of the agent `program`, by gym-cli in a process of its own.
+
+    environment: its kind and options, as the configuration has them.
+    """
     log, output = place / "asked.jsonl", place / "rollouts.jsonl"
     log.touch()
     env = {"LD_LIBRARY_PATH": str(_LIBRARY.parent)} if _LIBRARY is not None else {}
@@ -76,12 +81,7 @@ def collect(
             }
         },
         "environments": {
-            "workspace": {
-                "use": "workspace",
-                "sandboxes": {"sandbox": "boxes"},
-                "verify_timeout_s": 120,
-                "options": {"network": "agent"},
-            }
+            "work": {**environment, "sandboxes": {"sandbox": "boxes"}, "verify_timeout_s": 120}
         },
         "agents": {
             "coder": {
@@ -90,7 +90,7 @@ def collect(
                 "options": {"env": env, **agent, "logs": str(place / "logs")},
             }
         },
-        "defaults": {"environment": "workspace", "agent": "coder"},
+        "defaults": {"environment": "work", "agent": "coder"},
     }
     (place / "mesh.json").write_text(json.dumps(config))
     (place / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -106,6 +106,7 @@ class RolloutContext:
             agent's own.
         tally: what was done so far.
         turn_rewards: the rewards of the environment's turns and of tool calls, as they came.
+        last_call: the last answered call of any actor, side calls aside; None: there is none.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class RolloutContext:
         self.sandboxes = sandboxes
         self.tally = AttemptTally()
         self.turn_rewards: list[float] = []
+        self.last_call: ModelCall | None = None
         self._agent = agent
         self._agent_instance_id = agent_instance_id
         self._gateway = gateway
@@ -145,7 +147,6 @@ class RolloutContext:
             models, attempt, plan, self._continuations, self.tally, clock, events
         )
         self._last: dict[str, str] = {}  # by actor: its last answered call
-        self._latest = ""  # the last answered call of all
         self._learning = ""  # the model service of the last call to learn from
         self._calls = 0
         self._steps = 0
@@ -425,7 +426,9 @@ class RolloutContext:
         """Everything after the first items in the conversation that is judged: the one of the
         root agent's last call, or of the last call at all when the root agent made none.
         """
-        last = self._last.get("") or self._latest
+        last = self._last.get("")
+        if not last and self.last_call is not None:
+            last = self.last_call.call_id
         return self._conversations.transcript(last) if last else []
 
     def close(self) -> None:
@@ -488,7 +491,8 @@ class RolloutContext:
         call_id, above, tally = request.call_id, completed.parent_call_id, self.tally
         self._conversations.add_call(call_id, above, completed.detached, items, call.output)
         if not completed.side_call:
-            self._last[call.actor] = self._latest = call_id
+            self._last[call.actor] = call_id
+            self.last_call = call
         queue_us = reply.queue_us
         tally.model_calls += 1
         tally.model_queue_us += queue_us

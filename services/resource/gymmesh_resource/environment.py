@@ -39,6 +39,7 @@ from gymmesh_resource.verdicts import Outcome, Pending
 from gymmesh_runtime.extras import Extra
 
 if TYPE_CHECKING:
+    from gymmesh_resource.folder_files import FolderFiles
     from gymmesh_resource.model_endpoint import ModelEndpoint
     from gymmesh_resource.session import Session
     from gymmesh_resource.tools import Image
@@ -212,6 +213,17 @@ class Environment(Generic[S]):
         their own. None, or an empty list: this task has none that is known.
         """
         return None
+
+    def harbor_folder(self, task: Task) -> FolderFiles:
+        """The task as a task folder of Harbor, whose own tests give the same reward. Optional: for
+        environments that work in a sandbox (`gym-cli data harbor`).
+
+        Raises `TaskInvalid` for what a folder cannot say, and names the key.
+        """
+        raise TaskInvalid(
+            "environment",
+            f"{type(self).__name__} judges by code of its own, which no task folder of Harbor has",
+        )
 
     def session_tools(
         self, session: Session[S]

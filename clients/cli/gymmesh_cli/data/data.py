@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from gymmesh_cli.data.generate import generate
+from gymmesh_cli.data.harbor import harbor
 from gymmesh_cli.data.show import show, trace
 from gymmesh_cli.options import FILE, json_option, number_ids_option
 from gymmesh_cli.terminal import report
@@ -18,6 +19,7 @@ def data() -> None:
 
 
 data.add_command(generate)
+data.add_command(harbor)
 data.add_command(show)
 data.add_command(trace)
 

@@ -83,6 +83,25 @@ class TaskChecks:
             self._unable[name] += 1
         return None
 
+    def harbor_folder(
+        self, task: rollout_pb2.Task
+    ) -> Mapping[str, tuple[bytes, int]] | tuple[str, str]:
+        """The task as a task folder of Harbor, contents and permission bits by path; or the key and
+        a sentence on why it cannot be one.
+
+        Raises:
+            ConfigError: the environment is not known, or cannot be made.
+        """
+        name = task.environment
+        if name not in self._configs:
+            raise ConfigError("is not in the configuration", path=f"environments.{name}")
+        environment, _ = self._environment(name)
+        try:
+            files = environment.harbor_folder(Task(task))
+        except TaskInvalid as error:
+            return error.field, error.problem
+        return {path: (file.content, file.mode) for path, file in files.items()}
+
     @property
     def unable(self) -> dict[str, int]:
         """How many tasks an environment could say nothing about, because its check failed."""

@@ -15,8 +15,9 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_agent.agent import Agent
 from gymmesh_agent.context import RolloutContext
+from gymmesh_agent.gateway.gateway import Gateway
 from gymmesh_agent.loop import Completion
-from gymmesh_agent.programs.ends import completion_of
+from gymmesh_agent.programs.ends import ProgramEnd, completion_of
 from gymmesh_agent.programs.in_process import find_function, run_in_process
 from gymmesh_agent.programs.options import ENVIRONMENT, read_options
 from gymmesh_agent.programs.played import check_played, wait_for_episode
@@ -79,29 +80,46 @@ class ProgramAgent(Agent):
         return rollout_pb2.Program(name=options.name, version=self._versions[image])
 
     async def run(self, context: RolloutContext) -> Completion:
-        """Run the program to its end. Raises the error with which the rollout fails."""
+        """Run the program to its end, and anew with each turn of an environment that takes turns.
+
+        Raises the error with which the rollout fails.
+        """
         options = self._options
         if options.is_environment:
             return await self._play(context)
         prompt = prompt_of(context.items)
         program = await self.program_of(context)
-
-        def answers() -> int:
-            return context.tally.model_calls
-
+        named = f"{program.name} {program.version}".rstrip()
         # The end of this block raises what ended the rollout at the gateway.
         async with context.gateway(
             options.program, tools=options.mcp, side_calls=options.side_calls
         ) as gateway:
-            if options.in_process:
-                task = ProgramTask(prompt, gateway.url, context.name)
-                end = await run_in_process(options, task, gateway, answers)
-            else:
-                task = ProgramTask(prompt, gateway.sandbox_url, context.name)
-                end = await run_in_sandbox(self._sandbox(context), options, task, gateway, answers)
-            named = f"{program.name} {program.version}".rstrip()
+            end = await self._run_once(context, gateway, prompt, context.name)
             await context.program_ended(end.event(named))
+            runs = 1
+            while context.multi_turn and end.is_completed and not gateway.stopped.is_set():
+                turn = await context.next_turn(context.last_call)
+                if turn.done:
+                    break
+                runs += 1
+                name = f"{context.name}/{runs}"
+                end = await self._run_once(context, gateway, prompt_of(turn.items), name)
+                await context.program_ended(end.event(named))
         return completion_of(end, options.name)
+
+    async def _run_once(
+        self, context: RolloutContext, gateway: Gateway, prompt: str, name: str
+    ) -> ProgramEnd:
+        options, before = self._options, context.tally.model_calls
+
+        def answers() -> int:
+            return context.tally.model_calls - before
+
+        if options.in_process:
+            task = ProgramTask(prompt, gateway.url, name)
+            return await run_in_process(options, task, gateway, answers)
+        task = ProgramTask(prompt, gateway.sandbox_url, name)
+        return await run_in_sandbox(self._sandbox(context), options, task, gateway, answers)
 
     async def _play(self, context: RolloutContext) -> Completion:
         """Have the environment play. Its own result stays in the session, for the verdict."""

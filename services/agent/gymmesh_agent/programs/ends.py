@@ -78,6 +78,18 @@ class ProgramEnd:
         return self.cause == process_pb2.EXIT_CAUSE_SIGNALED and self.signal not in _CRASHES
 
     @property
+    def is_not_its_own(self) -> bool:
+        """Whether something outside of the program ended it; see the table above."""
+        if self.cause == process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY:
+            return True
+        return self.is_killed and (self.awaited or not self.answers)
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether what it did is judged."""
+        return bool(self.answers) and not self.is_not_its_own
+
+    @property
     def detail(self) -> str:
         """One line on how it ended, for people."""
         how = _HOW.get(self.cause)
@@ -110,14 +122,13 @@ _HOW: Final = {
 
 def completion_of(end: ProgramEnd, program: str) -> Completion:
     """How the rollout completes. Raises the error with which it fails."""
-    not_its_own = end.is_killed and (end.awaited or not end.answers)
-    if not_its_own or end.cause == process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY:
+    if end.is_not_its_own:
         raise MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_KILLED,
             f"the program {program!r} was killed ({end.detail})",
             metadata={"program": program, "signal": str(end.signal)},
         )
-    if not end.answers:
+    if not end.is_completed:
         raise _failed(end, program)
     if end.cause == process_pb2.EXIT_CAUSE_TIMED_OUT:
         return Completion(rollout_pb2.STOP_REASON_PROGRAM_TIMEOUT)

@@ -66,6 +66,29 @@ def older_task(
     } | files
 
 
+def stepped_task(
+    steps: Mapping[str, str],
+    head: str = "",
+    toml: str = NEW,
+    **files: str,
+) -> dict[str, str]:
+    """A task of Harbor with steps, each by its name with what its table says. A step wants its
+    name in the file `done`, a line for each step.
+    """
+    tables = "".join(f'[[steps]]\nname = "{name}"\n{said}' for name, said in steps.items())
+    made = {"task.toml": f"{head}{toml}{tables}"}
+    for number, name in enumerate(steps, start=1):
+        made |= {
+            f"steps/{name}/instruction.md": f"Write {name}.\n",
+            f"steps/{name}/tests/test.sh": (
+                f'test "$(sed -n {number}p done)" = {name} && r=1 || r=0\n'
+                "echo $r >/logs/verifier/reward.txt\n"
+            ),
+            f"steps/{name}/solution/solve.sh": f"echo {name} >>done\n",
+        }
+    return made | files
+
+
 #: Tasks that run: the solution earns 1, and nothing earns 0.
 RUNNABLE: Mapping[str, Mapping[str, str]] = {
     "text": harbor_task(IMAGE),

@@ -10,7 +10,12 @@ import pytest
 
 from gymmesh_cli.main import cli
 from tests.support.optional import require
-from tests.unit.environments.harbor.made_tasks import RUNNABLE, harbor_task, write_tasks
+from tests.unit.environments.harbor.made_tasks import (
+    NEW,
+    RUNNABLE,
+    harbor_task,
+    write_tasks,
+)
 
 COMMAND = json.dumps({"command": "echo hello >hello.txt; echo bye >bye.txt"})
 CALL = {"type": "function_call", "name": "shell", "arguments": COMMAND, "call_id": "call_1"}
@@ -53,7 +58,8 @@ def test_a_task_that_cannot_be_run_is_named_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    steps = harbor_task('[[steps]]\nname = "one"\n')
-    code, rows = collected(tmp_path, {"text": dict(RUNNABLE["text"]), "steps": steps})
+    skilled = harbor_task(f'{NEW}skills_dir = "/skills"\n')
+    code, rows = collected(tmp_path, {"text": dict(RUNNABLE["text"]), "skilled": skilled})
     assert (code, rows) == (1, [])
-    assert "steps: task.toml steps: is not supported" in capsys.readouterr().err
+    says = "skilled: task.toml environment.skills_dir: is not supported"
+    assert says in capsys.readouterr().err

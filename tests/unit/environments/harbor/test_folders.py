@@ -105,20 +105,38 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        (harbor_task('[[steps]]\nname = "a"\n'), "task.toml steps: is not supported"),
-        (harbor_task('artifacts = ["/a"]\n'), "task.toml artifacts: is not supported"),
+        (harbor_task(f'{NEW}[[steps]]\nname = "a"\n'), "steps/a/instruction.md: cannot be read"),
+        (harbor_task(f'{NEW}[[steps]]\nname = "../a"\n'), "task.toml steps: has '../a'"),
+        (harbor_task(f'{NEW}[[steps]]\nname = "a"\n[[steps]]\nname = "A"\n',
+                     **{"steps/a/instruction.md": "", "steps/A/instruction.md": ""}),
+         "task.toml steps: has 'A' twice"),
+        (harbor_task(f'multi_step_reward_strategy = "best"\n{NEW}'),
+         "task.toml multi_step_reward_strategy: is 'best': mean or final"),
+        (harbor_task(f'artifacts = ["a"]\n{NEW}'), "task.toml artifacts: has 'a'"),
+        (harbor_task(f'artifacts = ["/a/../b"]\n{NEW}'), "task.toml artifacts: has '/a/../b'"),
+        (harbor_task(f'artifacts = [{{source = "/a", service = "db"}}]\n{NEW}'),
+         "task.toml artifacts: is of the service 'db'"),
+        (harbor_task(f'{NEW}[[verifier.collect]]\ncommand = "a"\nservice = "db"\n'),
+         "task.toml verifier.collect: is of the service 'db'"),
         (harbor_task(f"{NEW}gpus = 1\n"), "task.toml environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n'),
          "task.toml environment.mcp_servers: is not supported"),
-        (harbor_task(f'{NEW}[environment.healthcheck]\ncommand = "true"\n'),
-         "task.toml environment.healthcheck: is not supported"),
+        (harbor_task(f'{NEW}skills_dir = "/skills"\n'),
+         "task.toml environment.skills_dir: is not supported"),
+        (harbor_task(f'{NEW}[environment.healthcheck]\nretries = 2\n'),
+         "task.toml environment.healthcheck: object missing required field `command`"),
         (harbor_task(f'{NEW}os = "windows"\n'), "task.toml environment.os: is 'windows'"),
-        (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "separate"\n'),
-         "task.toml verifier.environment_mode: is 'separate'"),
-        (harbor_task(f'{NEW}[verifier.environment]\ncpus = 1\n'),
-         "task.toml verifier.environment: is not supported"),
-        (harbor_task(f'{NEW}[verifier]\nnetwork_mode = "public"\n'),
-         "task.toml verifier.network_mode: differs"),
+        (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "apart"\n'),
+         "task.toml verifier.environment_mode: is 'apart': shared or separate"),
+        (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n'),
+         "task.toml verifier.environment: is given, while environment_mode is shared"),
+        (harbor_task(f'{NEW}[verifier.environment]\ngpus = 1\n'),
+         "task.toml verifier.environment.gpus: is not supported"),
+        (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "separate"\n',
+                     **{"tests/docker-compose.yaml": ""}),
+         "tests/docker-compose.yaml: is not supported"),
+        (harbor_task(**{"tests/deep/.harborignore": "a\n"}),
+         "tests/deep/.harborignore: is not supported"),
         (harbor_task(f'{NEW}[verifier]\ntimeout_sec = "long"\n'),
          "task.toml verifier.timeout_sec: expected"),
         (harbor_task('schema_version = "2.0"\n'), "task.toml schema_version: is '2.0'"),
@@ -150,6 +168,35 @@ def test_what_is_not_done_is_refused_by_its_name(
     tmp_path: Path, files: dict[str, str], says: str
 ) -> None:
     assert says in problem_of(environment(tmp_path, files, network="agent"))
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        ('[verifier]\nnetwork_mode = "public"\n', "verifier"),
+        ('[agent]\nnetwork_mode = "public"\n', "agent"),
+        (
+            '[[steps]]\nname = "a"\n[[steps]]\nname = "b"\n[steps.agent]\n'
+            'network_mode = "allowlist"\nallowed_hosts = ["a.org"]\n',
+            "steps.b.agent",
+        ),
+    ],
+)
+def test_one_sandbox_has_one_network(tmp_path: Path, said: str, place: str) -> None:
+    files = harbor_task(NEW + said)
+    files |= {f"steps/{name}/instruction.md": "" for name in "ab"}
+    for option in (None, "task"):
+        made = environment(tmp_path, files, network=option)
+        assert f"task.toml {place}.network_mode: differs" in problem_of(made)
+    # Whoever chooses one network for all tasks has none to switch.
+    assert spec_of(environment(tmp_path, files, network="none")).network == "none"
+
+
+def test_a_phase_decides_where_the_tests_have_a_sandbox_of_their_own(tmp_path: Path) -> None:
+    files = harbor_task(
+        f'{NEW}[agent]\nnetwork_mode = "public"\n[verifier]\nenvironment_mode = "separate"\n'
+    )
+    assert spec_of(environment(tmp_path, files, network="task")).network == "open"
 
 
 def test_nothing_leads_out_of_the_folder(tmp_path: Path) -> None:

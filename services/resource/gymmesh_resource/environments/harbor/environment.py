@@ -2,8 +2,9 @@
 judge.
 
 The tests come into the sandbox once the agent has ended and everything that it left running was
-killed. They run there as the format says, and what they write is the reward; without it the
-verifier has failed.
+killed, or into one of their own with what the task names of the agent's. They run there as the
+format says, and what they write is the reward; without it the verifier has failed. A step of a task
+is a turn: the next instruction is said when the tests of the one before have run.
 """
 
 from __future__ import annotations
@@ -14,84 +15,79 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from gymmesh.errors.v1 import errors_pb2
-from gymmesh.sandbox.v1 import files_pb2, sandbox_pb2
 from gymmesh_resource import (
     Environment,
     Expected,
     Rollout,
-    SandboxHandle,
     SandboxSpec,
     Session,
     Task,
     TaskInvalid,
+    Transcript,
+    Turn,
     Verdict,
 )
 from gymmesh_resource.environments._in_sandbox import root_of, run_line, shell_output
+from gymmesh_resource.environments.harbor.artifacts import TakenArtifact, put, take
 from gymmesh_resource.environments.harbor.folders import TaskFolders, filled_in
-from gymmesh_resource.environments.harbor.rewards import (
-    REWARD_FILES,
-    NoReward,
-    main_reward,
-    read_rewards,
-    read_summary,
+from gymmesh_resource.environments.harbor.judging import (
+    TESTS,
+    StepVerdict,
+    clear_for_next_step,
+    collect,
+    judge,
+    make_folders,
+    wait_until_healthy,
 )
+from gymmesh_resource.environments.harbor.rewards import NoReward, main_reward
 from gymmesh_resource.environments.harbor.solution import FOLDER as SOLUTION_FOLDER
 from gymmesh_resource.environments.harbor.solution import solution_calls
-from gymmesh_resource.environments.harbor.task import HarborTask, TaskRefused
+from gymmesh_resource.environments.harbor.specs import NetworkOption, TaskSpecs
+from gymmesh_resource.environments.harbor.steps import below, task_rewards
+from gymmesh_resource.environments.harbor.task import HarborTask, TaskBox, TaskRefused, TaskStep
 from gymmesh_resource.tools import tool
-from gymmesh_runtime.errors import MeshError
-from gymmesh_sandbox_access import WORKSPACE, Reach
-from gymmesh_sandbox_access.files import packed
+from gymmesh_sandbox_access import WORKSPACE
 from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others, running
 
 _KEY: Final = "harbor"
-_TESTS: Final = "/tests"
-_LOGS: Final = "/logs/verifier"
-_OUTPUT: Final = f"{_LOGS}/test-stdout.txt"
 _PREPARE_S: Final = 60.0
-_REWARD_BYTES: Final = 1 << 20
-_OUTPUT_BYTES: Final = 16 << 20
-_SHOWN: Final = 2000  # characters of the tests' output in the evidence
+_SETUP_S: Final = 600.0
+_MIB: Final = 1 << 20
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
-_UNREADABLE: Final = (
-    errors_pb2.ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
-    errors_pb2.ERROR_REASON_SANDBOX_FILE_DENIED,
-    errors_pb2.ERROR_REASON_SANDBOX_PATH_INVALID,
-)
-# Folders that the format promises to agents and tests; any user may write there.
-_FOLDERS: Final = (
-    "for f in /logs /logs/agent /logs/verifier /logs/artifacts; do "
-    'mkdir -p "$f" && chmod 777 "$f" || exit 1; done'
-)
-# An agent may have put a link in the place of any of them.
-_FRESH_LOGS: Final = (
-    "if [ -L /logs ]; then rm -f /logs; fi; "
-    f"rm -rf {_LOGS} && mkdir -p {_LOGS} && chmod 777 {_LOGS}"
-)
-# Scripts without a first line that names an interpreter are bash's.
-_RUN: Final = 'if command -v bash >/dev/null; then bash -c "$1"; else "$1"; fi >"$2" 2>&1'
 
 
 @dataclass(slots=True)
 class HarborState:
-    """What is kept of a session: the processes from before the agent, whether the image has tests
-    of its own, and the monotonic clock when the agent's time is up, if ever.
+    """What is kept of a session.
+
+    before: the processes from before the agent's step. own_tests: whether the image has tests of
+        its own. ends: the monotonic clock when the agent's time is up, if ever.
+    step: the number of the step under way, from 0. verdicts: those of steps, by number.
+    ended: why no further step follows, as one clause; empty: one may.
+    taken: the artifacts of the step under way, once they were taken.
+    judged_apart: how many sandboxes were made for tests alone.
+    fault: why a step that had ended has no reward.
     """
 
     before: SeenProcesses = field(default_factory=SeenProcesses)
     own_tests: bool = False
     ends: float | None = None
+    step: int = 0
+    verdicts: dict[int, StepVerdict] = field(default_factory=dict)
+    ended: str = ""
+    taken: list[TakenArtifact] | None = None
+    judged_apart: int = 0
+    fault: NoReward | TimeoutError | None = None
 
 
 class HarborEnvironment(Environment[HarborState]):
     """Task folders of Harbor and Terminal-Bench, judged by their own tests. Tool: a shell."""
 
-    version = "1"
+    version = "2"
     state = HarborState
     keep_state = False
     sandbox = SandboxSpec(lent=True)
@@ -104,33 +100,40 @@ class HarborEnvironment(Environment[HarborState]):
         tasks: str,
         only: list[str] | None = None,
         images: dict[str, str] | None = None,
-        network: Literal["task", "agent", "none", "open"] | list[str] | None = None,
+        network: NetworkOption = None,
         variables: dict[str, str] | None = None,
         reward: str = "reward",
         shell_timeout_s: _Seconds = 8.0,
+        keep_running: list[str] | None = None,
+        artifacts_mb: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 256,
     ) -> None:
         """Options.
 
         tasks: a folder of task folders, at any depth, or one task folder. only: patterns of the
             tasks' paths; others are no examples.
-        images: the sandbox service's image for a task's path, for the image that it names, or for
-            `*`, all others. Without one, the image that the task names, or one that is built.
+        images: the sandbox service's image for a task's path, for the path of tests whose folder
+            has a Dockerfile, for the image that a task names, or for `*`, all others. Without one,
+            the image that the task names, or one that is built.
         network: what sandboxes reach. Without it, what the task says, but tasks with a public
             network are refused; `task`: those as well; anything else, as SandboxSpec has it, takes
             the place of what tasks say.
         variables: what `${NAME}` in a task's variables stands for.
         reward: which number of a reward.json with several is the rollout's reward.
         shell_timeout_s: seconds that a command of the tool may take.
+        keep_running: patterns of the paths of tasks whose tests need what the agent left running,
+            such as a server. It can change what the tests do.
+        artifacts_mb: MiB of an artifact's archive, compressed; a larger one counts as missing.
         """
         if not Path(tasks).is_dir():
             raise ValueError(f"tasks: there is no folder {tasks}.")
         self._folders = TaskFolders(Path(tasks))
         self._only = ["*"] if only is None else only
-        self._images = images or {}
-        self._network = network
         self._variables = variables or {}
+        self._specs = TaskSpecs(images or {}, network, self._variables)
         self._reward = reward
         self._shell_s = shell_timeout_s
+        self._keep_running = keep_running or []
+        self._most_bytes = artifacts_mb * _MIB
 
     def tasks(self) -> Iterator[Mapping[str, Any]]:
         """A row for each task folder, also for those that will be refused."""
@@ -147,29 +150,33 @@ class HarborEnvironment(Environment[HarborState]):
 
     def check_task(self, task: Task) -> None:
         """The row must name a task folder that can be run here."""
-        self._spec(task)
         read = self._read(task)
-        self._filled(task, read.verifier_env, "verifier.env")
+        self._spec(task, None)
+        for step in read.steps:
+            if step.tests.box is not None:
+                self._spec(task, step.tests.box)
+            self._filled(task, step.tests.env, "verifier.env")
         self._filled(task, read.solution_env, "solution.env")
 
     def sandbox_specs(self, task: Task) -> Mapping[str, SandboxSpec]:
-        return {WORKSPACE: self._spec(task)}
+        return {WORKSPACE: self._spec(task, None)}
 
     async def opening(self, session: Session[HarborState]) -> Sequence[str]:
         """Nothing is said; folders and files are put there before the agent begins."""
-        task, sandbox, state = self._read(session.task), session.sandbox, session.state
+        task, sandbox = self._read(session.task), session.sandbox
         root = await root_of(sandbox)
-        await run_line(sandbox, _FOLDERS, _PREPARE_S, user=root, cwd="/")
+        await make_folders(sandbox, root)
         if root and not (await sandbox.exec('test "$(id -u)" = 0')).ok:
             # Where the sandbox's own user could not make it, the solution has no other place.
             line = f"mkdir -p {SOLUTION_FOLDER} && chmod 777 {SOLUTION_FOLDER}"
             await run_line(sandbox, line, _PREPARE_S, user=root, cwd="/")
-        if task.files is not None:
-            await sandbox.files.upload(task.files, ".", user=root if task.agent_user else "")
-        state.own_tests = (await sandbox.exec(["test", "-e", _TESTS], cwd="/")).ok
-        state.before = await running(sandbox, user=root)
-        if task.agent_s:
-            state.ends = time.monotonic() + task.agent_s
+        if task.box.files is not None:
+            owner = root if task.agent_user else ""
+            await sandbox.files.upload(task.box.files, ".", user=owner)
+        session.state.own_tests = (await sandbox.exec(["test", "-e", TESTS], cwd="/")).ok
+        if task.healthcheck is not None:
+            await wait_until_healthy(sandbox, task.healthcheck)
+        await self._begin_step(session, task)
         return ()
 
     @tool
@@ -179,81 +186,189 @@ class HarborEnvironment(Environment[HarborState]):
         Args:
             command: a line for /bin/sh
         """
+        state = session.state
         left = self._shell_s
-        if session.state.ends is not None:
-            left = min(left, session.state.ends - time.monotonic())
-        if left <= 0:
-            session.finish()
-            return "The time for this task is over."
-        return await shell_output(session.sandbox, command, left)
+        if state.ends is not None:
+            left = min(left, state.ends - time.monotonic())
+        if left > 0:
+            return await shell_output(session.sandbox, command, left)
+        if state.step + 1 < len(self._read(session.task).steps):
+            return "The time for this step is over. Answer without a call to go on."
+        session.finish()
+        return "The time for this task is over."
 
     def expected(self, task: Task) -> Expected | None:
-        """The task's own solution, put into the sandbox and run."""
+        """The task's own solution, put into the sandbox and run; None for one with steps."""
         read = self._read(task)
-        calls = solution_calls(read, self._filled(task, read.solution_env, "solution.env"))
+        if len(read.steps) > 1:
+            return None
+        env = self._filled(task, read.solution_env, "solution.env")
+        calls = solution_calls(read.steps[0], env)
         return Expected(kind="calls", calls=calls, reward=1.0) if calls else None
 
-    async def verify(self, session: Session[HarborState], rollout: Rollout) -> Verdict:
-        """Put the tests there, run them, and read their reward."""
-        task, sandbox, state = self._read(session.task), session.sandbox, session.state
-        root = await root_of(sandbox)
-        await end_others(sandbox, state.before, user=root)
-        with rollout.stage("prepare"):
-            await self._prepare(sandbox, task, root, own_tests=state.own_tests)
-        with rollout.stage("tests") as stage:
-            stage.note = await self._run_tests(session, task, root)
-        # What the tests left running could change the reward while it is read.
-        await end_others(sandbox, state.before, user=root)
-        output = (await _written(sandbox, _OUTPUT, _OUTPUT_BYTES, root) or b"").decode(
-            "utf-8", "replace"
-        )
+    async def next_turn(self, session: Session[HarborState], new: Transcript) -> Turn:
+        """The next step's instruction, once the tests of the one before have run; over after the
+        last one.
+        """
+        task, state = self._read(session.task), session.state
+        if state.step + 1 == len(task.steps):
+            return Turn(done=True)
         try:
-            if task.rewards == "pytest_summary":
-                rewards = read_summary(output)
-            else:
-                rewards = read_rewards(await _reward_files(sandbox, root))
+            verdict = await self._judge_step(session, task)
+        except (NoReward, TimeoutError) as error:
+            # A fault of the verifier, and not of this turn.
+            state.fault = error
+            return Turn(done=True)
+        reward = verdict.rewards.get(self._reward)
+        if state.ended:
+            return Turn(reward=reward, done=True)
+        await self._begin_next_step(session, task)
+        return Turn(task.steps[state.step].instruction, reward)
+
+    async def verify(self, session: Session[HarborState], rollout: Rollout) -> Verdict:
+        """Run the tests of the step under way, and those of the steps that the agent did not come
+        to, which nobody works on.
+        """
+        task, state = self._read(session.task), session.state
+        if state.fault is not None:
+            raise state.fault
+        while not state.ended:
+            with rollout.stage(task.steps[state.step].name or "tests") as stage:
+                stage.note = (await self._judge_step(session, task)).note
+            if state.ended or state.step + 1 == len(task.steps):
+                break
+            await self._begin_next_step(session, task)
+        verdicts = [state.verdicts[number] for number in sorted(state.verdicts)]
+        rewards = task_rewards([one.rewards for one in verdicts], task.strategy)
+        try:
             chosen = main_reward(rewards, self._reward)
         except NoReward as error:
-            raise NoReward(
-                f"{error}; {stage.note}; their output ends: {output[-_SHOWN:]}"
-            ) from None
-        evidence = {"rewards": rewards, "tests": stage.note, "output": output[-_SHOWN:]}
-        return Verdict(chosen, rewards, evidence, _explained(rewards, chosen))
+            last = verdicts[-1]
+            raise NoReward(f"{error}; {last.note}; their output ends: {last.output}") from None
+        return Verdict(chosen, rewards, _evidence(task, verdicts), _explained(state, rewards))
 
-    async def _prepare(
-        self, sandbox: SandboxHandle, task: HarborTask, root: str, *, own_tests: bool
-    ) -> None:
-        """Removes what could pass for a reward or a test, and puts the tests there."""
-        await run_line(sandbox, _FRESH_LOGS, _PREPARE_S, user=root, cwd="/")
-        if not own_tests:
-            await run_line(sandbox, f"rm -rf {_TESTS}", _PREPARE_S, user=root, cwd="/")
-        if task.tests.is_dir():
-            await sandbox.files.upload(task.tests, _TESTS, user=root)
-        for file in task.extra_tests.values():
-            await sandbox.files.upload(file, _TESTS, user=root)
-        script = shlex.quote(f"{_TESTS}/{task.test_script}")
-        await run_line(sandbox, f"chmod a+rx {_TESTS} {script}", _PREPARE_S, user=root, cwd="/")
+    async def _begin_step(self, session: Session[HarborState], task: HarborTask) -> None:
+        """Makes the sandbox ready for the step under way. Raises RuntimeError where the task's own
+        set-up fails.
+        """
+        sandbox, state = session.sandbox, session.state
+        step = task.steps[state.step]
+        root = await root_of(sandbox)
+        if step.files is not None:
+            await sandbox.files.upload(step.files, ".", user=root if task.agent_user else "")
+        if step.has_setup:
+            result = await sandbox.exec(_with_bash("./setup.sh"), timeout_s=_SETUP_S)
+            if not result.ok:
+                said = (result.error_text or result.text).strip()[-200:]
+                raise RuntimeError(f"setup.sh of the step {step.name!r} failed: {said}")
+        if step.healthcheck is not None:
+            await wait_until_healthy(sandbox, step.healthcheck)
+        state.before = await running(sandbox, user=root)
+        state.taken = None
+        state.ends = time.monotonic() + step.agent_s if step.agent_s else None
 
-    async def _run_tests(self, session: Session[HarborState], task: HarborTask, root: str) -> str:
-        """Runs the tests to their end and says how that was. Raises TimeoutError."""
-        result = await session.sandbox.exec(
-            ["/bin/sh", "-c", _RUN, "tests", f"{_TESTS}/{task.test_script}", _OUTPUT],
-            timeout_s=task.verifier_s,
-            env=self._filled(session.task, task.verifier_env, "verifier.env"),
-            user=task.verifier_user or (root if task.agent_user else ""),
+    async def _begin_next_step(self, session: Session[HarborState], task: HarborTask) -> None:
+        await clear_for_next_step(session.sandbox, await root_of(session.sandbox))
+        session.state.step += 1
+        await self._begin_step(session, task)
+
+    async def _judge_step(self, session: Session[HarborState], task: HarborTask) -> StepVerdict:
+        """Judges the step under way, and notes whether it is the last one. Raises NoReward,
+        TimeoutError, and MeshError of the sandbox.
+        """
+        state = session.state
+        step = task.steps[state.step]
+        env = self._filled(session.task, step.tests.env, "verifier.env")
+        if step.tests.box is None:
+            verdict = await self._judge_here(session, task, step, env)
+        else:
+            verdict = await self._judge_apart(session, task, step, step.tests.box, env)
+        state.verdicts[state.step] = verdict
+        state.ended = below(verdict.rewards, step.least)
+        return verdict
+
+    async def _judge_here(
+        self,
+        session: Session[HarborState],
+        task: HarborTask,
+        step: TaskStep,
+        env: Mapping[str, str],
+    ) -> StepVerdict:
+        """Judges in the agent's sandbox."""
+        sandbox, state = session.sandbox, session.state
+        root = await root_of(sandbox)
+        before = await self._end_agents(session, root)
+        await collect(sandbox, step.collect)
+        return await judge(
+            sandbox,
+            step.tests,
+            env,
+            before,
+            user=step.tests.user or (root if task.agent_user else ""),
+            root=root,
+            # Those of an image may go along with a task's, but not with a step's.
+            own_tests=state.own_tests and not step.name,
         )
-        if result.timed_out:
-            raise TimeoutError(f"the task's tests took longer than their {task.verifier_s:g} s")
-        if result.out_of_memory:
-            return "the tests needed more memory than the sandbox has"
-        if result.exit_code is None:
-            return f"the tests were ended by signal {result.signal}"
-        return f"the tests ended with exit code {result.exit_code}"
+
+    async def _judge_apart(
+        self,
+        session: Session[HarborState],
+        task: HarborTask,
+        step: TaskStep,
+        box: TaskBox,
+        env: Mapping[str, str],
+    ) -> StepVerdict:
+        """Judges in a sandbox for these tests alone. The agent's ends before where no other step
+        needs it, so that no rollout holds two places.
+        """
+        state = session.state
+        if state.taken is None:
+            root = await root_of(session.sandbox)
+            await self._end_agents(session, root)
+            await collect(session.sandbox, step.collect)
+            taken = await take(session.sandbox, step.artifacts, self._most_bytes, user=root)
+            state.taken = taken
+            if state.step + 1 == len(task.steps):
+                await session.sandbox.end()
+        state.judged_apart += 1
+        role = f"tests-{state.judged_apart}"
+        sandbox = session.sandboxes.add(role, self._spec(session.task, box))
+        try:
+            root = await root_of(sandbox)
+            await make_folders(sandbox, root)
+            if box.files is not None:
+                await sandbox.files.upload(box.files, ".", user=root)
+            await put(sandbox, state.taken, user=root)
+            before = await running(sandbox, user=root)
+            tests, user = step.tests, step.tests.user
+            return await judge(sandbox, tests, env, before, user=user, root=root, own_tests=True)
+        finally:
+            await sandbox.end()
+
+    async def _end_agents(self, session: Session[HarborState], root: str) -> SeenProcesses:
+        """Ends what the agent left running, and says what runs on."""
+        state = session.state
+        task_id = self._folders.task_id(session.task.payload[_KEY])
+        if any(fnmatchcase(task_id, pattern) for pattern in self._keep_running):
+            return await running(session.sandbox, user=root)
+        await end_others(session.sandbox, state.before, user=root)
+        return state.before
 
     def _read(self, task: Task) -> HarborTask:
         name = task.require(_KEY, str)
         try:
             return self._folders.read(name)
+        except TaskRefused as error:
+            raise TaskInvalid(_KEY, f"{name}: {error}") from None
+
+    def _spec(self, task: Task, box: TaskBox | None) -> SandboxSpec:
+        """The agent's sandbox, or another one of the task."""
+        name = task.payload[_KEY]
+        task_id = self._folders.task_id(name)
+        try:
+            if box is None:
+                return self._specs.of_agent(task_id, self._read(task))
+            return self._specs.of_tests(task_id, box)
         except TaskRefused as error:
             raise TaskInvalid(_KEY, f"{name}: {error}") from None
 
@@ -263,75 +378,22 @@ class HarborEnvironment(Environment[HarborState]):
         except TaskRefused as error:
             raise TaskInvalid(_KEY, f"{task.payload[_KEY]}: {error}") from None
 
-    def _spec(self, task: Task) -> SandboxSpec:
-        read = self._read(task)
-        name = self._folders.task_id(task.payload[_KEY])
-        image = next(
-            (self._images[key] for key in (name, read.image, "*") if key in self._images),
-            read.image,
-        )
-        build = None
-        if not image and read.build is not None:
-            build = sandbox_pb2.ImageBuild(context=packed(read.build, read.without_top))
-        return SandboxSpec(
-            image=image,
-            build=build,
-            cpus=read.cpus,
-            memory_mb=read.memory_mb,
-            disk_mb=read.disk_mb,
-            network=self._reach(name, read),
-            env=self._filled(task, read.env, "environment.env"),
-            user=read.agent_user,
-            workdir=read.workdir,
-            start_timeout_s=round(read.build_s) if build is not None else 0,
-            lent=True,
-        )
 
-    def _reach(self, name: str, task: HarborTask) -> Reach:
-        if self._network is not None and self._network != "task":
-            return self._network
-        if task.network == "no-network" or not task.network:
-            return "agent"
-        if task.network != "public":
-            return list(task.network)
-        if self._network == "task":
-            return "open"
-        raise TaskInvalid(
-            _KEY,
-            f"{name}: has a public network; allow it by the option network: task, or choose "
-            "another network for all tasks, such as network: agent",
-        )
+def _with_bash(script: str) -> str:
+    quoted = shlex.quote(script)
+    return f"if command -v bash >/dev/null; then bash {quoted}; else sh {quoted}; fi"
 
 
-async def _reward_files(sandbox: SandboxHandle, root: str) -> dict[str, bytes]:
-    """The contents of the reward files that are there. Raises NoReward for what is no file."""
-    found: dict[str, bytes] = {}
-    for name in REWARD_FILES:
-        content = await _written(sandbox, f"{_LOGS}/{name}", _REWARD_BYTES, root)
-        if content is not None:
-            found[name] = content
-    return found
+def _evidence(task: HarborTask, verdicts: Sequence[StepVerdict]) -> Mapping[str, Any]:
+    if not task.steps[0].name:
+        return verdicts[0].evidence()
+    steps = zip(task.steps, verdicts, strict=False)  # a task may end before its last step
+    return {"steps": {step.name: verdict.evidence() for step, verdict in steps}}
 
 
-async def _written(sandbox: SandboxHandle, path: str, most: int, root: str) -> bytes | None:
-    """What the tests wrote to a file; None: there is none. Raises NoReward for a link, and for
-    what else is no plain file.
-    """
-    try:
-        there = await sandbox.files.list(_LOGS, user=root)
-    except MeshError as error:
-        if error.reason in _UNREADABLE:
-            return None
-        raise
-    kind = next((one.kind for one in there if one.path == path.encode()), None)
-    if kind is None:
-        return None
-    if kind != files_pb2.FILE_KIND_FILE:
-        raise NoReward(f"{path} is no plain file")
-    return await sandbox.files.read(path, max_bytes=most, user=root)
-
-
-def _explained(rewards: Mapping[str, float], chosen: float) -> str:
-    if len(rewards) == 1:
-        return f"the tests wrote the reward {chosen:g}"
-    return "the tests wrote " + ", ".join(f"{name} {value:g}" for name, value in rewards.items())
+def _explained(state: HarborState, rewards: Mapping[str, float]) -> str:
+    said = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
+    if len(state.verdicts) > 1 or state.ended:
+        text = f"the tests of {len(state.verdicts)} steps made {said}"
+        return f"{text}; it ended there: {state.ended}" if state.ended else text
+    return f"the tests wrote {'the ' if len(rewards) == 1 else ''}{said}"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from gymmesh_resource.environments.harbor.task import HarborTask, TaskRefused
-from gymmesh_resource.environments.harbor.task_toml import FILE as HARBOR_FILE
 from gymmesh_resource.environments.harbor.task_toml import read_harbor
 from gymmesh_resource.environments.harbor.terminal_bench import FILE as TERMINAL_BENCH_FILE
 from gymmesh_resource.environments.harbor.terminal_bench import read_terminal_bench
+from gymmesh_resource.environments.harbor.toml_schema import FILE as HARBOR_FILE
 
 _READERS: Final = {HARBOR_FILE: read_harbor, TERMINAL_BENCH_FILE: read_terminal_bench}
 _TEMPLATE: Final = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gymmesh_resource.environments.harbor.task import HarborTask
+from gymmesh_resource.environments.harbor.task import TaskStep
 from gymmesh_sandbox_access.files import packed
 
 FOLDER: Final = "/solution"
@@ -16,14 +16,14 @@ _KEPT: Final = "/tmp/solution.tar.gz.base64"  # in the sandbox
 _PIECE: Final = 96 << 10
 
 
-def solution_calls(task: HarborTask, env: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
+def solution_calls(step: TaskStep, env: Mapping[str, str]) -> list[tuple[str, Mapping[str, Any]]]:
     """The calls that put the solution into the sandbox and run it; none without a solution."""
-    if task.solution is None:
+    if step.solution is None:
         return []
-    text = base64.b64encode(_archive(task)).decode()
+    text = base64.b64encode(_archive(step)).decode()
     pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
     lines = [f"printf %s {piece} >>{_KEPT}" for piece in pieces]
-    script = f"{FOLDER}/{task.solution.name}"
+    script = f"{FOLDER}/{step.solution.name}"
     variables = {"DEBIAN_FRONTEND": "noninteractive", **env}
     given = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
     last = (
@@ -39,8 +39,8 @@ def _by_bash(script: str) -> str:
     return f"/bin/sh -c 'command -v bash >/dev/null && exec bash -c {script}; exec {script}'"
 
 
-def _archive(task: HarborTask) -> bytes:
-    if task.solution_folder is not None:
-        return packed(task.solution_folder)
-    assert task.solution is not None
-    return packed(task.solution)
+def _archive(step: TaskStep) -> bytes:
+    if step.solution_folder is not None:
+        return packed(step.solution_folder)
+    assert step.solution is not None
+    return packed(step.solution)

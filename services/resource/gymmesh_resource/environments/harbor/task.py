@@ -12,60 +12,150 @@ TaskNetwork: TypeAlias = "Literal['no-network', 'public'] | Sequence[str]"
 
 RewardSource: TypeAlias = Literal["reward_file", "pytest_summary"]
 
+Strategy: TypeAlias = Literal["mean", "final"]
+"""How the rewards of steps make the task's: their mean by name, or those of the last step."""
+
 
 class TaskRefused(Exception):
     """A task folder that cannot be run here.
 
-    place: the file in it, and the key where there is one. problem: one clause.
+    place: the file in it, and the key where there is one; empty: the whole. problem: one clause.
     """
 
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
         self.problem = problem
-        super().__init__(f"{place}: {problem}")
+        super().__init__(f"{place}: {problem}" if place else problem)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskBox:
+    """A sandbox that a task asks for: the agent's, or one for its tests alone.
+
+    image: the image that the task names. build: the folder that one is built from instead, and
+        without_top: what at its top is left out of the build. files: a folder whose content goes
+        into the workdir.
+    part: the folder of the task that the image is made from, below the task's; empty: it is the
+        agent's image.
+    cpus, memory_mb, disk_mb, build_s: limits; 0: the sandbox service's default.
+    network: what its programs reach. network_refused: why the task's own networks cannot be had.
+    env: variables; values may hold `${NAME}`.
+    """
+
+    image: str = ""
+    build: Path | None = None
+    without_top: tuple[str, ...] = ()
+    files: Path | None = None
+    part: str = ""
+    cpus: float = 0.0
+    memory_mb: int = 0
+    disk_mb: int = 0
+    build_s: float = 0.0
+    network: TaskNetwork = "public"
+    network_refused: TaskRefused | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Healthcheck:
+    """A command that succeeds once a sandbox is ready; times in seconds, as Docker has them."""
+
+    command: str
+    interval_s: float = 5.0
+    timeout_s: float = 30.0
+    start_period_s: float = 0.0
+    start_interval_s: float = 5.0
+    retries: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """What tests in a sandbox of their own get from the agent's: a file or a folder, without what
+    matches one of the patterns.
+    """
+
+    path: str
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HookCommand:
+    """A command that runs in the agent's sandbox before its tests; user empty: its own."""
+
+    command: str
+    timeout_s: float = 60.0
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTests:
+    """The tests of a step.
+
+    folders: whose contents go to /tests, later ones over earlier ones. extra: further files of
+        that folder. None of either: the image has the tests.
+    script: the one of them that is run.
+    rewards: where the reward comes from.
+    time_s, env, user: of the tests. Values of env may hold `${NAME}`.
+    box: the sandbox that they run in; None: the agent's.
+    """
+
+    folders: tuple[Path, ...] = ()
+    extra: tuple[Path, ...] = ()
+    script: str = "test.sh"
+    rewards: RewardSource = "reward_file"
+    time_s: float = 600.0
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    box: TaskBox | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStep:
+    """One instruction with its tests.
+
+    name: empty where the task has no steps.
+    agent_s: seconds that the agent may take; 0: no limit.
+    files: a folder whose content goes into the workdir before the step. has_setup: whether its
+        `setup.sh` runs there then.
+    least: rewards below which no further step follows, by name.
+    solution: the script that solves the step, and the folder that goes with it, if any.
+    """
+
+    name: str = ""
+    instruction: str
+    agent_s: float = 0.0
+    files: Path | None = None
+    has_setup: bool = False
+    healthcheck: Healthcheck | None = None
+    tests: TaskTests
+    artifacts: Sequence[Artifact] = ()
+    collect: Sequence[HookCommand] = ()
+    least: Mapping[str, float] = field(default_factory=dict)
+    solution: Path | None = None
+    solution_folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HarborTask:
     """What a folder says. Paths are of this machine, and none leads out of the folder.
 
-    image: the image that the task names. build: the folder that one is built from instead, and
-        without_top: what at its top is left out of the build. files: a folder whose content goes
-        into the workdir.
-    cpus, memory_mb, disk_mb, build_s: limits; 0: the sandbox service's default.
-    env, workdir, agent_user: of the sandbox. Values of env may hold `${NAME}`.
-    agent_s: seconds that the agent may take; 0: no limit.
-    tests: the folder of the tests. test_script: the one of them that is run. extra_tests: further
-        files of that folder, by name.
-    rewards: where the reward comes from.
-    verifier_s, verifier_env, verifier_user: of the tests.
-    solution: the script that solves the task, and the folder that goes with it, if any.
+    box: the agent's sandbox. agent_user: of its programs. healthcheck: before the agent begins.
+    steps: one, where the task has no steps. strategy: how their rewards make the task's.
+    solution_env: variables of the solutions; values may hold `${NAME}`.
     """
 
-    instruction: str
-    image: str = ""
-    build: Path | None = None
-    without_top: tuple[str, ...] = ()
-    files: Path | None = None
-    cpus: float = 0.0
-    memory_mb: int = 0
-    disk_mb: int = 0
-    build_s: float = 0.0
-    network: TaskNetwork = "public"
-    env: Mapping[str, str] = field(default_factory=dict)
-    workdir: str = ""
+    box: TaskBox
     agent_user: str = ""
-    agent_s: float = 0.0
-    tests: Path
-    test_script: str = "test.sh"
-    extra_tests: Mapping[str, Path] = field(default_factory=dict)
-    rewards: RewardSource = "reward_file"
-    verifier_s: float = 600.0
-    verifier_env: Mapping[str, str] = field(default_factory=dict)
-    verifier_user: str = ""
-    solution: Path | None = None
-    solution_folder: Path | None = None
+    healthcheck: Healthcheck | None = None
+    steps: Sequence[TaskStep]
+    strategy: Strategy = "mean"
     solution_env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def instruction(self) -> str:
+        """The first instruction."""
+        return self.steps[0].instruction
 
 
 def inside(folder: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Reads a task folder of Harbor: `task.toml` of the versions 1.0 to 1.4, with a single step.
+"""Reads a task folder of Harbor: `task.toml` of the versions 1.0 to 1.4, with or without steps.
 
 Keys that these versions do not define are ignored, as Harbor ignores them. What they define and
 is not done here is refused by name.
@@ -7,225 +7,220 @@ is not done here is refused by name.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Final
-
-import msgspec
+from pathlib import Path, PurePosixPath
+from typing import Final
 
 from gymmesh_resource.environments.harbor.task import (
+    Artifact,
     HarborTask,
-    TaskNetwork,
+    Healthcheck,
+    HookCommand,
+    Strategy,
+    TaskBox,
     TaskRefused,
+    TaskStep,
+    TaskTests,
     inside,
     read_text,
     refuse_there,
 )
+from gymmesh_resource.environments.harbor.toml_boxes import agents_box, tests_box
+from gymmesh_resource.environments.harbor.toml_schema import (
+    FILE,
+    ArtifactTable,
+    CollectTable,
+    HealthcheckTable,
+    StepTable,
+    TaskToml,
+    User,
+    parsed,
+    place,
+)
 
-FILE: Final = "task.toml"
-_VERSION: Final = re.compile(r"1\.[0-4]")
-_PLACE: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$\.?(?P<place>.*)`)?$", re.DOTALL)
+#: The folder that tests in a sandbox of their own get in every task.
+ARTIFACTS: Final = "/logs/artifacts"
 _CANARY: Final = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
-_SIZE: Final = re.compile(r"\s*([0-9.]+)\s*([GMK])\s*", re.IGNORECASE)
-_MIB: Final = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}
-_Seconds = Annotated[float, msgspec.Meta(gt=0, le=604_800)]
-_User = str | int | None
-
-
-class _Phase(msgspec.Struct, frozen=True):
-    """What the tables `agent` and `verifier` have in common."""
-
-    timeout_sec: _Seconds | None = None
-    user: _User = None
-    network_mode: str | None = None
-    allowed_hosts: list[str] | None = None
-
-
-class _Verifier(_Phase, frozen=True):
-    env: dict[str, str] = {}
-    environment_mode: str | None = None
-    environment: dict[str, Any] | None = None
-    collect: list[Any] = []
-
-
-class _Machine(msgspec.Struct, frozen=True):
-    """The table `environment`."""
-
-    docker_image: str | None = None
-    build_timeout_sec: _Seconds = 600.0
-    os: str = "linux"
-    cpus: Annotated[float, msgspec.Meta(ge=0, le=1024)] | None = None
-    memory_mb: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    storage_mb: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    memory: str | None = None
-    storage: str | None = None
-    gpus: int | None = None
-    tpu: dict[str, Any] | None = None
-    mcp_servers: list[Any] = []
-    env: dict[str, str] = {}
-    skills_dir: str | None = None
-    healthcheck: dict[str, Any] | None = None
-    workdir: str | None = None
-    network_mode: str | None = None
-    allowed_hosts: list[str] | None = None
-    allow_internet: bool | None = None
-
-
-class _Solution(msgspec.Struct, frozen=True):
-    env: dict[str, str] = {}
-
-
-class _TaskToml(msgspec.Struct, frozen=True):
-    schema_version: str = "1.4"
-    version: str | None = None
-    agent: _Phase = _Phase()
-    verifier: _Verifier = _Verifier()
-    environment: _Machine = _Machine()
-    solution: _Solution = _Solution()
-    steps: list[Any] = []
-    artifacts: list[Any] = []
+_STEP_NAME: Final = re.compile(r"[^<>:\"/\\|?*\x00-\x1f\x7f]{1,255}")
+_SCRIPT: Final = "test.sh"
+_IGNORE: Final = ".harborignore"
+_TESTS_S: Final = 600.0
+_STRATEGIES: Final[Mapping[str, Strategy]] = {"mean": "mean", "final": "final"}
 
 
 def read_harbor(folder: Path) -> HarborTask:
     """Reads a folder. Raises TaskRefused."""
-    said = _parsed(read_text(folder, FILE))
-    _refuse(said)
-    refuse_there(
-        folder, "trajectory.json", "environment/docker-compose.yaml", "tests/.harborignore"
-    )
-    machine, verifier = said.environment, said.verifier
-    around = inside(folder, "environment")
-    dockerfile = inside(folder, "environment/Dockerfile").is_file()
-    if not machine.docker_image and not dockerfile:
-        raise TaskRefused("environment/Dockerfile", f"is missing, and {FILE} has no docker_image")
-    if not inside(folder, "tests/test.sh").is_file():
-        raise TaskRefused("tests/test.sh", "is missing")
-    solved = inside(folder, "solution/solve.sh").is_file()
+    said = parsed(read_text(folder, FILE))
+    refuse_there(folder, "trajectory.json")
+    box = agents_box(folder, said)
+    steps = _steps(folder, said, box)
+    strategy = said.multi_step_reward_strategy or "mean"
+    if strategy not in _STRATEGIES:
+        raise TaskRefused(
+            place("multi_step_reward_strategy"), f"is {strategy!r}: {' or '.join(_STRATEGIES)}"
+        )
     return HarborTask(
-        instruction=_without_canary(read_text(folder, "instruction.md")),
-        image=machine.docker_image or "",
-        build=None if machine.docker_image else around,
-        files=around if around.is_dir() and not dockerfile else None,
-        cpus=machine.cpus or 0.0,
-        memory_mb=_mib("memory", machine.memory_mb, machine.memory),
-        disk_mb=_mib("storage", machine.storage_mb, machine.storage),
-        build_s=machine.build_timeout_sec,
-        network=_network(said),
-        env=machine.env,
-        workdir=machine.workdir or "",
-        agent_user=_user(said.agent.user),
-        agent_s=said.agent.timeout_sec or 0.0,
-        tests=inside(folder, "tests"),
-        verifier_s=verifier.timeout_sec or 600.0,
-        verifier_env=verifier.env,
-        verifier_user=_user(verifier.user),
-        solution=folder / "solution/solve.sh" if solved else None,
-        solution_folder=inside(folder, "solution") if solved else None,
+        box=box,
+        agent_user=_agents_user(said),
+        healthcheck=_healthcheck(said.environment.healthcheck),
+        steps=steps,
+        strategy=_STRATEGIES[strategy],
         solution_env=said.solution.env,
     )
 
 
-def _parsed(text: str) -> _TaskToml:
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise TaskRefused(FILE, f"is not TOML: {error}") from None
-    try:
-        said = msgspec.convert(document, _TaskToml)
-    except msgspec.ValidationError as error:
-        found = _PLACE.match(str(error))
-        problem = found["problem"] if found else str(error)
-        place = _place(found["place"] or "" if found else "")
-        raise TaskRefused(place, f"{problem[:1].lower()}{problem[1:]}") from None
-    version = said.version or said.schema_version
-    if not _VERSION.fullmatch(version):
-        key = "version" if said.version else "schema_version"
-        raise TaskRefused(_place(key), f"is {version!r}; 1.0 to 1.4 are known")
-    return said
+def _steps(folder: Path, said: TaskToml, box: TaskBox) -> list[TaskStep]:
+    if not said.steps:
+        return [_only_step(folder, said, box)]
+    names: set[str] = set()
+    for step in said.steps:
+        bare = step.name.rstrip(". ")
+        if not _STEP_NAME.fullmatch(step.name) or not bare or bare != step.name:
+            raise TaskRefused(place("steps"), f"has {step.name!r}, which is not a folder's name")
+        if step.name.casefold() in names:
+            raise TaskRefused(place("steps"), f"has {step.name!r} twice")
+        names.add(step.name.casefold())
+    return [_step(folder, said, step, box) for step in said.steps]
 
 
-def _refuse(said: _TaskToml) -> None:
-    """Raises TaskRefused for what the format has and is not done here."""
-    machine, verifier = said.environment, said.verifier
-    unsupported: Mapping[str, object] = {
-        "steps": said.steps,
-        "artifacts": said.artifacts,
-        "environment.gpus": machine.gpus,
-        "environment.tpu": machine.tpu,
-        "environment.mcp_servers": machine.mcp_servers,
-        "environment.skills_dir": machine.skills_dir,
-        "environment.healthcheck": machine.healthcheck,
-        "verifier.environment": verifier.environment,
-        "verifier.collect": verifier.collect,
-    }
-    for key, value in unsupported.items():
-        if value:
-            raise TaskRefused(_place(key), "is not supported")
-    if machine.os.lower() != "linux":
-        raise TaskRefused(_place("environment.os"), f"is {machine.os!r}; only linux is supported")
-    if verifier.environment_mode not in (None, "shared"):
-        raise TaskRefused(
-            _place("verifier.environment_mode"),
-            f"is {verifier.environment_mode!r}; only shared is supported",
-        )
-    if machine.workdir and not machine.workdir.startswith("/"):
-        raise TaskRefused(_place("environment.workdir"), "is not an absolute path")
+def _only_step(folder: Path, said: TaskToml, box: TaskBox) -> TaskStep:
+    """What a task without steps is: a single one without a name."""
+    verifier = said.verifier
+    own_box, has_tests = tests_box(folder, said, None, box)
+    if not has_tests:
+        _check_script(folder, "tests")
+    script, around = _solution(folder, "solution")
+    return TaskStep(
+        instruction=_without_canary(read_text(folder, "instruction.md")),
+        agent_s=said.agent.timeout_sec or 0.0,
+        tests=TaskTests(
+            folders=() if has_tests else (_checked(folder, "tests"),),
+            script=_SCRIPT,
+            time_s=verifier.timeout_sec or _TESTS_S,
+            env=verifier.env,
+            user=_user(verifier.user),
+            box=own_box,
+        ),
+        artifacts=_artifacts(said.artifacts, "artifacts"),
+        collect=_collected(verifier.collect, "verifier.collect"),
+        solution=script,
+        solution_folder=around,
+    )
 
 
-def _network(said: _TaskToml) -> TaskNetwork:
-    """What the sandbox reaches. One sandbox has one network, so the phases must agree."""
-    machine = said.environment
-    mode = machine.network_mode
-    if mode is None and machine.allowed_hosts is None and machine.allow_internet is False:
-        mode = "no-network"
-    network = _mode("environment", mode or "public", machine.allowed_hosts)
-    for name, phase in (("agent", said.agent), ("verifier", said.verifier)):
-        if phase.network_mode is None:
-            continue
-        if _mode(name, phase.network_mode, phase.allowed_hosts) != network:
+def _step(folder: Path, said: TaskToml, step: StepTable, box: TaskBox) -> TaskStep:
+    """One of several steps. What it does not say itself, the task says."""
+    own, table = f"steps/{step.name}", f"steps.{step.name}"
+    refuse_there(folder, f"{own}/trajectory.json")
+    verifier = step.verifier
+    own_box, has_tests = tests_box(folder, said, step, box)
+    folders = () if has_tests else _step_tests(folder, own)
+    of_step = inside(folder, f"{own}/solution").is_dir()
+    script, around = _solution(folder, f"{own}/solution" if of_step else "solution")
+    files = inside(folder, f"{own}/workdir")
+    least = step.min_reward
+    return TaskStep(
+        name=step.name,
+        instruction=_without_canary(read_text(folder, f"{own}/instruction.md")),
+        agent_s=step.agent.timeout_sec or said.agent.timeout_sec or 0.0,
+        files=files if files.is_dir() else None,
+        has_setup=(files / "setup.sh").is_file(),
+        healthcheck=_healthcheck(step.healthcheck),
+        tests=TaskTests(
+            folders=folders,
+            script=_SCRIPT,
+            # The task's own time is no default of its steps' in Harbor.
+            time_s=verifier.timeout_sec or _TESTS_S,
+            env={**said.verifier.env, **verifier.env},
+            user=_user(said.verifier.user if verifier.user is None else verifier.user),
+            box=own_box,
+        ),
+        artifacts=_artifacts([*said.artifacts, *step.artifacts], f"{table}.artifacts"),
+        collect=_collected([*said.verifier.collect, *verifier.collect], f"{table}.verifier"),
+        least={"reward": least} if isinstance(least, int | float) else least or {},
+        solution=script,
+        solution_folder=around,
+    )
+
+
+def _step_tests(folder: Path, own: str) -> tuple[Path, ...]:
+    """The task's tests, and over them the step's. Raises TaskRefused."""
+    parts = [part for part in ("tests", f"{own}/tests") if inside(folder, part).is_dir()]
+    if not any(inside(folder, f"{part}/{_SCRIPT}").is_file() for part in parts):
+        raise TaskRefused(f"{own}/tests/{_SCRIPT}", "is missing")
+    return tuple(_checked(folder, part) for part in parts)
+
+
+def _check_script(folder: Path, part: str) -> None:
+    if not inside(folder, f"{part}/{_SCRIPT}").is_file():
+        raise TaskRefused(f"{part}/{_SCRIPT}", "is missing")
+
+
+def _checked(folder: Path, part: str) -> Path:
+    """A folder whose content goes into a sandbox. Raises TaskRefused for rules on what does not."""
+    path = inside(folder, part)
+    for found in path.rglob(_IGNORE):
+        raise TaskRefused(found.relative_to(folder).as_posix(), "is not supported")
+    return path
+
+
+def _solution(folder: Path, part: str) -> tuple[Path | None, Path | None]:
+    if not inside(folder, f"{part}/solve.sh").is_file():
+        return None, None
+    return folder / part / "solve.sh", _checked(folder, part)
+
+
+def _artifacts(entries: Sequence[str | ArtifactTable], table: str) -> tuple[Artifact, ...]:
+    found: dict[str, Artifact] = {}
+    for entry in entries:
+        one = ArtifactTable(entry) if isinstance(entry, str) else entry
+        path = PurePosixPath(one.source)
+        if one.service not in (None, "main"):
             raise TaskRefused(
-                _place(f"{name}.network_mode"), "differs from the environment's; not supported"
+                place(table), f"is of the service {one.service!r}; only main is known"
             )
-    return network
+        if not path.is_absolute() or ".." in path.parts:
+            raise TaskRefused(place(table), f"has {one.source!r}, which is not an absolute path")
+        found[str(path)] = Artifact(str(path), tuple(one.exclude))
+    first = {} if ARTIFACTS in found else {ARTIFACTS: Artifact(ARTIFACTS)}
+    return tuple((first | found).values())
 
 
-def _mode(table: str, mode: str, hosts: Sequence[str] | None) -> TaskNetwork:
-    if mode != "allowlist" and hosts:
-        raise TaskRefused(_place(f"{table}.allowed_hosts"), "needs the network_mode allowlist")
-    if mode == "no-network":
-        return "no-network"
-    if mode == "public":
-        return "public"
-    if mode != "allowlist":
-        raise TaskRefused(
-            _place(f"{table}.network_mode"), f"is {mode!r}: no-network, public or allowlist"
-        )
-    for host in hosts or ():
-        if ":" in host or "/" in host or not host.strip():
+def _collected(entries: Sequence[CollectTable], table: str) -> tuple[HookCommand, ...]:
+    for one in entries:
+        if one.service != "main":
             raise TaskRefused(
-                _place(f"{table}.allowed_hosts"), f"has {host!r}; only names are supported"
+                place(table), f"is of the service {one.service!r}; only main is known"
             )
-    return tuple(host.strip().lower().rstrip(".") for host in hosts or ())
+    return tuple(HookCommand(one.command, one.timeout_sec, _user(one.user)) for one in entries)
 
 
-def _mib(key: str, amount: int | None, text: str | None) -> int:
-    """MiB, which versions before 1.1 give as a text such as `2G`."""
-    if amount is not None or text is None:
-        return amount or 0
-    found = _SIZE.fullmatch(text)
-    try:
-        return int(float(found[1]) * _MIB[found[2].upper()]) if found else int(text) // (1 << 20)
-    except ValueError:
-        raise TaskRefused(_place(f"environment.{key}"), f"is {text!r}; write 512M or 2G") from None
+def _healthcheck(table: HealthcheckTable | None) -> Healthcheck | None:
+    if table is None:
+        return None
+    return Healthcheck(
+        command=table.command,
+        interval_s=table.interval_sec,
+        timeout_s=table.timeout_sec,
+        start_period_s=table.start_period_sec,
+        start_interval_s=table.start_interval_sec,
+        retries=table.retries,
+    )
 
 
-def _user(given: _User) -> str:
+def _agents_user(said: TaskToml) -> str:
+    """The user of the agent's programs. Raises TaskRefused where steps have several."""
+    users = [said.agent.user if one.agent.user is None else one.agent.user for one in said.steps]
+    for step, user in zip(said.steps, users, strict=True):
+        if user != users[0]:
+            raise TaskRefused(
+                place(f"steps.{step.name}.agent.user"), "differs from that of another step"
+            )
+    return _user(users[0] if users else said.agent.user)
+
+
+def _user(given: User) -> str:
     return "" if given is None else str(given)
-
-
-def _place(key: str) -> str:
-    return f"{FILE} {key}" if key else FILE
 
 
 def _without_canary(text: str) -> str:

@@ -12,7 +12,10 @@ import yaml
 
 from gymmesh_resource.environments.harbor.task import (
     HarborTask,
+    TaskBox,
     TaskRefused,
+    TaskStep,
+    TaskTests,
     inside,
     read_text,
     refuse_there,
@@ -53,18 +56,26 @@ def read_terminal_bench(folder: Path) -> HarborTask:
     if not (build / "Dockerfile").is_file():
         raise TaskRefused("Dockerfile", "is missing")
     return HarborTask(
-        instruction=said.instruction,
-        build=build,
-        without_top=_HIDDEN if build.resolve() == folder.resolve() else (),
-        env={"TEST_DIR": "/tests", **_variables(service)},
-        workdir=str(service.get("working_dir", "")),
-        agent_s=said.max_agent_timeout_sec,
-        tests=inside(folder, "tests"),
-        test_script=_SCRIPT,
-        extra_tests={_SCRIPT: folder / _SCRIPT},
-        rewards="pytest_summary",
-        verifier_s=said.max_test_timeout_sec,
-        solution=script if script.is_file() else None,
+        box=TaskBox(
+            build=build,
+            without_top=_HIDDEN if build.resolve() == folder.resolve() else (),
+            env={"TEST_DIR": "/tests", **_variables(service)},
+            workdir=str(service.get("working_dir", "")),
+        ),
+        steps=[
+            TaskStep(
+                instruction=said.instruction,
+                agent_s=said.max_agent_timeout_sec,
+                tests=TaskTests(
+                    folders=(tests,) if (tests := inside(folder, "tests")).is_dir() else (),
+                    extra=(folder / _SCRIPT,),
+                    script=_SCRIPT,
+                    rewards="pytest_summary",
+                    time_s=said.max_test_timeout_sec,
+                ),
+                solution=script if script.is_file() else None,
+            )
+        ],
     )
 
 

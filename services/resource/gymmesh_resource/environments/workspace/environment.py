@@ -30,10 +30,12 @@ from gymmesh_resource import (
 )
 from gymmesh_resource.environments._in_sandbox import root_of, run_line, shell_output
 from gymmesh_resource.environments.workspace.commands import CheckResult, run_check
+from gymmesh_resource.environments.workspace.harbor_folder import harbor_files
 from gymmesh_resource.environments.workspace.links import remove_links
 from gymmesh_resource.environments.workspace.row import WorkspaceRow, read_row
 from gymmesh_resource.environments.workspace.sources import TaskFolder
 from gymmesh_resource.environments.workspace.verdict import WorkspaceRefused, verdict_of
+from gymmesh_resource.folder_files import FolderFiles
 from gymmesh_resource.tools import tool
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import WORKSPACE, Reach
@@ -135,6 +137,11 @@ class WorkspaceEnvironment(Environment[WorkspaceState]):
         if not solution:
             return None
         return Expected(kind="calls", calls=[("shell", {"command": solution})])
+
+    def harbor_folder(self, task: Task) -> FolderFiles:
+        """The row's files, set-up, tests and checks as a task folder of Harbor."""
+        network, checks_network = self._network, self._checks_network
+        return harbor_files(task, read_row(task), self._folder, network, checks_network)
 
     async def verify(self, session: Session[WorkspaceState], rollout: Rollout) -> Verdict:
         """Put the tests there and run the checks, in the row's order."""

@@ -1,0 +1,92 @@
+"""gym-cli data harbor: write tasks as task folders of Harbor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import click
+
+from gymmesh_cli.options import FILE, json_option
+from gymmesh_cli.terminal import DONE, NOTHING_DONE, WITH_FAILURES, echo, one_line, report
+from gymmesh_client import TaskProblem, UserError
+
+_NAME: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*")
+
+
+@click.command(short_help="Write tasks as task folders of Harbor.")
+@click.argument("tasks", type=FILE)
+@click.option(
+    "--config",
+    "-c",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The configuration with the tasks' environments.",
+)
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Where the folders go; it must be new or empty.",
+)
+@json_option
+def harbor(tasks: Path, config: tuple[Path, ...], output: Path, as_json: bool) -> int:
+    """Write each task of a file as a task folder of Harbor, whose own tests give the same reward.
+
+    \b
+      gym-cli data harbor tasks.jsonl --config mesh.yaml --output suite
+
+    For environments that work in a sandbox and judge by commands there, such as workspace. A task
+    that a folder cannot hold is named with its line and key, and so is every task of another
+    environment. The folder of a task is called as its task_id.
+
+    Exit code 0 when every task was written, 3 when some were, 1 when none was.
+    """
+    # Only now, as they import all services.
+    from gymmesh_cli.options import MeshOptions
+    from gymmesh_cli.shared.session import MeshPlan
+
+    if output.exists() and any(output.iterdir()):
+        raise UserError(f"{output} already exists and is not empty")
+    plan = MeshPlan.of(MeshOptions(config=config), ())
+    checks = plan.checks()
+    assert checks is not None  # there is a configuration
+    written, problems = 0, 0
+    for entry in plan.reader().read(tasks):
+        problem = entry if isinstance(entry, TaskProblem) else None
+        if not isinstance(entry, TaskProblem):
+            name = entry.task.task_id
+            made = checks.harbor_folder(entry.task)
+            if isinstance(made, tuple):
+                problem = TaskProblem(entry.line, *made)
+            elif not _NAME.fullmatch(name) or ".." in PurePosixPath(name).parts:
+                problem = TaskProblem(entry.line, "task_id", f"{name!r} is not a folder's name")
+            else:
+                _write(output / name, made)
+                written += 1
+        if problem is not None:
+            problems += 1
+            echo(one_line(problem.at(tasks)), err=True)
+    folders = "1 task folder" if written == 1 else f"{written} task folders"
+    report(
+        as_json,
+        {"written": written, "problems": problems},
+        [f"{output}: {folders}" + (f", {problems} refused" if problems else "")],
+    )
+    if not written:
+        return NOTHING_DONE
+    return WITH_FAILURES if problems else DONE
+
+
+def _write(folder: Path, files: Mapping[str, tuple[bytes, int]]) -> None:
+    for path, (content, mode) in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+        file.chmod(mode)

@@ -1,0 +1,83 @@
+"""The sandboxes of a task as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from gymmesh.sandbox.v1 import sandbox_pb2
+from gymmesh_resource import SandboxSpec
+from gymmesh_resource.environments.harbor.folders import filled_in
+from gymmesh_resource.environments.harbor.task import HarborTask, TaskBox, TaskRefused
+from gymmesh_sandbox_access import Reach
+from gymmesh_sandbox_access.files import packed
+
+NetworkOption: TypeAlias = Literal["task", "agent", "none", "open"] | list[str] | None
+"""What all sandboxes reach; `task`: what tasks say; None: the same, but no public network."""
+
+
+class TaskSpecs:
+    """Makes the specs of tasks' sandboxes.
+
+    images: images of the sandbox service by what stands for them: see `HarborEnvironment`.
+    network: of all sandboxes. variables: what `${NAME}` stands for.
+    """
+
+    def __init__(
+        self, images: Mapping[str, str], network: NetworkOption, variables: Mapping[str, str]
+    ) -> None:
+        self._images = images
+        self._network = network
+        self._variables = variables
+
+    def of_agent(self, name: str, task: HarborTask) -> SandboxSpec:
+        """The agent's sandbox. Raises TaskRefused.
+
+        name: the task's path.
+        """
+        spec = self._spec(name, task.box, "environment", "agent")
+        return replace(spec, user=task.agent_user, lent=True)
+
+    def of_tests(self, name: str, box: TaskBox) -> SandboxSpec:
+        """A sandbox for tests alone. Raises TaskRefused."""
+        return self._spec(name, box, "verifier.environment", "none")
+
+    def _spec(
+        self, name: str, box: TaskBox, table: str, offline: Literal["agent", "none"]
+    ) -> SandboxSpec:
+        of = f"{name}/{box.part}" if box.part else name
+        keys = (of, box.image, "*")
+        image = next((self._images[key] for key in keys if key in self._images), box.image)
+        build = None
+        if not image and box.build is not None:
+            build = sandbox_pb2.ImageBuild(context=packed(box.build, box.without_top))
+        return SandboxSpec(
+            image=image,
+            build=build,
+            cpus=box.cpus,
+            memory_mb=box.memory_mb,
+            disk_mb=box.disk_mb,
+            network=self._reach(box, offline),
+            env=filled_in(box.env, self._variables, f"{table}.env"),
+            workdir=box.workdir,
+            start_timeout_s=round(box.build_s) if build is not None else 0,
+        )
+
+    def _reach(self, box: TaskBox, offline: Literal["agent", "none"]) -> Reach:
+        """What a sandbox reaches; `offline`: what stands for no network. Raises TaskRefused."""
+        if self._network is not None and self._network != "task":
+            return offline if self._network == "agent" else self._network
+        if box.network_refused is not None:
+            raise box.network_refused
+        if box.network == "no-network" or not box.network:
+            return offline
+        if box.network != "public":
+            return list(box.network)
+        if self._network == "task":
+            return "open"
+        raise TaskRefused(
+            "",
+            "has a public network; allow it by the option network: task, or choose another network "
+            "for all tasks, such as network: agent",
+        )
