@@ -3,7 +3,7 @@
 Run as a file: `python -u peer_main.py SCRIPT MAX_LINE_BYTES`. It imports the standard library and
 the script, which defines
 
-    METHODS = {"play": play}     # async def play(host: Host, params: dict) -> JSON
+    METHODS = {"play": play}     # async def play(host: PeerHost, params: dict) -> JSON
 
 A method `close`, where there is one, is called without parameters before the process ends.
 
@@ -42,7 +42,7 @@ class AskFailed(Exception):
         super().__init__(message)
 
 
-class Host:
+class PeerHost:
     """The service, as a script's methods see it."""
 
     def __init__(self, replies: int, limit: int) -> None:
@@ -123,7 +123,7 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    host = Host(replies, limit)
+    host = PeerHost(replies, limit)
     try:
         methods = load(script)
     except BaseException as error:
@@ -149,7 +149,7 @@ def described(error: BaseException) -> dict[str, str]:
     return {"kind": type(error).__name__, "message": str(error)[:_MESSAGE_CHARACTERS]}
 
 
-async def _serve(host: Host, methods: dict[str, Any], requests: int, limit: int) -> None:
+async def _serve(host: PeerHost, methods: dict[str, Any], requests: int, limit: int) -> None:
     reader = asyncio.StreamReader(limit=limit)
     loop = asyncio.get_running_loop()
     with os.fdopen(requests, "rb") as pipe:
