@@ -26,6 +26,8 @@ from tests.bridges.harbor import tasks
 from tests.bridges.harbor.conftest import OwnVerdict, Podman
 from tests.unit.resource.served import Served, task
 
+# The first test waits for Harbor's runner, which has ten seconds and more for each of 88 trials.
+pytestmark = pytest.mark.timeout(3600)
 Backend = Literal["bubblewrap", "docker"]
 AGENTS: Final = ("oracle", "nop")
 FAULTS: Final = (
