@@ -66,6 +66,7 @@ async def served(podman: Podman, folder: Path, place: Path, backend: Backend) ->
         variables=tasks.VARIABLES,
         shell_timeout_s=60.0,
         keep_running=tasks.KEEPING,
+        storage_limit=backend == "bubblewrap",
     )
     directory = PeerDirectory()
     async with AsyncExitStack() as stack:

@@ -62,6 +62,12 @@ def test_what_a_task_says_is_asked_of_the_sandbox(tmp_path: Path) -> None:
     assert (dict(spec.env), spec.network, spec.lent) == ({"A": "c"}, "agent", True)
 
 
+def test_storage_is_no_limit_where_the_option_says_so(tmp_path: Path) -> None:
+    toml = f"{NEW}memory_mb = 2048\nstorage_mb = 10240\n"
+    spec = spec_of(environment(tmp_path, harbor_task(toml), storage_limit=False))
+    assert (spec.memory_mb, spec.disk_mb) == (2048, 0)
+
+
 @pytest.mark.parametrize(
     ("said", "option", "reach"),
     [
