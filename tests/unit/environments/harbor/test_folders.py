@@ -94,12 +94,13 @@ def test_a_public_network_is_the_operators_to_allow(tmp_path: Path) -> None:
 
 
 def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: Path) -> None:
-    files = harbor_task('[environment]\nnetwork_mode = "no-network"\n')
+    toml = '[environment]\nnetwork_mode = "no-network"\nbuild_timeout_sec = 900\n'
+    files = harbor_task(toml)
     files["environment/Dockerfile"] = "FROM made/box:1\n"
     building = environment(tmp_path / "a", files)
     built = spec_of(building)
     assert built.build is not None
-    assert built.start_timeout_s == 600
+    assert built.start_timeout_s == 0  # a service refuses more than its own
     assert built == spec_of(building)  # a service builds equal content once
     for images, image in (({"t": "x", "*": "y"}, "x"), ({"*": "y"}, "y")):
         mapped = spec_of(environment(tmp_path / "a", files, images=images))

@@ -68,7 +68,6 @@ class TaskSpecs:
             network=self._reach(box, offline),
             env=filled_in(box.env, self._variables, f"{table}.env"),
             workdir=box.workdir,
-            start_timeout_s=round(box.build_s) if build is not None else 0,
         )
 
     def _reach(self, box: TaskBox, offline: Literal["agent", "none"]) -> Reach:
