@@ -40,6 +40,7 @@ test-all: setup ## run check and every test target, one after the other, and pri
 	@tools/test-all.sh $(ARGS)
 
 test-bridges: setup ## others' environments here, and ours there, by their own code (BRIDGES="harbor ors")
+	@tools/setup-bridges.sh $(BRIDGES) >/dev/null
 	@set -e; for name in $(BRIDGES); do \
 		python=$$(tools/setup-bridges.sh $$name); \
 		GYMMESH_TEST_BRIDGE=$$name GYMMESH_BRIDGE_PYTHON=$$python $(BIN)/python -m pytest tests/bridges/$$name $(ARGS); \

@@ -30,7 +30,7 @@ if [ "${1:-}" = --lock ]; then
 fi
 
 interpreter() {
-    local wanted=$1 one chosen
+    local name=$1 wanted=$2 one chosen
     chosen=PYTHON_${wanted/./_}
     for one in "${!chosen:-}" "python$wanted" "$HOME"/.pyenv/versions/"$wanted".*/bin/python3 python3; do
         if [ -n "$one" ] && "$one" -c 'import sys; v, w = sys.version_info, sys.argv[1]
@@ -39,13 +39,12 @@ sys.exit(f"{v[0]}.{v[1]}" != w)' "$wanted" 2>/dev/null; then
             return
         fi
     done
-    fail "no Python $wanted found; install it, or set $chosen=/path/to/python$wanted"
+    fail "the bridge $name needs Python $wanted, which was not found;" \
+        "install it, or set $chosen=/path/to/python$wanted"
 }
 
 make_env() {
-    local name=$1 env=$cache/$1 locked=() options=() version python wanted
-    version=$(sed -nE 's/^# python: ([0-9.]+)$/\1/p' "$lists/$name.txt")
-    python=$(interpreter "${version:-3.11}")
+    local name=$1 python=$2 env=$cache/$1 locked=() options=() wanted
     wanted=$(cat "$lists/$name".* <("$python" -VV) | sha256sum)
     if [ "$(cat "$env/.gymmesh-setup" 2>/dev/null)" = "$wanted" ]; then
         return
@@ -69,8 +68,12 @@ if [ $# -eq 0 ]; then
     mapfile -t names < <(basename -a -s .txt $lists/*.txt | grep -v '\.lock$')
     set -- "${names[@]}"
 fi
+# All interpreters are found before anything is made, which takes minutes.
+declare -A pythons
 for name in "$@"; do
     [ -f "$lists/$name.txt" ] || fail "there is no bridge named $name"
+    version=$(sed -nE 's/^# python: ([0-9.]+)$/\1/p' "$lists/$name.txt")
+    pythons[$name]=$(interpreter "$name" "${version:-3.11}")
 done
 mkdir -p "$cache"
 # One at a time, where there is flock; the second finds all done.
@@ -79,6 +82,6 @@ if command -v flock >/dev/null; then
     flock -w 1800 9 || fail "another setup-bridges.sh has been running for half an hour"
 fi
 for name in "$@"; do
-    make_env "$name"
+    make_env "$name" "${pythons[$name]}"
     echo "$cache/$name/bin/python"
 done

@@ -265,7 +265,11 @@ async def _options(name: str, folder: Path, stack: AsyncExitStack) -> dict[str, 
             server = Path(__file__).parents[1] / "unit/environments/mcp/tool_server.py"
             command = [sys.executable, str(server), "stdio"]
             tools = {"command": command, "tools": ["reverse"], "quiet": True}
-            return {"servers": {"tools": tools}, "verdict": "exact", "shared": True}
+            # On a busy machine an interpreter with a server takes longer than the default of 30 s.
+            return {
+                "servers": {"tools": tools}, "verdict": "exact", "shared": True,
+                "start_timeout_s": 240.0,
+            }  # fmt: skip
         case "nemo_gym":
             return {"url": await stack.enter_async_context(serving(Counter().app))}
         case "code":
