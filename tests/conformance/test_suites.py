@@ -29,7 +29,12 @@ _ROOT = _HERE.parents[1]
 # Nobody is there after it: see test_going_down.py.
 _LAST = {"goes_down"}
 _UNCOVERED = {
-    "resource": {"keeps_open_sessions_while_it_goes_down"},
+    # Episodes that a server plays: tests/unit/resource/test_play.py.
+    "resource": {
+        "keeps_open_sessions_while_it_goes_down",
+        "plays_at_an_endpoint_that_is_there",
+        "plays_in_no_session",
+    },
     # Only a backend that can abort or streams deltas could show these.
     "model": {"abort_needs_a_request_id", "conversation_needs_an_id"},
     "agent": {"deltas_when_asked"},

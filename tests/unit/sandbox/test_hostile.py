@@ -83,7 +83,7 @@ async def test_fork_bomb(sandbox: BubblewrapSandbox) -> None:
 
 async def test_shell_fork_bomb(sandbox: BubblewrapSandbox) -> None:
     result = await run(sandbox, "b() { b | b & }; b; sleep 600", "shell", BRIEF)
-    assert result.ending in (Ending.TIMED_OUT, Ending.OUTPUT_LIMIT, Ending.EXITED)
+    assert not result.succeeded
 
 
 async def test_processes_are_counted(sandbox: BubblewrapSandbox) -> None:

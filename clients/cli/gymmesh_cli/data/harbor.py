@@ -11,7 +11,6 @@ import click
 
 from gymmesh_cli.options import FILE, json_option
 from gymmesh_cli.terminal import DONE, NOTHING_DONE, WITH_FAILURES, echo, one_line, report
-from gymmesh_client import TaskProblem, UserError
 
 _NAME: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*")
 
@@ -51,6 +50,7 @@ def harbor(tasks: Path, config: tuple[Path, ...], output: Path, as_json: bool) -
     # Only now, as they import all services.
     from gymmesh_cli.options import MeshOptions
     from gymmesh_cli.shared.session import MeshPlan
+    from gymmesh_client import TaskProblem, UserError
 
     if output.exists() and any(output.iterdir()):
         raise UserError(f"{output} already exists and is not empty")

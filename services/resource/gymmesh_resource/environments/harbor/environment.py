@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -150,6 +151,11 @@ class HarborEnvironment(Environment[HarborState]):
                 instruction = task_id
             prompt = [{"role": "user", "content": instruction}]
             yield {"task_id": task_id, "responses_create_params": {"input": prompt}, _KEY: name}
+
+    @cached_property
+    def multi_turn(self) -> bool:
+        """Whether one of the folders has steps, each of which is a turn."""
+        return any(self._folders.has_steps(name) for name in self._folders.names())
 
     def check_task(self, task: Task) -> None:
         """The row must name a task folder that can be run here."""

@@ -43,6 +43,13 @@ class TaskFolders:
         """The id of a task's row."""
         return self._root.name if name == "." else name
 
+    def has_steps(self, name: str) -> bool:
+        """Whether a task has several steps; one that is refused has none."""
+        try:
+            return len(self.read(name).steps) > 1
+        except TaskRefused:
+            return False
+
     def read(self, name: str) -> HarborTask:
         """A task. Raises TaskRefused."""
         folder = (self._root / name).resolve()
