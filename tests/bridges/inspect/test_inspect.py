@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 
 from gymmesh.rollout.v1 import rollout_pb2
@@ -31,21 +32,31 @@ _RUN_S: Final = 1500.0
 pytestmark = pytest.mark.timeout(1_800)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def own_rewards(
+    bridge_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, float]]:
+    """Inspect's own, by task and sample."""
+    wanted = [f"{name}={_SCORES.get(name, '')}" for name in _TASKS]
+    logs = tmp_path_factory.mktemp("logs")
+    async with endpoint() as url:
+        said = await _run(bridge_python, _HERE / "own_runner.py", url, logs, *wanted)
+    rewards: dict[str, dict[str, float]] = json.loads(said)
+    return rewards
+
+
 @pytest.mark.parametrize("solver", ["ours", "own"])
 async def test_rewards_are_those_of_inspects_own_runner(
-    bridge_python: Path, tmp_path: Path, solver: str
+    bridge_python: Path, tmp_path: Path, own_rewards: dict[str, dict[str, float]], solver: str
 ) -> None:
     async with endpoint() as url:
-        wanted = [f"{name}={_SCORES.get(name, '')}" for name in _TASKS]
-        own = _HERE / "own_runner.py"
-        expected = json.loads(await _run(bridge_python, own, url, tmp_path / "logs", *wanted))
         rows = await _collect(bridge_python, tmp_path, url, solver)
     found: dict[str, dict[str, float]] = {name: {} for name in _TASKS}
     for row in rows:
         found[row["environment"]][row["task_id"].removeprefix(f"{row['environment']}/")] = row[
             "reward"
         ]
-    assert found == expected
+    assert found == own_rewards
     assert sum(map(len, found.values())) == 100
     for name in _TASKS:  # right and wrong ones
         assert len(set(found[name].values())) > 1, name
