@@ -60,6 +60,10 @@ async def test_it_serves_and_goes_down(tmp_path: Path) -> None:
             ["token_file"],
         ),
         (["environment", "math", "--as", "ors", "--as-tasks", "none.jsonl"], ["cannot be read"]),
+        (
+            ["environment", "math", "--as", "ors", "--as-tasks", "a", "--as-tasks", "train=b"],
+            ["the split 'train' twice, a and b"],
+        ),
     ],
 )
 async def test_what_is_wrong_is_said(arguments: list[str], words: list[str]) -> None:

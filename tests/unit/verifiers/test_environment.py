@@ -70,6 +70,15 @@ def test_each_task_is_a_row() -> None:
     assert rows[3]["prompt"] == [{"role": "user", "content": "What is 3 + 3?"}]
 
 
+def test_a_taskset_that_is_not_there_is_not_a_missing_verifiers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="taskset: there is no file ./nope.py, seen from"):
+        VerifiersEnvironment(python=sys.executable, taskset="./nope.py")
+    script = tmp_path / "script.py"
+    script.write_text("raise ModuleNotFoundError(\"No module named 'verifiers_of_mine'\")\n")
+    with pytest.raises(DefinitionError, match="can't load the taskset: .*verifiers_of_mine"):
+        list(environment(script=script).tasks())
+
+
 def test_a_start_that_fails_is_one_sentence(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import verifiers.v1\n")

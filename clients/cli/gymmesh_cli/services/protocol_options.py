@@ -76,8 +76,20 @@ def asked_protocols(
         port=as_port,
         host=as_host,
         token_file=str(as_token_file) if as_token_file else None,
-        tasks=dict(map(_split_and_file, task_files)),
+        tasks=_files_of_splits(task_files),
     )
+
+
+def _files_of_splits(task_files: tuple[str, ...]) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for split, file in map(_split_and_file, task_files):
+        if split in files:
+            raise click.UsageError(
+                f"--as-tasks names the split {split!r} twice, {files[split]} and {file}: give each"
+                " file a split of its own (SPLIT=FILE), or join the files"
+            )
+        files[split] = file
+    return files
 
 
 def _split_and_file(text: str) -> tuple[str, str]:

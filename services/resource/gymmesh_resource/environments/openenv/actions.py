@@ -59,12 +59,13 @@ class UnknownSchema(Exception):
 
 
 def takes_mcp(action: Mapping[str, Any]) -> bool:
-    """Whether the schema of actions is that of MCP actions, or of the base class of all."""
-    properties = _properties(action)
-    kind = properties.get("type")
-    if isinstance(kind, dict) and _constant(kind) in _MCP_TYPES:
+    """Whether the schema of actions is that of MCP actions, alone or in a union, or of the base
+    class of all. Raises UnknownSchema.
+    """
+    branches = _branches(action)
+    if any(_kind(one) in _MCP_TYPES for one in branches or [action]):
         return True
-    return not (set(properties) - {_METADATA}) and not _branches(action)
+    return not (set(_properties(action)) - {_METADATA}) and not branches
 
 
 def offered_actions(action: Mapping[str, Any]) -> list[OfferedAction]:
@@ -170,6 +171,11 @@ def _constant(schema: Mapping[str, Any]) -> Any:
         return schema["const"]
     values = schema.get("enum")
     return values[0] if isinstance(values, list) and len(values) == 1 else None
+
+
+def _kind(schema: Mapping[str, Any]) -> Any:
+    kind = _properties(schema).get("type")
+    return _constant(kind) if isinstance(kind, dict) else None
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:

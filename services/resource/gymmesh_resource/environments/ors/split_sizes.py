@@ -13,6 +13,7 @@ _LOGGER = logging.getLogger("gymmesh.resource.ors")
 _ASK_S: Final = 5.0
 _MOST_BYTES: Final = 65_536
 _MOST_TASKS: Final = 100_000
+_SHOWN_BYTES: Final = 200
 
 
 def split_size(url: str, environment: str, split: str, headers: Mapping[str, str]) -> int:
@@ -28,14 +29,25 @@ def split_size(url: str, environment: str, split: str, headers: Mapping[str, str
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise ValueError(f"num_tasks is {str(number)[:50]!r}")
     except (OSError, ValueError, LookupError, TypeError) as error:
-        detail = f"{type(error).__name__}: {error}"[:200]
-        _LOGGER.warning(
-            "%s: the tasks of the split %r cannot be listed (%s). Start the server first, or set"
-            " the option tasks, or give a task file",
-            url, split, detail,
-        )  # fmt: skip
+        _LOGGER.warning("%s: the tasks of the split %r cannot be listed: %s",
+                        url, split, _problem(error))  # fmt: skip
         return 0
     return min(number, _MOST_TASKS)
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        with error:
+            body = error.read(_SHOWN_BYTES).decode(errors="replace")
+        said = f" and says {body!r}" if body else ""
+        return (
+            f"it answers {error.code}{said}; check the options headers, key_variable, environment"
+            " and split"
+        )
+    return (
+        f"{type(error).__name__}: {error}"[:_SHOWN_BYTES]
+        + "; start the server first, or set the option tasks, or give a task file"
+    )
 
 
 def _asked(url: str, body: Any, headers: Mapping[str, str]) -> Any:

@@ -42,6 +42,7 @@ from gymmesh_resource.peer_processes import (
 from gymmesh_runtime.errors import MeshError
 
 _KEY: Final = "verifiers"
+_NO_VERIFIERS: Final = ("No module named 'verifiers'", "No module named 'verifiers.v1'")
 _RUNNER: Final = Path(__file__).with_name("runner.py")
 _PAGE: Final = 500
 _VERIFIER_FAULT: Final = errors_pb2.ERROR_REASON_VERIFIER_FAULT
@@ -97,8 +98,7 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
         given = {"id": taskset} if isinstance(taskset, str) else dict(taskset)
         if not isinstance(given.get("id"), str) or not given["id"]:
             raise ValueError("taskset: the id is missing")
-        if os.sep in given["id"] and Path(given["id"]).exists():
-            given["id"] = str(Path(given["id"]).resolve())
+        given["id"] = _place_of(given["id"])
         self._ours = solver == "ours"
         self._start_s = start_timeout_s
         self._loading = {
@@ -240,6 +240,15 @@ def _named(task: Task) -> dict[str, Any]:
     return {"index": task.payload[_KEY]["index"], "key": task.payload[_KEY].get("key", "")}
 
 
+def _place_of(taskset: str) -> str:
+    """The id of a taskset, or its module's path in full. Raises ValueError where there is none."""
+    if os.sep in taskset and Path(taskset).exists():
+        return str(Path(taskset).resolve())
+    if taskset.endswith(".py") or taskset.startswith((f".{os.sep}", f"..{os.sep}", os.sep)):
+        raise ValueError(f"taskset: there is no file {taskset}, seen from {Path.cwd()}")
+    return taskset
+
+
 def _path_of(python: str) -> dict[str, str]:
     """The interpreter's programs go first: verifiers starts `uv`."""
     folder = str(Path(python).parent) if os.sep in python else ""
@@ -261,6 +270,6 @@ def _failed(
 
 
 def _start_problem(error: PeerFault, python: str) -> str:
-    if isinstance(error, PeerRaised) and error.message.startswith("No module named 'verifiers"):
+    if isinstance(error, PeerRaised) and error.message.startswith(_NO_VERIFIERS):
         return f"{python} has no verifiers: run {python} -m pip install 'verifiers>=0.4'"
     return f"verifiers can't load the taskset: {error}"
