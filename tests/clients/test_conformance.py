@@ -23,6 +23,7 @@ _OF_ENVIRONMENTS: Final = {
     "not verify_needs_session",
     "limit_of_two",
     "multi_turn",
+    "plays",
     "judges_groups",
     "short_call",
     "fault_call",

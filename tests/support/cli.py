@@ -57,9 +57,9 @@ async def start(
     )  # fmt: skip
 
 
-async def ended(process: Process) -> Ended:
+async def ended(process: Process, bound_s: float = BOUND_S) -> Ended:
     try:
-        out, err = await asyncio.wait_for(process.communicate(), BOUND_S)
+        out, err = await asyncio.wait_for(process.communicate(), bound_s)
     except TimeoutError:
         os.killpg(process.pid, signal.SIGKILL)
         await process.wait()

@@ -1,7 +1,7 @@
 """Podman, for Harbor's own runner and for the Docker API, and what that runner says of each task.
 
-Podman's storage is in a temporary folder, and gone with it. The image is made of Debian's packages
-by tools/bridges/harbor.sh.
+All that Podman keeps is in a temporary folder, and gone with it: others of the machine may run. The
+image is made of Debian's packages by tools/bridges/harbor.sh.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ import pytest
 
 from tests.bridges.harbor import tasks
 
-# Machines in machines have hybrid cgroups, which crun refuses, and lower limits than usual.
+# Machines in machines have hybrid cgroups, which crun refuses, and lower limits than usual. Locks
+# in shared memory are those of all Podmans of the machine.
 _CONTAINERS: Final = """
 [engine]
 runtime = "runc"
+lock_type = "file"
+tmp_dir = "{folder}/libpod"
+[network]
+network_config_dir = "{folder}/networks"
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
 """
@@ -79,7 +84,7 @@ def podman(bridge_python: Path, task_folder: Path) -> Iterator[Podman]:
             "BUILDAH_ISOLATION": "chroot",
         }
         for variable, content in (
-            ("CONTAINERS_CONF", _CONTAINERS),
+            ("CONTAINERS_CONF", _CONTAINERS.format(folder=folder)),
             ("CONTAINERS_STORAGE_CONF", _STORAGE.format(folder=folder)),
         ):
             file = folder / f"{variable}.toml"
@@ -113,9 +118,8 @@ def podman(bridge_python: Path, task_folder: Path) -> Iterator[Podman]:
                 service.wait(_START_S)
             log.close()
             podman("rm", "--all", "--force", "--time", "0")
-            # Its storage is a mount, which podman takes away with it. It fails at the end where
-            # another Podman runs on the machine.
-            subprocess.run(["podman", "system", "reset", "--force"], env=env, check=False)
+            # Its storage is a mount, which podman takes away with it.
+            podman("system", "reset", "--force")
 
 
 def _await(socket: Path, service: subprocess.Popen[bytes]) -> None:

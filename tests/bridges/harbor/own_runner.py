@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-_AT_ONCE = 5
+_AT_ONCE = os.cpu_count() or 1
 
 
 async def _trial(trials: Path, agent: str, folder: Path) -> dict[str, Any]:

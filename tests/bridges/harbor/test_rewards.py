@@ -26,6 +26,8 @@ from tests.bridges.harbor import tasks
 from tests.bridges.harbor.conftest import OwnVerdict, Podman
 from tests.unit.resource.served import Served, task
 
+# The first test waits for Harbor's runner, which has ten seconds and more for each of 88 trials.
+pytestmark = pytest.mark.timeout(3600)
 Backend = Literal["bubblewrap", "docker"]
 AGENTS: Final = ("oracle", "nop")
 FAULTS: Final = (
@@ -64,6 +66,7 @@ async def served(podman: Podman, folder: Path, place: Path, backend: Backend) ->
         variables=tasks.VARIABLES,
         shell_timeout_s=60.0,
         keep_running=tasks.KEEPING,
+        storage_limit=backend == "bubblewrap",
     )
     directory = PeerDirectory()
     async with AsyncExitStack() as stack:

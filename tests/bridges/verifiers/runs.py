@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support import endpoint as fake
-from tests.support.cli import Ended, gym, rows_of
+from tests.support.cli import Ended, ended, rows_of, start
 from tests.support.endpoint import Seen
 
 TASKSET: Final = Path(__file__).with_name("sums_taskset.py")
 _OWN_RUN: Final = Path(__file__).with_name("own_run.py")
+# verifiers is imported twice, which takes a busy machine minutes.
+_RUN_S: Final = 1_500
 ASK: Final = "And now the number."
 SUBPROCESS: Final = {"agent": {"runtime": {"type": "subprocess"}}}
 
@@ -85,11 +87,12 @@ async def collect(
     }
     (folder / "mesh.json").write_text(json.dumps(config))
     output = folder / "rollouts.jsonl"
-    done = await gym(
+    process = await start(
         "collect", "--config", folder / "mesh.json", "--output", output,
-        "--concurrency", str(concurrency), "--max-attempts", "1", "--timeout", "200", "--quiet",
-        cwd=folder,
+        "--concurrency", str(concurrency), "--max-attempts", "1", "--timeout", str(_RUN_S),
+        "--quiet", cwd=folder,
     )  # fmt: skip
+    done = await ended(process, _RUN_S)
     return MeshRun(
         done, _by_index(rows_of(output)), _by_index(rows_of(folder / "rollouts.failures.jsonl"))
     )
@@ -103,7 +106,13 @@ async def own_runs(python: Path, runs: Sequence[Mapping[str, Any]]) -> list[Any]
     process = await asyncio.create_subprocess_exec(
         python, _OWN_RUN, json.dumps(runs), stdout=subprocess.PIPE, cwd=TASKSET.parent
     )
-    out, _ = await process.communicate()
+    try:
+        out, _ = await process.communicate()
+    finally:
+        # Where the test was given up; by this signal it ends the tool servers that it started.
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
     assert process.returncode == 0
     lines = [line for line in out.decode().splitlines() if line.startswith("SCORED ")]
     assert len(lines) == len(runs)

@@ -49,16 +49,16 @@ class SumsConfig(vf.TasksetConfig):
 
 class SumsTaskset(vf.Taskset[SumsTask, SumsConfig]):
     def load(self) -> Iterator[SumsTask]:
-        scoring = 0.2 if self.config.fault == "slow" else None
         for number in range(self.config.tasks):
+            # Only every second task has it: the others go on.
+            fault = self.config.fault if number % 2 else ""
             yield SumsTask(
                 SumsData(
                     prompt=f"What is {number} + {number}?",
                     system_prompt="Answer with the number alone.",
                     answer=str(2 * number),
-                    # Only every second task has it: the others go on.
-                    fault=self.config.fault if number % 2 else "",
-                    timeout=vf.TaskTimeout(scoring=scoring),
+                    fault=fault,
+                    timeout=vf.TaskTimeout(scoring=0.2 if fault == "slow" else None),
                 ),
                 self.config.task,
             )

@@ -261,3 +261,59 @@ async def test_a_shared_process_is_started_again_after_a_loss() -> None:
     assert len(set(first)) == 1
     assert second is not first[0]
     assert second.lost is not None
+
+
+async def test_a_start_outlives_the_call_that_asked_for_it(tmp_path: Path) -> None:
+    began, go = tmp_path / "began", tmp_path / "go"
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import asyncio\nfrom pathlib import Path\n"
+        "async def load(host, params):\n"
+        f"    Path({str(began)!r}).touch()\n"
+        f"    while not Path({str(go)!r}).exists(): await asyncio.sleep(0.01)\n"
+        "METHODS = {'load': load}\n"
+    )
+    made = []
+
+    def make() -> PeerProcess:
+        made.append(PeerProcess(replace(OPTIONS, script=script)))
+        return made[-1]
+
+    shared = SharedPeer(make, "load", {}, LONG_S)
+    try:
+        first = asyncio.create_task(shared.process())
+        async with asyncio.timeout(LONG_S):
+            while not began.exists():  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+        second = asyncio.create_task(shared.process())
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        go.touch()
+        assert await second is await shared.process() is made[0]
+        assert len(made) == 1
+    finally:
+        await shared.close()
+
+
+async def test_a_start_that_is_closed_ends_for_all_who_wait(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import time\ntime.sleep(3600)\n")
+    made: list[PeerProcess] = []
+
+    def make() -> PeerProcess:
+        made.append(PeerProcess(replace(OPTIONS, script=script)))
+        return made[-1]
+
+    shared = SharedPeer(make, "load", {}, LONG_S)
+    waiting = [asyncio.create_task(shared.process()) for _ in range(2)]
+    async with asyncio.timeout(LONG_S):
+        while not made or not made[0].pid:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    guard = made[0].pid
+    await shared.close()
+    for one in waiting:
+        with pytest.raises(PeerLost, match="was closed as it started"):
+            await one
+    await until_gone([guard])

@@ -62,6 +62,12 @@ def test_what_a_task_says_is_asked_of_the_sandbox(tmp_path: Path) -> None:
     assert (dict(spec.env), spec.network, spec.lent) == ({"A": "c"}, "agent", True)
 
 
+def test_storage_is_no_limit_where_the_option_says_so(tmp_path: Path) -> None:
+    toml = f"{NEW}memory_mb = 2048\nstorage_mb = 10240\n"
+    spec = spec_of(environment(tmp_path, harbor_task(toml), storage_limit=False))
+    assert (spec.memory_mb, spec.disk_mb) == (2048, 0)
+
+
 @pytest.mark.parametrize(
     ("said", "option", "reach"),
     [
@@ -88,12 +94,13 @@ def test_a_public_network_is_the_operators_to_allow(tmp_path: Path) -> None:
 
 
 def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: Path) -> None:
-    files = harbor_task('[environment]\nnetwork_mode = "no-network"\n')
+    toml = '[environment]\nnetwork_mode = "no-network"\nbuild_timeout_sec = 900\n'
+    files = harbor_task(toml)
     files["environment/Dockerfile"] = "FROM made/box:1\n"
     building = environment(tmp_path / "a", files)
     built = spec_of(building)
     assert built.build is not None
-    assert built.start_timeout_s == 600
+    assert built.start_timeout_s == 0  # a service refuses more than its own
     assert built == spec_of(building)  # a service builds equal content once
     for images, image in (({"t": "x", "*": "y"}, "x"), ({"*": "y"}, "y")):
         mapped = spec_of(environment(tmp_path / "a", files, images=images))

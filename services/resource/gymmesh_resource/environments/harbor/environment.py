@@ -106,6 +106,7 @@ class HarborEnvironment(Environment[HarborState]):
         shell_timeout_s: _Seconds = 8.0,
         keep_running: list[str] | None = None,
         artifacts_mb: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 256,
+        storage_limit: bool = True,
     ) -> None:
         """Options.
 
@@ -123,13 +124,15 @@ class HarborEnvironment(Environment[HarborState]):
         keep_running: patterns of the paths of tasks whose tests need what the agent left running,
             such as a server. It can change what the tests do.
         artifacts_mb: MiB of an artifact's archive, compressed; a larger one counts as missing.
+        storage_limit: whether a task's `storage_mb` bounds what its sandbox writes. Backends that
+            cannot do that refuse such a task.
         """
         if not Path(tasks).is_dir():
             raise ValueError(f"tasks: there is no folder {tasks}.")
         self._folders = TaskFolders(Path(tasks))
         self._only = ["*"] if only is None else only
         self._variables = variables or {}
-        self._specs = TaskSpecs(images or {}, network, self._variables)
+        self._specs = TaskSpecs(images or {}, network, self._variables, storage_limit=storage_limit)
         self._reward = reward
         self._shell_s = shell_timeout_s
         self._keep_running = keep_running or []

@@ -21,15 +21,22 @@ class TaskSpecs:
     """Makes the specs of tasks' sandboxes.
 
     images: images of the sandbox service by what stands for them: see `HarborEnvironment`.
-    network: of all sandboxes. variables: what `${NAME}` stands for.
+    network: of all sandboxes. variables: what `${NAME}` stands for. storage_limit: whether a
+    task's storage is a limit.
     """
 
     def __init__(
-        self, images: Mapping[str, str], network: NetworkOption, variables: Mapping[str, str]
+        self,
+        images: Mapping[str, str],
+        network: NetworkOption,
+        variables: Mapping[str, str],
+        *,
+        storage_limit: bool = True,
     ) -> None:
         self._images = images
         self._network = network
         self._variables = variables
+        self._storage_limit = storage_limit
 
     def of_agent(self, name: str, task: HarborTask) -> SandboxSpec:
         """The agent's sandbox. Raises TaskRefused.
@@ -57,11 +64,10 @@ class TaskSpecs:
             build=build,
             cpus=box.cpus,
             memory_mb=box.memory_mb,
-            disk_mb=box.disk_mb,
+            disk_mb=box.disk_mb if self._storage_limit else 0,
             network=self._reach(box, offline),
             env=filled_in(box.env, self._variables, f"{table}.env"),
             workdir=box.workdir,
-            start_timeout_s=round(box.build_s) if build is not None else 0,
         )
 
     def _reach(self, box: TaskBox, offline: Literal["agent", "none"]) -> Reach:

@@ -37,7 +37,7 @@ class TaskBox:
         into the workdir.
     part: the folder of the task that the image is made from, below the task's; empty: it is the
         agent's image.
-    cpus, memory_mb, disk_mb, build_s: limits; 0: the sandbox service's default.
+    cpus, memory_mb, disk_mb: limits; 0: the sandbox service's default.
     network: what its programs reach. network_refused: why the task's own networks cannot be had.
     env: variables; values may hold `${NAME}`.
     """
@@ -50,7 +50,6 @@ class TaskBox:
     cpus: float = 0.0
     memory_mb: int = 0
     disk_mb: int = 0
-    build_s: float = 0.0
     network: TaskNetwork = "public"
     network_refused: TaskRefused | None = None
     env: Mapping[str, str] = field(default_factory=dict)

@@ -124,7 +124,6 @@ def _bare(machine: EnvironmentTable, table: str) -> TaskBox:
         cpus=machine.cpus or 0.0,
         memory_mb=_mib(f"{table}.memory", machine.memory_mb, machine.memory),
         disk_mb=_mib(f"{table}.storage", machine.storage_mb, machine.storage),
-        build_s=machine.build_timeout_sec,
         env=machine.env,
         workdir=machine.workdir or "",
     )

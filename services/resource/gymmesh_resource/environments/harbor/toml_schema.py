@@ -42,7 +42,6 @@ class EnvironmentTable(msgspec.Struct, frozen=True):
     """The tables `environment` and `verifier.environment`."""
 
     docker_image: str | None = None
-    build_timeout_sec: _Seconds = 600.0
     os: str = "linux"
     cpus: Annotated[float, msgspec.Meta(ge=0, le=1024)] | None = None
     memory_mb: Annotated[int, msgspec.Meta(ge=0)] | None = None

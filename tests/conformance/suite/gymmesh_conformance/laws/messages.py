@@ -32,14 +32,15 @@ CODE_OF_REASON: Final[dict[str, grpc.StatusCode]] = {
     for value in errors_pb2.ErrorReason.DESCRIPTOR.values[1:]
 }
 
-#: The caller's own gRPC library makes these errors too, and then there is no status with them.
-_MADE_BY_CALLER: Final = (_C.DEADLINE_EXCEEDED, _C.CANCELLED)
+#: gRPC libraries make these errors too, without a status: the caller's own at its deadline, and a
+#: server's for a method of a later contract, where no reason may be expected.
+_MADE_BY_LIBRARIES: Final = (_C.DEADLINE_EXCEEDED, _C.CANCELLED, _C.UNIMPLEMENTED)
 
 
 def error_problems(error: CallError) -> list[str]:
     """An error carries exactly one ErrorInfo of domain `gymmesh`, whose reason fits the code."""
     if error.status is None:
-        if error.code in _MADE_BY_CALLER:
+        if error.code in _MADE_BY_LIBRARIES:
             return []
         return [f"the error ({error}) came without a google.rpc.Status in its trailers"]
     problems = []
