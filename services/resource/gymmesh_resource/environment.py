@@ -97,6 +97,7 @@ class Environment(Generic[S]):
     strict_tools: ask the model's host to hold all tools' arguments to their schemas (see `tool`).
     processes: how many worker processes there may be. process_memory: bytes of address space of
         each, where that is to be bounded. process_warm_up: called in each before its first work.
+    open_timeout_s: seconds that `open` may take.
     extra: the extra of gymmesh that it cannot do without, for environments that come with it.
     """
 
@@ -115,6 +116,7 @@ class Environment(Generic[S]):
     processes: int = 2
     process_memory: int | None = None
     process_warm_up: ClassVar[Callable[[], object] | None] = None
+    open_timeout_s: float = 60.0
     win_reward: float | None = None
     reward_rule: ClassVar[resource_pb2.RewardRule.ValueType] = (
         resource_pb2.REWARD_RULE_VERIFIER_ONLY

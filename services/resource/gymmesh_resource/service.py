@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 RESOURCE_SERVICE = "gymmesh.resource.v1.ResourceService"
 VERIFY_SERVICE = "gymmesh.verify.v1.VerifyService"
 AUDIT_SERVICE = "gymmesh.verify.v1.AuditService"
-_OPEN_S = 60.0  # for an environment to open
 _LONGEST_SWEEP_PAUSE_S = 30.0
 
 _LOGGER = logging.getLogger("gymmesh.resource")
@@ -146,7 +145,7 @@ class ResourceService(Service, SandboxUser):
         await self._sandboxes.open(directory)
         try:
             if type(self.environment).open is not Environment.open:
-                await self._method(self.environment.open, _OPEN_S).call()
+                await self._method(self.environment.open, self.environment.open_timeout_s).call()
         except Exception as error:
             _LOGGER.debug("environment %s did not open", self.name, exc_info=True)
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -111,6 +112,18 @@ class _BrokenExample(_Base):
 def test_mistakes_of_the_author(environment: Environment[Any], hint: str) -> None:
     with pytest.raises(ConfigError, match=hint):
         ResourceService(EnvironmentConfig(), "e", "e-0", environment=environment)
+
+
+async def test_an_environment_has_its_own_time_to_open() -> None:
+    class Slow(_Base):
+        open_timeout_s = 0.05
+
+        async def open(self) -> None:
+            await asyncio.Event().wait()
+
+    with pytest.raises(ConfigError, match=r"did not open: TookTooLong: longer than 0\.05 s"):
+        async with served(Slow()):
+            pass
 
 
 async def test_an_environment_that_does_not_open_is_one_sentence() -> None:

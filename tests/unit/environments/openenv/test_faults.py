@@ -7,6 +7,7 @@ import contextlib
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.environments.openenv import OpenEnvEnvironment
@@ -111,6 +112,13 @@ async def test_no_server_is_a_fault() -> None:
         pass
     async with served(OpenEnvEnvironment(url=url)) as mesh:
         assert (await fails(mesh.create())).reason == FAULT
+
+
+async def test_a_server_that_refuses_the_connection_names_the_option() -> None:
+    async with serving(web.Application()) as url, served(OpenEnvEnvironment(url=url)) as mesh:
+        error = await fails(mesh.create())
+    assert (error.reason, error.metadata["stage"]) == (FAULT, "connect")
+    assert "it answers 404 at /ws; check the option url" in error.message
 
 
 async def test_a_full_server_is_tried_again_later() -> None:

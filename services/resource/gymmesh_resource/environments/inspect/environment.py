@@ -148,6 +148,8 @@ class InspectEnvironment(Environment[_Sample]):
             SharedPeer(make, "load", self._load, start_timeout_s) for _ in range(runners)
         ]
         self._turns = itertools.cycle(self._peers)
+        # The start says by itself that it took too long.
+        self.open_timeout_s = start_timeout_s + _CLOSE_S
         self._open: dict[str, Session[_Sample]] = {}
         self._left_out: set[str] = set()  # tools that were warned of
 

@@ -156,6 +156,10 @@ async def connect(
             )
     except TimeoutError:
         raise SocketLost(f"it took no connection within {_CONNECT_S:g} s") from None
+    except aiohttp.WSServerHandshakeError as error:
+        check = "headers" if error.status in (401, 403) else "url"
+        said = f"it answers {error.status} at {path}; check the option {check}"
+        raise SocketLost(said) from error
     except (aiohttp.ClientError, OSError) as error:
         raise SocketLost(f"{type(error).__name__}: {error}"[:300]) from error
     return OpenEnvConnection(socket)
