@@ -165,23 +165,25 @@ class Player:
         )
         opened = await self._resource.CreateSession(request, timeout=_CALL_S)
         try:
-            transcript, outputs = await self._calls(opened.session_id, attack)
+            step_rewards: list[float] = []
+            transcript, outputs = await self._calls(opened.session_id, attack, step_rewards)
             message = "\n".join(outputs) if attack.echo else attack.message
             if message is not None:
                 transcript.append(new_message("assistant", message))
-            turn_rewards: list[float] = []
             if opened.multi_turn and message is not None:
-                turn_rewards = await self._turns(opened.session_id, message, transcript)
+                step_rewards += await self._turns(opened.session_id, message, transcript)
             return await self._verdict(
-                task, attack, rollout_id, opened.session_id, transcript, turn_rewards, outputs
+                task, attack, rollout_id, opened.session_id, transcript, step_rewards, outputs
             )
         finally:
             await self.close(opened.session_id)
 
     async def _calls(
-        self, session_id: str, attack: Attack
+        self, session_id: str, attack: Attack, rewards: list[float]
     ) -> tuple[list[responses_pb2.Item], list[str]]:
-        """The items of the attack's calls with their outputs, and the outputs' texts."""
+        """The items of the attack's calls with their outputs, and the outputs' texts; adds the
+        calls' rewards to `rewards`.
+        """
         written = [(name, dumps(dict(arguments))) for name, arguments in attack.calls]
         transcript: list[responses_pb2.Item] = []
         outputs: list[str] = []
@@ -200,6 +202,8 @@ class Player:
             transcript.append(responses_pb2.Item(function_call=call))
             transcript.append(responses_pb2.Item(function_call_output=output))
             outputs.append(answer.text.decode(errors="replace"))
+            if answer.HasField("reward"):
+                rewards.append(answer.reward)
             if answer.done:
                 break
         return transcript, outputs
@@ -233,7 +237,7 @@ class Player:
         rollout_id: str,
         session_id: str,
         transcript: Sequence[responses_pb2.Item],
-        turn_rewards: Sequence[float],
+        step_rewards: Sequence[float],
         outputs: Sequence[str],
     ) -> Played:
         started = time.perf_counter()
@@ -244,7 +248,7 @@ class Player:
                 transcript=transcript,
                 stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
                 rollout_id=rollout_id,
-                turn_rewards=turn_rewards,
+                turn_rewards=step_rewards,
             ),
             timeout=_CALL_S,
         )
@@ -253,7 +257,7 @@ class Player:
         told = "\n".join(outputs)
         if not verdict.HasField("reward"):
             return Played(attack, task.task_id, seconds=seconds, told=told)
-        added = sum(turn_rewards) if self.about.reward_rule == resource_pb2.REWARD_RULE_SUM else 0.0
+        added = sum(step_rewards) if self.about.reward_rule == resource_pb2.REWARD_RULE_SUM else 0.0
         return Played(
             attack, task.task_id, reward=verdict.reward + added, seconds=seconds, told=told
         )

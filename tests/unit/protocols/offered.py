@@ -18,6 +18,7 @@ from gymmesh_resource import (
     Rollout,
     Session,
     ToolError,
+    ToolResult,
     Turn,
     Verdict,
     tool,
@@ -124,6 +125,24 @@ class Talk(Environment[Notes]):
         session.state.texts.append("said")
         count = len(session.state.texts)
         return Turn(f"That was {count}.", reward=0.5, done=count == 2)
+
+    def verify(self, session: Session[Notes], rollout: Rollout) -> float:
+        return 1.0
+
+
+class Paid(Environment[Notes]):
+    """Pays for each call of its tool, and ends with the second."""
+
+    state = Notes
+    reward_rule = resource_pb2.REWARD_RULE_SUM
+    reward_range = (0.0, 3.0)
+    examples = ROWS[:1]
+
+    @tool
+    def dig(self, session: Session[Notes]) -> ToolResult:
+        """Dig."""
+        session.state.texts.append("dug")
+        return ToolResult("earth", reward=0.5, done=len(session.state.texts) == 2)
 
     def verify(self, session: Session[Notes], rollout: Rollout) -> float:
         return 1.0

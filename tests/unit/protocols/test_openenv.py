@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.protocols.clients import OpenEnvClient, ServerSaid
-from tests.unit.protocols.offered import PIXEL, Offered, Office, Talk, offered
+from tests.unit.protocols.offered import PIXEL, Offered, Office, Paid, Talk, offered
 
 
 def answer(text: str) -> dict[str, Any]:
@@ -65,6 +65,16 @@ async def test_the_answer_is_a_tool_too() -> None:
         wrong = await client.send("step", call("answer", text="one"))
         assert wrong["observation"]["error"]["error_type"] == "invalid_args"
         assert (await client.send("step", call("answer", answer="one")))["reward"] == 1.0
+
+
+async def test_rewards_of_tool_calls_add_up() -> None:
+    async with offered(Paid(), ["openenv"]) as desk, desk.openenv() as client:
+        await client.send("reset")
+        first = await client.send("step", call("dig"))
+        assert (first["reward"], first["done"]) == (0.5, False)
+        last = await client.send("step", call("dig"))
+        assert (last["reward"], last["done"]) == (1.5, True)
+        assert (await client.send("state"))["reward"] == 2.0
 
 
 async def test_rewards_of_turns_add_up() -> None:

@@ -49,7 +49,7 @@ class MeshSession:
         self._client = client
         self._request = request
         self._steps = 0
-        self._turn_rewards: list[float] = []
+        self._step_rewards: list[float] = []  # of tool calls and turns
 
     async def open(self) -> None:
         """Open it. Raises StepFailed."""
@@ -79,6 +79,8 @@ class MeshSession:
         reply: resource_pb2.CallToolResponse = await self._step(calling)
         text = _text(reply)
         self.calls.append((name, text))
+        if reply.HasField("reward"):
+            self._step_rewards.append(reply.reward)
         return text, reply.outcome != pb.TOOL_OUTCOME_OK
 
     async def turn(self, new: Sequence[responses_pb2.Item]) -> Sequence[responses_pb2.Item]:
@@ -88,7 +90,7 @@ class MeshSession:
             self._client.next_turn(new, f"{self._request}/{number}")
         )
         if reply.HasField("reward"):
-            self._turn_rewards.append(reply.reward)
+            self._step_rewards.append(reply.reward)
         if reply.done:
             self.last_items = reply.items
         return reply.items
@@ -100,7 +102,7 @@ class MeshSession:
         if self.failure is not None:
             raise NotJudged(str(self.failure))
         try:
-            verified, _ = await self._client.verify(items, stop_reason, self._turn_rewards)
+            verified, _ = await self._client.verify(items, stop_reason, self._step_rewards)
         except StepFailed as error:
             raise NotJudged(str(error)) from error
         verdict = verified.verification

@@ -76,7 +76,7 @@ class ProtocolSession:
         self._answer = opened.answer
         self._offers_others = offers_others
         self._order = asyncio.Lock()
-        self._turn_rewards: list[float] = []
+        self._step_rewards: list[float] = []  # of tool calls and turns, as they came
         self._told = 0  # items that the environment's last turn knew of
         self._failure: MeshError | None = None
         self._rollout_id = opened.session.rollout_id
@@ -130,6 +130,8 @@ class ProtocolSession:
             request, CallContext(f"{_RESOURCE}/CallTool")
         )
         self.items += _call_items(request, reply)
+        if reply.HasField("reward"):
+            self._step_rewards.append(reply.reward)
         return reply
 
     async def act(self, name: str, arguments: dict[str, Any], call_id: str = "") -> ProtocolStep:
@@ -143,10 +145,10 @@ class ProtocolSession:
             try:
                 reply = await self.call(name, dumps(arguments), call_id)
                 self.steps += 1
-                parts = parts_of_reply(reply)
+                parts, reward = parts_of_reply(reply), self._counted(reply)
                 if not reply.done:
-                    return ProtocolStep(parts, reply.outcome)
-                return await self._end(parts, reply.outcome)
+                    return ProtocolStep(parts, reply.outcome, reward=reward)
+                return await self._end(parts, reply.outcome, step=reward)
             except MeshError as error:
                 self.fail(error)
                 raise
@@ -200,39 +202,44 @@ class ProtocolSession:
         )
         self.items += turn.items
         self._told = len(self.items)
-        reward = None
         if turn.HasField("reward"):
-            self._turn_rewards.append(turn.reward)
-            reward = turn.reward if self._about.reward_rule == _SUM else None
-        parts = parts_of_items(turn.items)
+            self._step_rewards.append(turn.reward)
+        parts, reward = parts_of_items(turn.items), self._counted(turn)
         if turn.done:
-            return await self._end(parts, turns=reward)
+            return await self._end(parts, step=reward)
         return ProtocolStep(parts, reward=reward)
+
+    def _counted(
+        self, reply: resource_pb2.CallToolResponse | resource_pb2.NextTurnResponse
+    ) -> float | None:
+        """A step's own reward, where it adds to the episode's."""
+        counts = reply.HasField("reward") and self._about.reward_rule == _SUM
+        return reply.reward if counts else None
 
     async def _end(
         self,
         parts: Sequence[ShownPart] = (),
         outcome: rollout_pb2.ToolOutcome.ValueType = rollout_pb2.TOOL_OUTCOME_OK,
         *,
-        turns: float | None = None,
+        step: float | None = None,
         stop: rollout_pb2.StopReason.ValueType = rollout_pb2.STOP_REASON_MODEL_FINISHED,
     ) -> ProtocolStep:
-        """The verdict. `turns`: the reward of the turn that ended the episode."""
+        """The verdict. `step`: the reward of the tool call or turn that ended the episode."""
         request = verify_pb2.VerifyRequest(
             session_id=self.id,
             task=self.task,
             transcript=self.items,
             stop_reason=stop,
             rollout_id=self._rollout_id,
-            turn_rewards=self._turn_rewards,
+            turn_rewards=self._step_rewards,
         )
         reply: verify_pb2.VerifyResponse = await self._verifier.Verify(
             request, CallContext(f"{_VERIFY}/Verify")
         )
         own = reward_of(reply.verification, self._about.name)
-        earlier = math.fsum(self._turn_rewards) if self._about.reward_rule == _SUM else 0.0
+        earlier = math.fsum(self._step_rewards) if self._about.reward_rule == _SUM else 0.0
         self.done, self.total, self.verification = True, own + earlier, reply.verification
-        return ProtocolStep(parts, outcome, True, own + (turns or 0.0), reply.verification)
+        return ProtocolStep(parts, outcome, True, own + (step or 0.0), reply.verification)
 
     def _refuse_over(self) -> None:
         if self._failure is not None:
