@@ -1,4 +1,4 @@
-"""Others' clients, driven from here: scripts of their interpreters that play what they are told."""
+"""Others' clients, driven from here: scripts of their interpreters that play given answers."""
 
 from __future__ import annotations
 

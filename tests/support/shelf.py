@@ -38,7 +38,7 @@ _MODEL: Final = "gymmesh.model.v1.ModelService"
 _VERIFY: Final = "gymmesh.verify.v1.VerifyService"
 _AUDIT: Final = "gymmesh.verify.v1.AuditService"
 _CALL_S: Final = 300.0
-#: Of each session, so that its chance is the same whoever opens it.
+#: Of each session, so that its randomness is the same for every client.
 SEED: Final = 7
 MOST_TURNS: Final = 60
 SHELF: Final = (

@@ -1,4 +1,4 @@
-"""A policy whose answers stand in the prompt, at a Responses endpoint: alike for whoever asks.
+"""A policy whose answers are in the prompt, at a Responses endpoint: the same for every caller.
 
 A plan is a list of answers; an answer is a list of texts and of calls, `[name, arguments]`.
 """

@@ -269,7 +269,7 @@ def reward_of(verdict: rollout_pb2.Verification, environment: str) -> float:
 
 
 def words_of(error: MeshError) -> str:
-    """What a client is told of an error. The words of a fault are for the environment's author:
+    """The message of an error for clients. The words of a fault are for the environment's author:
     the log has them.
     """
     if "error_id" not in error.metadata:

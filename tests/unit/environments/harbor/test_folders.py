@@ -195,7 +195,7 @@ def test_one_sandbox_has_one_network(tmp_path: Path, said: str, place: str) -> N
     for option in (None, "task"):
         made = environment(tmp_path, files, network=option)
         assert f"task.toml {place}.network_mode: differs" in problem_of(made)
-    # Whoever chooses one network for all tasks has none to switch.
+    # With one network for all tasks there is none to switch.
     assert spec_of(environment(tmp_path, files, network="none")).network == "none"
 
 

@@ -4,7 +4,7 @@ judge.
 The tests come into the sandbox once the agent has ended and everything that it left running was
 killed, or into one of their own with what the task names of the agent's. They run there as the
 format says, and what they write is the reward; without it the verifier has failed. A step of a task
-is a turn: the next instruction is said when the tests of the one before have run.
+is a turn: the next instruction is sent when the tests of the previous step have run.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ async def _run(sandbox: SandboxHandle, tests: TaskTests, env: Mapping[str, str],
 
 
 async def _reward_files(sandbox: SandboxHandle, root: str) -> dict[str, bytes]:
-    """The contents of the reward files that are there. Raises NoReward for what is no file."""
+    """The contents of the reward files. Raises NoReward for anything but a plain file."""
     found: dict[str, bytes] = {}
     for name in REWARD_FILES:
         content = await _written(sandbox, f"{_LOGS}/{name}", _REWARD_BYTES, root)

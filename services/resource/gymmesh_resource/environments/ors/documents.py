@@ -44,7 +44,7 @@ class CallAnswer:
 
 
 def task_of(task: Task, split: str) -> dict[str, Any]:
-    """What `POST /create` is told of the task. Raises TaskInvalid.
+    """What `POST /create` sends about the task. Raises TaskInvalid.
 
     The row's `ors` has the server's `task`, or an `index` into a `split`.
     """
