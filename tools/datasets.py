@@ -1,4 +1,5 @@
-"""Writes docs/datasets.md, the catalogue of data sets that `gym-cli import` knows, or checks it.
+"""Writes docs/how-to/datasets.md, the catalogue of data sets that `gym-cli import` knows, or
+checks it.
 
 python -m tools.datasets [--check]
 """
@@ -13,7 +14,7 @@ from gymmesh_data.imports.datasets import ColumnShape, Recipe, recipes
 from tools.generate import difference
 from tools.protos import ROOT
 
-PAGE = "docs/datasets.md"
+PAGE = "docs/how-to/datasets.md"
 _HEAD = """\
 # Known data sets
 
@@ -101,7 +102,7 @@ def page_text() -> str:
 
 
 def _judged_row(recipe: Recipe) -> str:
-    page = f"[`{recipe.environment}`](environments/{recipe.environment}.md)"
+    page = f"[`{recipe.environment}`](../reference/environments/{recipe.environment}.md)"
     return f"| `{recipe.name}` | {_told(recipe)} | {page} | {recipe.tried} | {recipe.tried} |"
 
 

@@ -119,7 +119,7 @@ def test_the_rooms_of_the_architecture_are_there() -> None:
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    for name, folder in (("README.md", "docs"), ("environments.md", "docs/environments")):
+    for name, folder in (("README.md", "docs"), ("environments.md", "docs/reference/environments")):
         page = BY_NAME[name]
         links = {link.partition("#")[0] for link in page.links()}
         linked = {(page.path.parent / link).resolve() for link in links}
@@ -336,7 +336,9 @@ def test_every_key_is_documented_with_its_default(
     table = rest[rest.index("|---") :].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| [\w ]+ \| `([^`]*)` \| \S", table, re.MULTILINE)
     real = [(one.name, _spelled(one)) for one in msgspec.structs.fields(schema)]
-    assert rows == real, f"docs/configuration.md, {heading}: list the keys, in order, with defaults"
+    assert rows == real, (
+        f"docs/reference/configuration.md, {heading}: list the keys, in order, with defaults"
+    )
 
 
 def _spelled(field: msgspec.structs.FieldInfo) -> str:
@@ -354,7 +356,7 @@ def test_every_collect_option_is_documented() -> None:
     options = {option for parameter in context.command.params for option in parameter.opts}
     missing = {option for option in options if option.startswith("--")}
     missing -= BY_NAME["collecting.md"].options()
-    assert not missing, f"docs/collecting.md does not say what these are: {sorted(missing)}"
+    assert not missing, f"docs/how-to/collecting.md does not say what these are: {sorted(missing)}"
 
 
 def _command(name: str) -> click.Command:
@@ -371,7 +373,9 @@ def test_every_key_of_the_rows_is_documented() -> None:
     for key in ("responses_create_params", *TASK_KEYS):
         assert f"`{key}`" in tasks
     missing = sorted(key for key in ROW_KEYS - {"failure"} if f"`{key}`" not in rows)
-    assert not missing, f"docs/collecting.md, Output rows, does not say what these are: {missing}"
+    assert not missing, (
+        f"docs/how-to/collecting.md, Output rows, does not say what these are: {missing}"
+    )
     assert "part failure of" in rows
 
 
@@ -380,8 +384,10 @@ def test_every_backend_is_documented_with_the_keys_that_it_needs() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", table, re.MULTILINE))
     kinds = backend_kinds()
     gone, missing = sorted({*rows} - {*kinds}), sorted({*kinds} - {*rows})
-    assert not missing, f"the table at the top of docs/models.md has no row of {missing}"
-    assert not gone, f"the table at the top of docs/models.md has {gone}, which no backend is"
+    assert not missing, f"the table at the top of docs/how-to/models.md has no row of {missing}"
+    assert not gone, (
+        f"the table at the top of docs/how-to/models.md has {gone}, which no backend is"
+    )
     for kind in kinds:
         facts = backend_class(kind)
         needed = {
@@ -395,7 +401,8 @@ def test_every_backend_is_documented_with_the_keys_that_it_needs() -> None:
         keys = {key for key, needs in needed.items() if needs}
         told = needed.keys() & set(re.findall(r"`(\w+)`", rows[kind]))
         assert told == keys, (
-            f"docs/models.md, row `{kind}`: it needs {sorted(keys)} by the facts of its class, and "
+            f"docs/how-to/models.md, row `{kind}`: it needs {sorted(keys)} by the facts of its "
+            f"class, and "
             f"the row says {sorted(told)}"
         )
 
@@ -411,13 +418,15 @@ def test_every_option_of_a_backend_is_documented() -> None:
                 found |= {f"{field} ({name})" for field in one.__struct_fields__}
     assert len(found) > 10
     missing = sorted(one for one in found if one.split()[0] not in documented)
-    assert not missing, f"neither docs/models.md nor docs/configuration.md has {missing}"
+    assert not missing, (
+        f"neither docs/how-to/models.md nor docs/reference/configuration.md has {missing}"
+    )
 
 
 def test_every_export_is_documented() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| ", BY_NAME["export.md"].text, re.MULTILINE)
     missing = sorted({*EXPORTS} - {*rows})
-    assert not missing, f"the table of formats in docs/export.md has no row of {missing}"
+    assert not missing, f"the table of formats in docs/how-to/export.md has no row of {missing}"
 
 
 def test_every_permission_is_documented_with_what_it_lets_call() -> None:
@@ -444,7 +453,7 @@ def test_every_stop_reason_is_documented() -> None:
     )
     listed = re.findall(r"`([A-Z_]+)`", row)
     assert listed == names, (
-        "docs/collecting.md, row `stop_reason`: list those of the enum, in order"
+        "docs/how-to/collecting.md, row `stop_reason`: list those of the enum, in order"
     )
 
 
@@ -463,7 +472,9 @@ def test_every_metric_is_documented() -> None:
     assert len(real) > 10
     names = sorted(name for name in {*documented, *real} if documented.get(name) != real.get(name))
     right = {name: (real[name][0], sorted(real[name][1])) for name in names if name in real}
-    assert not names, f"docs/observability.md is not right about {names}; what there is: {right}"
+    assert not names, (
+        f"docs/reference/observability.md is not right about {names}; what there is: {right}"
+    )
 
 
 def test_every_boundary_is_documented() -> None:
@@ -476,7 +487,9 @@ def test_every_boundary_is_documented() -> None:
 def test_every_reason_is_documented() -> None:
     table = reason_table()
     assert table.count("\n") - 1 == len(errors_pb2.ErrorReason.keys()) - 1
-    assert table in BY_NAME["errors.md"].text, f"put this table into docs/errors.md:\n{table}"
+    assert table in BY_NAME["errors.md"].text, (
+        f"put this table into docs/reference/errors.md:\n{table}"
+    )
 
 
 @pytest.mark.parametrize("name", ["flow.svg", "house.svg"])

@@ -128,7 +128,7 @@ def rows_of(
 
 def documented(name: str) -> str:
     """The Python of the page about sandboxes that has this class."""
-    text = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "sandbox.md").read_text(encoding="utf-8")
     (block,) = [str(one) for one in re.findall(r"```python\n(.*?)```", text, re.S) if name in one]
     return block
 

@@ -193,7 +193,9 @@ def cli_options(command: click.Command = cli) -> set[str]:
 
 
 def reason_table() -> str:
-    """The table of docs/errors.md, made from errors.proto, the codes and the agent's rules."""
+    """The table of docs/reference/errors.md, made from errors.proto, the codes and the agent's
+    rules.
+    """
     proto = (ROOT / "proto/gymmesh/errors/v1/errors.proto").read_text(encoding="utf-8")
     rows = ["| reason | code | meaning | again |", "|---|---|---|---|"]
     for comment, name in re.findall(r"((?:  //[^\n]*\n)+)  ERROR_REASON_(\w+) = \d+", proto):

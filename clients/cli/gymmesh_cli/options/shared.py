@@ -292,7 +292,7 @@ listening_options = together(
         "--host",
         metavar="HOST",
         help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs"
-        " TLS (see docs/security.md), or --insecure.",
+        " TLS (see docs/how-to/security.md), or --insecure.",
     ),
     click.option(
         "--insecure",

@@ -33,8 +33,8 @@ log_format_option = click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     help="How log lines are written: as text, or each as a JSON object with the ids of the rollout"
-    " and run that it is about (see docs/observability.md); default: mesh.log_format, which is"
-    " text.",
+    " and run that it is about (see docs/reference/observability.md); default: mesh.log_format,"
+    " which is text.",
 )
 
 

@@ -108,7 +108,7 @@ class Profile:
                 yield task
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; docs/profile.md has the keys."""
+        """For JSON; docs/how-to/profile.md has the keys."""
         totals, median = self.totals, self.median
         return {
             "inputs": list(self.inputs),

@@ -32,7 +32,7 @@ ROLLOUT_STAGE_SECONDS: Final = histogram(
 )
 ROLLOUT_FAILURES: Final = counter(
     "gymmesh_rollout_failures_total",
-    "Attempts that failed, by boundary and reason (as in docs/errors.md).",
+    "Attempts that failed, by boundary and reason (as in docs/reference/errors.md).",
     "agent environment boundary reason",
 )
 ROLLOUT_MODEL_CALLS: Final = histogram(

@@ -138,7 +138,8 @@ class BubblewrapSandbox(ProgramRunner):
             _LOGGER.warning(
                 "Control groups cannot be used here: the memory of a sandboxed program is bounded "
                 "for each of its processes only, and not for all together. Run the service as "
-                "root, or delegate the controllers memory and pids to it; see docs/sandbox.md."
+                "root, or delegate the controllers memory and pids to it; see "
+                "docs/how-to/sandbox.md."
             )
         numbers = reversed(self._numbers)
         self._slots = [Slot.make(number, groups if self.grouped else None) for number in numbers]

@@ -14,7 +14,7 @@ def check_exposure(host: str, security: SecurityConfig | None) -> None:
         return
     raise ConfigError(
         f"will not listen on {host} without TLS, where others could read and call all; give "
-        "security.tls (see docs/security.md), or --insecure (security.insecure: true)"
+        "security.tls (see docs/how-to/security.md), or --insecure (security.insecure: true)"
     )
 
 
@@ -25,5 +25,5 @@ def check_plain(host: str, security: SecurityConfig | None, what: str) -> None:
         return
     raise ConfigError(
         f"will not serve {what} on {host} over plain HTTP, where others could read it; give "
-        "security.tls (see docs/security.md), or allow it with security.plain_metrics: true"
+        "security.tls (see docs/how-to/security.md), or allow it with security.plain_metrics: true"
     )
