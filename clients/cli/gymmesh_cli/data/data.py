@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from gymmesh_cli.data.contamination import contamination
 from gymmesh_cli.data.generate import generate
 from gymmesh_cli.data.harbor import harbor
+from gymmesh_cli.data.sample import sample
 from gymmesh_cli.data.show import show, trace
 from gymmesh_cli.options import FILE, json_option, number_ids_option
 from gymmesh_cli.terminal import report
@@ -18,8 +20,10 @@ def data() -> None:
     """Work with task files."""
 
 
+data.add_command(contamination)
 data.add_command(generate)
 data.add_command(harbor)
+data.add_command(sample)
 data.add_command(show)
 data.add_command(trace)
 

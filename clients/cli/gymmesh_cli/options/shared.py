@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -352,3 +353,21 @@ tasks_option = click.option(
     help="Use the tasks of this file instead of the environment's own examples.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")
+
+reward_range_option = click.option(
+    "--reward-range",
+    nargs=2,
+    type=float,
+    default=(0.0, 1.0),
+    show_default=True,
+    metavar="LOW HIGH",
+    callback=lambda _context, _option, value: _ordered(value),
+    help="The rewards that a failed or unjudged rollout could have had, for the bounds of means.",
+)
+
+
+def _ordered(value: tuple[float, float]) -> tuple[float, float]:
+    low, high = value
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise click.BadParameter(f"{low:g} {high:g}: give two finite numbers, the lower one first")
+    return value
