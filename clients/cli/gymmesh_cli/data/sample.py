@@ -6,16 +6,15 @@ import hashlib
 import heapq
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
 import click
 
 from gymmesh_cli.options import FILE, json_option, number_ids_option
 from gymmesh_cli.terminal import one_line, report
-from gymmesh_client.problems import TaskProblem, UserError, unreadable
-from gymmesh_client.tasks import TaskDefaults, TaskReader, TaskRow
 
-_ANY: Final = TaskDefaults("any", "any")
+if TYPE_CHECKING:
+    from gymmesh_client.tasks import TaskRow
 
 
 @click.command(short_help="Write a random subset of a task file.")
@@ -63,6 +62,8 @@ def choose(tasks: Path, number: int, seed: int, *, number_ids: bool = False) -> 
     Raises:
         UserError: a row is wrong, or the file has fewer tasks.
     """
+    from gymmesh_client.problems import UserError
+
     ids = [row.task.task_id for row in _rows(tasks, number_ids)]
     if len(ids) < number:
         raise UserError(f"{tasks}: has {len(ids)} tasks, fewer than --number {number}")
@@ -81,7 +82,7 @@ def write_rows(
     Raises:
         UserError: a row is wrong, or a file cannot be read or written.
     """
-    from gymmesh_client.problems import unwritable
+    from gymmesh_client.problems import unreadable, unwritable
     from gymmesh_client.safe_writes import make_folder, replaced
 
     kept = 0
@@ -100,7 +101,11 @@ def write_rows(
 
 
 def _rows(tasks: Path, number_ids: bool) -> Iterator[TaskRow]:
-    for entry in TaskReader(_ANY, number_repeated_ids=number_ids).read(tasks):
+    from gymmesh_client.problems import TaskProblem, UserError
+    from gymmesh_client.tasks import TaskDefaults, TaskReader
+
+    defaults = TaskDefaults("any", "any")
+    for entry in TaskReader(defaults, number_repeated_ids=number_ids).read(tasks):
         if isinstance(entry, TaskProblem):
             raise UserError(one_line(entry.at(tasks)))
         yield entry

@@ -24,7 +24,7 @@ def words_of(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TaskText:
     """One text of a task: its prompt, or a text that its verifier reads.
 
     Attributes:
@@ -52,7 +52,7 @@ class GramIndex:
     """
 
     size: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[TaskText] = field(default_factory=list)
     shared: int = 0
     _texts: list[tuple[int, str, list[str]]] = field(default_factory=list)
     _parts_of: dict[int, list[int]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class GramIndex:
             for gram in grams:
                 self._parts_of.setdefault(gram, []).append(len(self.parts))
             if grams:
-                self.parts.append(Part(task, name, frozenset(grams)))
+                self.parts.append(TaskText(task, name, frozenset(grams)))
         self._texts.clear()
 
     def matches(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:

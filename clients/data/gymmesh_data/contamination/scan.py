@@ -14,8 +14,7 @@ from gymmesh_client.problems import unreadable
 from gymmesh_client.tasks import TaskDefaults
 from gymmesh_data.contamination.findings import CanaryFound, Matches, TaskFound
 from gymmesh_data.contamination.ngrams import GramIndex, words_of
-from gymmesh_data.imports.files import files_of, rows_of
-from gymmesh_data.imports.items import RowRefused
+from gymmesh_data.imports import RowRefused, files_of, rows_of
 from gymmesh_responses import loads, text_of
 
 _ANY: Final = TaskDefaults("any", "any")

@@ -16,7 +16,7 @@ page.py           a profile as one HTML file
 compared.py       comparisons as one HTML file
 """
 
-from gymmesh_data.profile.bounds import Bounds
+from gymmesh_data.profile.bounds import RewardBounds
 from gymmesh_data.profile.compared import comparison_page
 from gymmesh_data.profile.compared_run import read_runs
 from gymmesh_data.profile.comparison import Comparison, compare, compare_runs
@@ -29,7 +29,6 @@ from gymmesh_data.profile.report import Figure, Profile, ProfileOptions, profile
 from gymmesh_data.profile.resampling import available
 
 __all__ = [
-    "Bounds",
     "Comparison",
     "Curve",
     "CurvePoint",
@@ -38,6 +37,7 @@ __all__ = [
     "HealthWarning",
     "Profile",
     "ProfileOptions",
+    "RewardBounds",
     "available",
     "compare",
     "compare_runs",

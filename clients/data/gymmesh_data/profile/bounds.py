@@ -18,7 +18,7 @@ RewardRange = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RewardBounds:
     """The lowest and highest mean reward that missing rewards allow.
 
     Attributes:
@@ -59,7 +59,7 @@ def task_bounds(task: TaskTotals, rewards: RewardRange) -> RewardRange:
     return low, high
 
 
-def rollout_bounds(tasks: Sequence[TaskTotals], rewards: RewardRange) -> Bounds | None:
+def rollout_bounds(tasks: Sequence[TaskTotals], rewards: RewardRange) -> RewardBounds | None:
     """Bounds of the mean over all rollouts of some tasks; None without a rollout."""
     missing = sum(map(missing_of, tasks))
     count = missing + sum(task.judged for task in tasks)
@@ -67,22 +67,22 @@ def rollout_bounds(tasks: Sequence[TaskTotals], rewards: RewardRange) -> Bounds 
         return None
     total = math.fsum(task.reward for task in tasks)
     low, high = ((total + missing * one) / count for one in rewards)
-    return Bounds(low, high, missing)
+    return RewardBounds(low, high, missing)
 
 
-def mean_bounds(tasks: Sequence[TaskTotals], rewards: RewardRange) -> Bounds | None:
+def mean_bounds(tasks: Sequence[TaskTotals], rewards: RewardRange) -> RewardBounds | None:
     """Bounds of the mean of the tasks' mean rewards, each counted once; None without a task."""
     if not tasks:
         return None
     found = [task_bounds(task, rewards) for task in tasks]
     low = math.fsum(one for one, _ in found) / len(found)
     high = math.fsum(other for _, other in found) / len(found)
-    return Bounds(low, high, sum(map(missing_of, tasks)))
+    return RewardBounds(low, high, sum(map(missing_of, tasks)))
 
 
 def difference_bounds(
     pairs: Sequence[tuple[TaskTotals, TaskTotals]], rewards: RewardRange
-) -> Bounds | None:
+) -> RewardBounds | None:
     """Bounds of the mean difference, second less first, over tasks that both runs attempted."""
     if not pairs:
         return None
@@ -90,4 +90,6 @@ def difference_bounds(
     after = mean_bounds([other for _, other in pairs], rewards)
     assert before is not None
     assert after is not None
-    return Bounds(after.low - before.high, after.high - before.low, before.missing + after.missing)
+    return RewardBounds(
+        after.low - before.high, after.high - before.low, before.missing + after.missing
+    )

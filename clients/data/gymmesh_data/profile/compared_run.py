@@ -11,7 +11,7 @@ from gymmesh_data.profile.bounds import RewardRange, reward_range
 from gymmesh_data.profile.report import ProfileOptions
 from gymmesh_data.profile.totals import TaskTotals, totals_of
 
-Tasks = dict[tuple[str, str], TaskTotals]
+RunTasks = dict[tuple[str, str], TaskTotals]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class ComparedRun:
     """
 
     name: str
-    tasks: Tasks
-    judged: Tasks = field(init=False)
+    tasks: RunTasks
+    judged: RunTasks = field(init=False)
 
     def __post_init__(self) -> None:
         judged = {key: task for key, task in self.tasks.items() if task.judged}

@@ -14,8 +14,8 @@ from typing import Any
 
 from gymmesh_client import UserError
 from gymmesh_data.profile import resampling
-from gymmesh_data.profile.bounds import Bounds, RewardRange, difference_bounds
-from gymmesh_data.profile.compared_run import ComparedRun, Tasks, range_of, read_runs
+from gymmesh_data.profile.bounds import RewardBounds, RewardRange, difference_bounds
+from gymmesh_data.profile.compared_run import ComparedRun, RunTasks, range_of, read_runs
 from gymmesh_data.profile.estimators import holm, mcnemar, pass_at_k
 from gymmesh_data.profile.report import Figure, ProfileOptions, figures_of, powers
 from gymmesh_data.profile.totals import TaskTotals
@@ -77,7 +77,7 @@ class Comparison:
     corrected: float
     mcnemar: McNemar | None
     changes: list[TaskChange]
-    bounds: Bounds | None
+    bounds: RewardBounds | None
 
     @property
     def wins(self) -> int:
@@ -176,7 +176,7 @@ def _against(
     )
 
 
-def _bounds(before: ComparedRun, after: ComparedRun, rewards: RewardRange) -> Bounds | None:
+def _bounds(before: ComparedRun, after: ComparedRun, rewards: RewardRange) -> RewardBounds | None:
     shared = before.tasks.keys() & after.tasks.keys()
     found = difference_bounds([(before.tasks[key], after.tasks[key]) for key in shared], rewards)
     return found if found is not None and found.missing else None
@@ -209,8 +209,8 @@ def _mcnemar(pairs: list[tuple[TaskTotals, TaskTotals]]) -> McNemar | None:
     return McNemar(gained, lost, mcnemar(gained, lost))
 
 
-def _no_overlap(before: str, first: Tasks, after: str, second: Tasks) -> str:
-    def told(tasks: Tasks) -> str:
+def _no_overlap(before: str, first: RunTasks, after: str, second: RunTasks) -> str:
+    def told(tasks: RunTasks) -> str:
         environment, task_id = next(iter(tasks))
         return f"{len(tasks)} such as {task_id!r} of environment {environment or '(none)'!r}"
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gymmesh_client import UserError
-from gymmesh_data.profile.bounds import Bounds, RewardRange, mean_bounds, missing_of
+from gymmesh_data.profile.bounds import RewardBounds, RewardRange, mean_bounds, missing_of
 from gymmesh_data.profile.compared_run import ComparedRun, range_of
 from gymmesh_data.profile.estimators import pass_at_k
 from gymmesh_data.profile.report import Figure, ProfileOptions, figures_of
@@ -33,7 +33,7 @@ class CurvePoint:
     run: str
     mean: Figure
     pass_at_1: Figure
-    bounds: Bounds | None
+    bounds: RewardBounds | None
     missing: int
 
 

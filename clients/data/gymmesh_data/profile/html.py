@@ -20,7 +20,7 @@ IS_FACE = True  # see tools/import_faces.py
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from gymmesh_data.profile.bounds import Bounds
+    from gymmesh_data.profile.bounds import RewardBounds
     from gymmesh_data.profile.curve import Curve
     from gymmesh_data.profile.report import Figure
 
@@ -73,7 +73,7 @@ def figure_text(figure: Figure | None) -> str:
     return f"{figure.value:.3f}{error}{told}"
 
 
-def bounds_text(bounds: Bounds | None) -> str:
+def bounds_text(bounds: RewardBounds | None) -> str:
     """The lowest and highest mean that missing rewards allow."""
     if bounds is None:
         return "–"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_data.profile import resampling
-from gymmesh_data.profile.bounds import Bounds, RewardRange, reward_range, rollout_bounds
+from gymmesh_data.profile.bounds import RewardBounds, RewardRange, reward_range, rollout_bounds
 from gymmesh_data.profile.estimators import majority_at_k, pass_at_k, pass_hat_k, ratio
 from gymmesh_data.profile.facts import Fields
 from gymmesh_data.profile.health import HealthWarning, length_correlation, warnings_of
@@ -98,7 +98,7 @@ class Profile:
     options: ProfileOptions
     totals: Totals
     mean: Figure | None
-    bounds: Bounds | None
+    bounds: RewardBounds | None
     median: tuple[float, tuple[float, float] | None] | None
     estimates: dict[str, dict[int, Figure]]
     groups: list[GroupFigures]
@@ -217,7 +217,7 @@ def profile(
     )
 
 
-def _bounds(totals: Totals, options: ProfileOptions) -> Bounds | None:
+def _bounds(totals: Totals, options: ProfileOptions) -> RewardBounds | None:
     tasks = list(totals.tasks.values())
     found = rollout_bounds(tasks, reward_range(options.rewards, tasks))
     return found if found is not None and found.missing else None
