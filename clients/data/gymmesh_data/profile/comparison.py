@@ -121,7 +121,7 @@ def compare(paths: Sequence[Path], options: ProfileOptions | None = None) -> lis
     """
     options = options or ProfileOptions()
     if len(paths) < 2:
-        raise UserError("compare: give two runs or more; gym-cli profile is for one")
+        raise UserError("compare needs at least two runs; use gym-cli profile for one")
     runs = [_judged(path, options) for path in paths]
     first = runs[0]
     found = [
@@ -136,7 +136,7 @@ def _judged(path: Path, options: ProfileOptions) -> _Tasks:
     totals = totals_of([path], options.solved_at, options.fields)
     tasks = {key: task for key, task in totals.tasks.items() if task.judged}
     if not tasks:
-        raise UserError(f"{path}: no rollout there has a reward, so there is nothing to compare")
+        raise UserError(f"{path}: no rollout has a reward, so there is nothing to compare")
     return tasks
 
 
@@ -207,6 +207,6 @@ def _no_overlap(before: str, first: _Tasks, after: str, second: _Tasks) -> str:
         return f"{len(tasks)} such as {task_id!r} of environment {environment or '(none)'!r}"
 
     return (
-        f"{before} and {after} have no judged task in common ({told(first)}; {told(second)}); "
-        "compare runs of the same task file"
+        f"{before} and {after} have no scored task in common ({told(first)}; {told(second)}). "
+        "Compare runs of the same task file"
     )
