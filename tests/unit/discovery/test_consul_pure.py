@@ -396,7 +396,7 @@ def test_the_token_is_from_a_file_or_the_environment(tmp_path: Any) -> None:
     assert read_token(ConsulConfig(), {}) is None
     for text in ("", "two words"):
         file.write_text(text)
-        with pytest.raises(ConfigError, match="holds no token"):
+        with pytest.raises(ConfigError, match="contains no token"):
             read_token(config, env)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_token(ConsulConfig(token_file=str(tmp_path / "none")), env)

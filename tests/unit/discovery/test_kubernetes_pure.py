@@ -150,7 +150,7 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
             "no port named 'grpc'; those that it has: 'ht",
         ),
         ({"ports": None}, "no port named 'grpc'; those that it has: none"),
-        ({"called": "x" * 513}, "has more than 512 characters"),
+        ({"called": "x" * 513}, "exceeds 512 characters"),
         ({"labels": {"gymmesh.io/a\0": ""}}, "zone or its node has control characters"),
     ],
 )

@@ -412,5 +412,5 @@ async def test_a_token_is_read_for_each_request(
 async def test_no_kubernetes_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConfigError, match="there is no Kubernetes here"):
+    with pytest.raises(ConfigError, match="not running in Kubernetes"):
         await KubernetesRegistry(KubernetesConfig()).open()
