@@ -28,7 +28,7 @@ async def test_a_configuration_is_checked_without_starting_anything(tmp_path: Pa
         "defaults.environment: there is no environment 'math'",
         "defaults.agent: there is no agent 'tool_lop'; did you mean 'tool_loop'?",
         "there is no file none.py",
-        "environments.j: asks the model 'judge', which is not in models",
+        "environments.j: uses model 'judge', which is not in models",
     ):
         assert part in done.out
     # Wrong keys and wrong classes are reported together.

@@ -96,7 +96,7 @@ async def test_one_that_the_configuration_names_is_not_made_up(folder: Path) -> 
     config = loaded(bench={"sandboxes": {"sandbox": "boxes"}}, sandboxes={"boxs": {}})
     assert ("Sandbox", "boxes") not in names(config)
     (problem,) = [one for one in problems_of(config) if "sandbox" in one]
-    assert "uses the sandbox service 'boxes'" in problem
+    assert "uses sandbox service 'boxes'" in problem
     assert "did you mean 'boxs'?" in problem
 
 

@@ -51,8 +51,8 @@ async def test_it_serves_and_goes_down(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["environment", "math", "--as", "openenv,fly"], ["no protocol 'fly'"]),
-        (["environment", "math", "--as-port", "9600"], ["--as, which names the protocols"]),
-        (["model", "policy", "--as", "ors"], ["--as is for an environment"]),
+        (["environment", "math", "--as-port", "9600"], ["--as, which selects the protocols"]),
+        (["model", "policy", "--as", "ors"], ["--as applies to an environment"]),
         (["environment", "game", "--as", "nemo_gym"], ["'game' cannot be served as nemo_gym"]),
         (["environment", "math", "--as", "ors", "--as-host", "0.0.0.0"], ["allow_other_hosts"]),
         (
@@ -62,7 +62,7 @@ async def test_it_serves_and_goes_down(tmp_path: Path) -> None:
         (["environment", "math", "--as", "ors", "--as-tasks", "none.jsonl"], ["cannot be read"]),
         (
             ["environment", "math", "--as", "ors", "--as-tasks", "a", "--as-tasks", "train=b"],
-            ["the split 'train' twice, a and b"],
+            ["names split 'train' twice: a and b"],
         ),
     ],
 )

@@ -113,7 +113,7 @@ def target_of(
             continue
         floor = baseline if baseline is not None else 0.0
         if one.reward <= max(floor, 0.0) + _ROUNDING and one.reward < 1.0 - _ROUNDING:
-            detail = f"earns {one.reward:g}, no more than an answer that says nothing"
+            detail = f"earns {one.reward:g}, no more than an empty answer"
             findings.append(_found(one, "loses", detail))
             continue
         best = one.reward if best is None else max(best, one.reward)
@@ -164,7 +164,7 @@ def without_echoes(
     more = f"{first.detail}, and so do {len(wins) - 1} other wrong answers"
     return [
         *(one for one in found if one.problem != "wins"),
-        replace(first, detail=f"{more}; is doing nothing right here?"),
+        replace(first, detail=f"{more}. Is doing nothing right here?"),
     ]
 
 
@@ -229,7 +229,7 @@ def unstable(played: Sequence[Played]) -> list[Weakness]:
     if len(rewards) < 2:
         return []
     shown = ", ".join("no verdict" if one is None else f"{one:g}" for one in rewards)
-    return [_found(played[0], "unstable", f"{len(played)} times the same earned {shown}")]
+    return [_found(played[0], "unstable", f"{len(played)} identical answers earned {shown}")]
 
 
 def leak(task_id: str, where: str, shown: str) -> Weakness:

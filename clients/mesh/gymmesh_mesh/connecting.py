@@ -86,7 +86,7 @@ class EnvironmentClient:
         if task is None:
             examples = await self.tasks()
             if not examples:
-                raise ConfigError(f"the environment {self.about.name!r} has no examples: give task")
+                raise ConfigError(f"environment {self.about.name!r} has no examples; pass task")
             task = examples[0]
         known = task if isinstance(task, Task) else Task.of(task)
         message = rollout_pb2.Task()

@@ -16,7 +16,7 @@ def check_name(field: str, text: str) -> None:
     They end up in logs, metrics and messages to people. An empty one is not looked at.
     """
     if len(text) > MAX_NAME:
-        problem = f"has more than {MAX_NAME} characters"
+        problem = f"exceeds {MAX_NAME} characters"
     elif not text.isprintable():
         problem = "has control characters"
     else:

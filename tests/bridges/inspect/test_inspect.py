@@ -108,7 +108,7 @@ async def test_an_unscored_sample_is_skipped(bridge_python: Path) -> None:
         verdict = await _verdict(mesh, environment, "unscored", "x")
     assert verdict.status == rollout_pb2.VERIFICATION_STATUS_SKIPPED
     assert not verdict.HasField("reward")
-    assert verdict.reason == "nothing to judge"
+    assert verdict.reason == "nothing to score"
 
 
 async def test_a_solver_that_raises_is_the_environments_fault(bridge_python: Path) -> None:

@@ -26,7 +26,7 @@ def test_a_shard_is_read_as_it_is_written(text: str) -> None:
     ["", "1", "4/4", "5/4", "-1/4", "0/0", "00/4", "1/04", "1 / 4", "1/4 ", "a/b", "0/100001"],
 )
 def test_what_is_no_shard_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must be written INDEX/COUNT"):
+    with pytest.raises(ValueError, match="expected INDEX/COUNT"):
         Shard.parse(text)
 
 
@@ -83,12 +83,12 @@ SECOND = Shard(1, 4)
 @pytest.mark.parametrize(
     ("begun", "gone_on", "run_id", "says"),
     [
-        (SECOND, Shard(2, 4), "", "is shard 1/4 of its run and cannot be gone on with as 2/4"),
-        (SECOND, Shard(1, 5), "", "is shard 1/4 of its run and cannot be gone on with as 1/5"),
-        (SECOND, None, "", "is shard 1/4 of its run and cannot be gone on with without --shard"),
-        (None, SECOND, "", "was begun without --shard and holds all tasks"),
-        (SECOND, SECOND, "other", "is of run night, not other"),
-        (None, None, "other", "is of run night, not other"),
+        (SECOND, Shard(2, 4), "", "is shard 1/4 of its run and can't be resumed as 2/4"),
+        (SECOND, Shard(1, 5), "", "is shard 1/4 of its run and can't be resumed as 1/5"),
+        (SECOND, None, "", "is shard 1/4 of its run and can't be resumed without --shard"),
+        (None, SECOND, "", "was started without --shard and holds all tasks"),
+        (SECOND, SECOND, "other", "belongs to run night, not other"),
+        (None, None, "other", "belongs to run night, not other"),
     ],
 )
 async def test_another_part_is_not_gone_on_with(

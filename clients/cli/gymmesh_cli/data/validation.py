@@ -33,7 +33,11 @@ def validate_files(
     reports = [_check(reader, path, checks, quiet=as_json) for path in files]
     for name, count in (checks.unable if checks else {}).items():
         rows = "1 row" if count == 1 else f"{count} rows"
-        echo(f"environment {name}: its own check failed on {rows}; a rollout will tell", err=True)
+        echo(
+            f"environment {name}: its own check crashed on {rows}, which were therefore not "
+            "checked; a rollout will show whether they are valid",
+            err=True,
+        )
     if as_json:
         echo_json(reports)
     return NOTHING_DONE if any(report["problems"] for report in reports) else DONE
@@ -68,9 +72,9 @@ def _check(
     tasks = environments.total()
     if not tasks and not found:
         found = 1
-        problems.append({"line": 0, "key": "", "problem": "holds no tasks"})
+        problems.append({"line": 0, "key": "", "problem": "no tasks found"})
         if not quiet:
-            echo(f"{path}: holds no tasks")
+            echo(f"{path}: no tasks found")
     elif not quiet:
         echo(_verdict(path, tasks, found, asked=checks is not None))
     known = {name: count for name, count in environments.items() if name != _ANY.environment}
@@ -87,7 +91,7 @@ def _verdict(path: Path, tasks: int, found: int, *, asked: bool) -> str:
     of = "1 task" if tasks == 1 else f"{tasks} tasks"
     if not found:
         return f"{path}: {of}, all right" + ("" if asked else "; --config asks environments, too")
-    more = f" (the first {_MOST} are shown)" if found > _MOST else ""
+    more = f" (showing the first {_MOST})" if found > _MOST else ""
     problems = "1 problem" if found == 1 else f"{found} problems"
     right = "1 task is" if tasks == 1 else f"{tasks} tasks are"
     return f"{path}: {problems}{more}; {right} right"

@@ -53,7 +53,9 @@ class MeshPlan:
             security.refuse()
         if len(agents) > 1 and any(one.startswith(SCHEMES) for one in agents):
             shown = next(one for one in SCHEMES if any(agent.startswith(one) for agent in agents))
-            raise click.UsageError(f"--agent {shown}… finds all instances; give it once and alone")
+            raise click.UsageError(
+                f"--agent {shown}… finds all instances; give it once, without another --agent"
+            )
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
         presented = security.over(config.security if config else None)
@@ -73,7 +75,9 @@ class MeshPlan:
     def examples(self) -> list[dict[str, Any]]:
         """The rows of the default environment's examples. Raises ConfigError and UsageError."""
         if self.agents or self.config is None:
-            raise click.UsageError("give the tasks with --input: the environments are elsewhere")
+            raise click.UsageError(
+                "give the tasks with --input: with remote environments there are no examples here"
+            )
         return rows_of_examples(self.config, self.config.defaults.environment)
 
     def inputs(self) -> dict[str, list[Path]]:

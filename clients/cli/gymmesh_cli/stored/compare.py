@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     default=1.0,
     show_default=True,
     metavar="R",
-    help="For pass@k: a rollout solves its task when its reward is at least this.",
+    help="For pass@k: reward at which a rollout solves its task.",
 )
 @click.option(
     "--most",
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     default=10,
     show_default=True,
     metavar="N",
-    help="Name the N tasks that changed most.",
+    help="List the N tasks that changed most.",
 )
 @click.option(
     "--resamples",
@@ -40,11 +40,17 @@ if TYPE_CHECKING:
     default=10000,
     show_default=True,
     metavar="N",
-    help="Draws of the bootstrap, and of the test where not all signs can be tried.",
+    help="Number of bootstrap draws, and of sign flips if there are too many to try all.",
 )
-@click.option("--html", type=FILE, help="Write a page with pictures, too.")
-@click.option("--overwrite", is_flag=True, help="Replace a page that is there already.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--html", type=FILE, help="Also write an HTML page with charts.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing page.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same figures.",
+)
 @reward_range_option
 @json_option
 def compare(
@@ -58,16 +64,16 @@ def compare(
     reward_range: tuple[float, float],
     as_json: bool,
 ) -> None:
-    """Compare runs of the same tasks with the first one, task by task.
+    """Compare runs of the same tasks with the first run, task by task.
 
     \b
       gym-cli compare before.jsonl after.jsonl
       gym-cli compare base.jsonl step-100.jsonl step-200.jsonl --json
       gym-cli compare before.jsonl after.jsonl --html compared.html
 
-    Only tasks that were judged in both runs count. With three runs or more, such as the
-    checkpoints of a training run, the mean reward of each is shown, too, over the tasks that all
-    of them judged. The same --seed gives the same figures.
+    Only tasks that were scored in both runs count. For three runs or more, such as the checkpoints
+    of a training run, a table shows the mean reward of each over the tasks scored in all of them.
+    The same --seed gives the same figures.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.profile import (
@@ -80,7 +86,7 @@ def compare(
     from gymmesh_data.profile.html import CHARTS
 
     if len(inputs) < 2:
-        raise click.UsageError("give two runs or more; gym-cli profile is for one")
+        raise click.UsageError("give at least two runs; use gym-cli profile for one")
     CHARTS.require("gym-cli compare")
     if html is not None:
         refuse_inputs([html], {"the comparison": inputs})
@@ -109,13 +115,13 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     wins, losses = one.wins, one.losses
     yield f"before        {one.before}"
     yield f"after         {one.after}"
-    yield f"tasks         {len(one.changes)} in both; {one.only_before} only before, " + (
-        f"{one.only_after} only after, which do not count"
+    yield f"tasks         {len(one.changes)} in both; not counted: " + (
+        f"{one.only_before} only before, {one.only_after} only after"
     )
     if one.other_prompts:
         yield (
-            f"look at       {one.other_prompts} of these have another prompt in one run than in "
-            + ("the other, as tasks of one id in two files may")
+            f"look at       {one.other_prompts} of these have different prompts in the two "
+            + "runs: the files may use one id for different tasks"
         )
     yield f"mean reward   {one.mean_before:.3f} before, {one.mean_after:.3f} after"
     yield f"difference    {figure_text(one.difference)}"

@@ -46,7 +46,9 @@ class FolderDraft:
             return
         if self.path.is_dir() and any(self.path.iterdir()):
             if not self._note.exists():
-                raise UserError(f"{self.path}: is there already, and not ours; move it away")
+                raise UserError(
+                    f"{self.path} already exists and was not created by an export. Move it"
+                )
             if not overwrite:
                 raise UserError(f"{self.path}: {INTERRUPTED}")
             shutil.rmtree(self.path)

@@ -109,13 +109,13 @@ def _rule(config: str, options: ExportOptions) -> str:
     if chosen.per_task is not None:
         rules.append(f"the best {chosen.per_task} of each task")
     if chosen.distinct:
-        rules.append("no two alike")
+        rules.append("no duplicates")
     if chosen.whole:
         rules.append("none cut short by a limit")
     if form.of_pair is not None:
         margin = f"at least {options.pairs.margin:g}" if options.pairs.margin else "above 0"
-        rules.append(f"rewards apart by {margin}, at most {options.pairs.per_task} of each task")
-    return ", ".join(rules) or "all that completed"
+        rules.append(f"reward difference {margin}, at most {options.pairs.per_task} per task")
+    return ", ".join(rules) or "all completed rollouts"
 
 
 def _named(title: str, made: Files, key: str) -> str:

@@ -23,11 +23,11 @@ from gymmesh_client.safe_writes import OWNER_ONLY, make_folder, refuse_used, wri
 
 # Why an export cannot go on, or begin; after the path of what is there, or should be.
 INTERRUPTED: Final = (
-    "an export was interrupted here; go on with --resume, or start anew with --overwrite"
+    "an export was interrupted here. Resume it with --resume, or start again with --overwrite"
 )
-NOTHING_BEGUN: Final = "is not there, so there is no export to go on with; leave out --resume"
-DAMAGED: Final = "is damaged; start anew with --overwrite"
-CHANGED: Final = "was made of other rollouts or with other options; start anew with --overwrite"
+NOTHING_BEGUN: Final = "does not exist, so there is no export to resume; remove --resume"
+DAMAGED: Final = "is damaged. Start again with --overwrite"
+CHANGED: Final = "was made from other rollouts or with other options. Start again with --overwrite"
 _CHECKPOINT_S: Final = 5.0
 
 
@@ -102,8 +102,7 @@ class LineFile:
             ours = False
         if not ours:
             raise UserError(
-                f"{self.part}: another export is writing it; wait for its end, or choose another "
-                "--output"
+                f"another export writes {self.part}. Wait until it ends, or choose another --output"
             )
 
     def _pack(self, pack: Callable[[Path, Path], None]) -> None:

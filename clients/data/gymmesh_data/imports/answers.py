@@ -44,15 +44,15 @@ def refuse_no_answer(value: Any, *, text: bool = False) -> None:
     for one in texts:
         if one is None or (isinstance(one, str) and not one.strip()):
             raise RowRefused(
-                f"expected_answer: is {'null' if one is None else 'empty'}, which no answer "
-                "equals; name the column of the answer (--column expected_answer=NAME), or leave "
-                "the row out"
+                f"expected_answer: is {'null' if one is None else 'empty'}, so no answer can "
+                "match it. Name the answer's column (--column expected_answer=NAME), or remove "
+                "the row"
             )
         if isinstance(one, str) and not text and _is_prose(one):
             raise RowRefused(
-                f"expected_answer: {_shown(one)!r} is a text, which no answer equals; name the "
-                "column of the answer alone (--column expected_answer=NAME), or keep texts with "
-                "--keep-prose for an environment in which a model judges"
+                f"expected_answer: {_shown(one)!r} is prose, so no answer can match it. Name the "
+                "column of the bare answer (--column expected_answer=NAME), or keep prose with "
+                "--keep-prose for an environment with a judge model"
             )
 
 

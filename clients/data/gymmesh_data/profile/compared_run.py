@@ -40,7 +40,7 @@ def read_runs(paths: Sequence[Path], options: ProfileOptions) -> list[ComparedRu
         UserError: there is one run only, a file cannot be read, or a run has no reward.
     """
     if len(paths) < 2:
-        raise UserError("compare: give two runs or more; gym-cli profile is for one")
+        raise UserError("compare needs at least two runs; use gym-cli profile for one")
     runs = []
     for path in paths:
         run = ComparedRun(str(path), totals_of([path], options.solved_at, options.fields).tasks)

@@ -215,6 +215,6 @@ def _no_overlap(before: str, first: RunTasks, after: str, second: RunTasks) -> s
         return f"{len(tasks)} such as {task_id!r} of environment {environment or '(none)'!r}"
 
     return (
-        f"{before} and {after} have no judged task in common ({told(first)}; {told(second)}); "
-        "compare runs of the same task file"
+        f"{before} and {after} have no scored task in common ({told(first)}; {told(second)}). "
+        "Compare runs of the same task file"
     )

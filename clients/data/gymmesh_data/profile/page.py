@@ -82,9 +82,7 @@ def _tables(profile: Profile) -> Iterable[str]:
         ("boundary", "reason", "component", "rollouts"),
         [(*cause, count) for cause, count in totals.failures.most_common()],
     )
-    yield table(
-        "Model calls that were sent again", ("reason", "calls"), totals.model_retries.most_common()
-    )
+    yield table("Retried model calls", ("reason", "calls"), totals.model_retries.most_common())
     for title, found in (
         ("Reward components", totals.components),
         ("Tokens", totals.tokens),

@@ -58,7 +58,7 @@ def read_target(text: str, config: DiscoveryConfig) -> Target:
         with suppress(ValueError):
             if "://" not in place and split_address(place)[0] == "http":
                 return Target(config, place, agent)
-        raise ConfigError("discovery://HOST:PORT/AGENT is expected")
+        raise ConfigError("expected discovery://HOST:PORT/AGENT")
     try:
         if scheme == "consul":
             config = replace(config, backend="consul")
@@ -74,7 +74,7 @@ def read_target(text: str, config: DiscoveryConfig) -> Target:
                 config = replace(config, kubernetes=msgspec.convert(fields, KubernetesConfig))
     except ValueError as error:
         expected = "HOST:PORT/AGENT" if scheme == "consul" else "NAMESPACE/AGENT"
-        raise ConfigError(f"{scheme}://{expected} is expected: {error}") from None
+        raise ConfigError(f"expected {scheme}://{expected}: {error}") from None
     return Target(config, agent=agent)
 
 

@@ -47,7 +47,7 @@ class Up:
         for info in self.infos:
             if info.kind == kind and info.address and (not name or info.name == name):
                 return info.address
-        raise LookupError(f"no {kind} service {name!r} is up")
+        raise LookupError(f"no {kind} service {name!r} is running")
 
     async def wait_for_death(self) -> str:
         """Starts those again that die, and returns, when one died too often, a paragraph on it."""

@@ -114,7 +114,7 @@ class Collector:
         try:
             self.output.describe(options=self.options)
             deadline_s, grace_s = self.options.deadline_s, self.options.grace_s
-            over = f"the {deadline_s:g} s for the run are over"
+            over = f"the run reached its deadline of {deadline_s:g} s"
             self._later("deadline", deadline_s, partial(self._drain, over, grace_s))
             self._sample()
             async with self._workers:
@@ -125,7 +125,7 @@ class Collector:
                     self._started += 1
                     if self._started % _STARTS_AT_ONCE == 0:
                         await asyncio.sleep(0)
-            rest = unjudged(self._judged.rest(), "the run ended before its group did")
+            rest = unjudged(self._judged.rest(), "the run ended before the group was finished")
             await self._worker.record(rest)
             await self._fail_cancelled()
         finally:
@@ -205,7 +205,7 @@ class Collector:
         run is over.
         """
         if self._closed:
-            raise RunStateError("the run is over")
+            raise RunStateError("the run has ended")
         self._dispatcher.tune(concurrency)
         if self._groups is not None:
             self._groups.store.tune(concurrency)
@@ -262,7 +262,7 @@ class Collector:
     def group_stream(self) -> GroupStream:
         """The finished groups. Raises ValueError when the options hand out none."""
         if self._groups is None:
-            raise ValueError("groups are kept only with CollectOptions(hand_out=…) above 0")
+            raise ValueError("groups are only kept if CollectOptions(hand_out=…) is above 0")
         return self._groups
 
     def weights(self, version: int) -> None:

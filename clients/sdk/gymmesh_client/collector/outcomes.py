@@ -63,7 +63,7 @@ class MemoryOutput:
 
     async def recording(self, rollout: str, attempt: int) -> AttemptRecording:
         """There is none: `traced` is false."""
-        raise NotImplementedError("nothing is traced in memory")
+        raise NotImplementedError("traces are not kept in memory")
 
     def describe(self, **parts: Any) -> None:
         """Keeps nothing."""

@@ -107,7 +107,7 @@ class Index:
             return [_entry(*values) for values in self._database.execute(_FIND, (key,))]
         except _DAMAGE as error:
             raise UserError(
-                f"{self._path}: is damaged ({error}); remove it, and it is made anew"
+                f"{self._path} is damaged ({error}). Delete it; it will be rebuilt"
             ) from None
 
     def close(self) -> None:
@@ -153,8 +153,8 @@ def open_index(files: OutputFiles) -> Index:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise UserError(
-            f"{files.journal}: is missing, so {files.rows} is not the output of a run, or of one "
-            "from before there was a journal; that one gets it when it is gone on with --resume"
+            f"{files.journal} is missing: {files.rows} is not the output of a run, or of a run "
+            "from before journals existed. For such a run, --resume creates the journal"
         ) from None
     try:
         older = False

@@ -151,7 +151,7 @@ class RunReader:
             if attempt.current:
                 if place is None:
                     index = self.files.index
-                    raise UserError(f"{index}: is damaged; remove it, and it is made anew")
+                    raise UserError(f"{index} is damaged. Delete it; it will be rebuilt")
                 return self._with_row(attempt, place)
         return None
 

@@ -199,7 +199,7 @@ def path_to(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str
         if answered is None:
             raise ValueError(f"the rollout has no model call {call_id!r}")
         if len(chain) == most:
-            raise ValueError(f"the parents of model call {call_id!r} go in a circle")
+            raise ValueError(f"the parents of model call {call_id!r} form a cycle")
         chain.append((call_id, answered))
         call = answered[0]
         parent, detached = call.parent_call_id, call.detached

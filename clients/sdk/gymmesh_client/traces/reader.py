@@ -79,7 +79,7 @@ class TraceReader:
         try:
             return list(decode_events(content[piece.offset : piece.offset + piece.length]))
         except (ValueError, DecodeError) as error:
-            raise UserError(f"{self._path}: events are damaged: {error}") from None
+            raise UserError(f"{self._path}: damaged events: {error}") from None
 
 
 def open_trace(path: str | Path) -> TraceReader:
@@ -99,6 +99,6 @@ def open_trace(path: str | Path) -> TraceReader:
                 trace, b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             )
     except FileNotFoundError:
-        raise UserError(f"{trace}: is not there; collect with --trace to have one") from None
+        raise UserError(f"{trace} does not exist. Collect with --trace to record one") from None
     except OSError as error:
         raise unreadable(trace, error) from None

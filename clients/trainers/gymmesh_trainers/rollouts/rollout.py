@@ -182,9 +182,9 @@ class Rollout:
     def _only(self) -> TrainingSample:
         if len(self.samples) != 1:
             raise ValueError(
-                f"rollout {self.id} has {len(self.samples)} samples; read them under `samples`"
+                f"rollout {self.id} has {len(self.samples)} samples; use `samples`"
                 if self.samples
-                else f"rollout {self.id} has no tokens: its model gives none"
+                else f"rollout {self.id} has no tokens: its model returned none"
             )
         return self.samples[0]
 

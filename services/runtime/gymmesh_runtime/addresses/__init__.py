@@ -114,8 +114,8 @@ def advertised(
     if advertise_host:
         if not _is_one_host(advertise_host):
             raise ConfigError(
-                f"'{advertise_host}' is no host that others can connect to; give one address or "
-                "name, without a port (--advertise HOST)",
+                f"others can't connect to host '{advertise_host}'. Use one address or name, "
+                "without a port (--advertise HOST)",
                 path=_KEY,
             )
         return advertise_host
@@ -126,8 +126,8 @@ def advertised(
         return found[0]
     which = f"several: {', '.join(found)}" if found else "none that other machines can reach"
     raise ConfigError(
-        f"the services listen on {host}, all addresses of this machine, of which it has {which}; "
-        "say which host others connect to, with --advertise HOST or this key",
+        f"the services listen on {host}, all addresses of this machine, of which it has {which}. "
+        "Choose the host that others connect to with --advertise HOST or this key",
         path=_KEY,
     )
 

@@ -38,13 +38,17 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
     if identity is None:
         return MeshError(
             errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-            "the caller is not known here; show a certificate or a bearer token of an identity "
-            "that this mesh is configured with",
+            "the caller is unknown here. Use a certificate or bearer token of an identity in this "
+            "mesh's configuration",
         )
     permission = permission_of(method)
     if permission in identity.may:
         return None
-    takes = f"which takes the permission '{permission}'" if permission else "as nobody may here"
+    takes = (
+        f"which requires the permission '{permission}'"
+        if permission
+        else ("which no identity may call")
+    )
     return MeshError(
         errors_pb2.ERROR_REASON_NOT_PERMITTED,
         f"'{identity.name}' may not call {method}, {takes}",

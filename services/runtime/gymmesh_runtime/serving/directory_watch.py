@@ -72,7 +72,7 @@ class DirectoryWatch:
                         self._pause = _FIRST_PAUSE_S
                         self._apply(response)
             except MeshError as error:
-                _log.info("the watch on the registry broke, trying again: %s", error)
+                _log.info("the watch on the registry broke; retrying: %s", error)
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
 

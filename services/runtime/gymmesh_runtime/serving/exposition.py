@@ -110,7 +110,7 @@ class _MetricsServer(ThreadingHTTPServer):
         """A caller that is gone is no news, nor is one that TLS refuses."""
         error = sys.exception()
         if isinstance(error, OSError):  # TLS's own errors and time-outs, too
-            _log.debug("a scrape from %s broke off: %s", client_address, error)
+            _log.debug("a scrape from %s was aborted: %s", client_address, error)
         else:
             _log.error("metrics could not be served", exc_info=error)
 

@@ -82,7 +82,7 @@ class Registration:
         Raises TimeoutError when the registry can't be reached, and what it answers
         otherwise, such as INSTANCE_EXISTS.
         """
-        self._away = "the registry is not reachable"
+        self._away = "the registry is unreachable"
         try:
             async with asyncio.timeout(timeout):
                 await self._register_patiently()
@@ -100,7 +100,7 @@ class Registration:
             except MeshError as error:
                 if error.reason not in self._passing:
                     raise
-                self._away = f"the registry is not reachable ({error.message})"
+                self._away = f"the registry is unreachable ({error.message})"
                 if error.reason == _EXISTS:
                     self._away = error.message
             await asyncio.sleep(pause)

@@ -51,9 +51,9 @@ def log_stall(method: str, place: str, seconds: float) -> None:
         return
     _logged[method] = seconds
     _log.error(
-        "%s (%s) has blocked the event loop for %.1f s: no rollout of this process goes on "
-        "meanwhile, and calls of models run out of time. Make it a plain def, which runs in a "
-        "thread, or put what blocks into await asyncio.to_thread(...)",
+        "%s (%s) has blocked the event loop for %.1f s. Meanwhile no rollout of this process "
+        "makes progress, and model calls time out. Make it a plain def, which runs in a thread, "
+        "or put the blocking part into await asyncio.to_thread(...)",
         method,
         place,
         seconds,

@@ -67,7 +67,7 @@ def test_a_run_is_no_different_from_itself_and_order_turns_the_sign(tmp_path: Pa
 def test_runs_without_a_common_task_are_one_clear_sentence(tmp_path: Path) -> None:
     first = write_rows(tmp_path / "a.jsonl", runs({"t1": [0]}))
     second = write_rows(tmp_path / "b.jsonl", runs({"t2": [0]}))
-    with pytest.raises(UserError, match=r"no judged task in common \(1 such as 't1'"):
+    with pytest.raises(UserError, match=r"no scored task in common \(1 such as 't1'"):
         compare([first, second], FAST)
     unjudged = write_rows(tmp_path / "c.jsonl", runs({"t1": [None]}))
     with pytest.raises(UserError, match="no rollout has a reward"):

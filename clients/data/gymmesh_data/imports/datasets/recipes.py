@@ -42,7 +42,7 @@ class ColumnShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def problem(self, value: Any) -> str:
         """What is wrong with a value, as the end of a sentence on it; empty for a good one."""
         if self.kind == "absent":
-            return "" if value is None else "must not be there"
+            return "" if value is None else "must not be set"
         if value is None:
             return "" if self.optional else "is missing"
         if self.kind == "text" and isinstance(value, str) and not (value.strip() or self.empty):

@@ -116,7 +116,9 @@ class MuxConnection:
             opened = not self._channel.retired
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
-                _log.info("%s does not offer the mux; it is called plainly", self._channel.address)
+                _log.info(
+                    "%s does not offer the mux; calling it without the mux", self._channel.address
+                )
                 self._plain_only = True
                 return None
             raise await self._channel.failure(exc, EXCHANGE) from None
