@@ -17,7 +17,7 @@ from gymmesh.verify.v1 import verify_pb2
 from gymmesh_audit.attack import Attack
 from gymmesh_audit.gold import Gold, gold_of
 from gymmesh_audit.scripted_model import ScriptedModel
-from gymmesh_responses import CodecError, dumps, loads, new_message
+from gymmesh_responses import CodecError, dumps, loads, new_message, rollout_reward
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import Instance, PeerDirectory
 
@@ -257,10 +257,11 @@ class Player:
         told = "\n".join(outputs)
         if not verdict.HasField("reward"):
             return Played(attack, task.task_id, seconds=seconds, told=told)
-        added = sum(step_rewards) if self.about.reward_rule == resource_pb2.REWARD_RULE_SUM else 0.0
-        return Played(
-            attack, task.task_id, reward=verdict.reward + added, seconds=seconds, told=told
-        )
+        try:
+            reward = rollout_reward(verdict.reward, self.about.reward_rule, step_rewards)
+        except ValueError as error:
+            return Played(attack, task.task_id, fault=str(error), seconds=seconds, told=told)
+        return Played(attack, task.task_id, reward=reward, seconds=seconds, told=told)
 
     def _id(self) -> str:
         return f"audit-request-{next(self._ids)}"
