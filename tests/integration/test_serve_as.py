@@ -54,12 +54,18 @@ async def test_it_serves_and_goes_down(tmp_path: Path) -> None:
         (["environment", "math", "--as-port", "9600"], ["--as, which names the protocols"]),
         (["model", "policy", "--as", "ors"], ["--as is for an environment"]),
         (["environment", "game", "--as", "nemo_gym"], ["'game' cannot be served as nemo_gym"]),
-        (["environment", "math", "--as", "ors", "--as-host", "0.0.0.0"], ["allow_other_hosts"]),
+        (
+            ["environment", "math", "--as", "ors", "--as-host", "0.0.0.0"],
+            ["--as-host 0.0.0.0: ", "add --insecure"],
+        ),
         (
             ["environment", "math", "--as", "ors", "--as-host", "0.0.0.0", "--insecure"],
-            ["token_file"],
+            ["--as-token-file: '0.0.0.0' can be reached"],
         ),
-        (["environment", "math", "--as", "ors", "--as-tasks", "none.jsonl"], ["cannot be read"]),
+        (
+            ["environment", "math", "--as", "ors", "--as-tasks", "none.jsonl"],
+            ["--as-tasks: none.jsonl cannot be read"],
+        ),
         (
             ["environment", "math", "--as", "ors", "--as-tasks", "a", "--as-tasks", "train=b"],
             ["the split 'train' twice, a and b"],
