@@ -76,3 +76,23 @@ async def test_what_is_wrong_is_said(arguments: list[str], words: list[str]) -> 
     ended = await gym("serve", *arguments)
     assert ended.code == 2
     ended.said(*words)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"task_id": "b", "expected_answer": "2"}', ":2: prompt: is missing"),
+        ('{"prompt": " ", "expected_answer": "2"}', ":2: prompt: is empty"),
+        ('{"prompt": "What is 1 + 1?"}', ":2: expected_answer: "),
+        ("[]", ":2: must be an object"),
+        ('{"prompt": ', ":2: is not JSON"),
+    ],
+)
+async def test_a_wrong_row_is_named_when_its_file_is_loaded(
+    tmp_path: Path, row: str, said: str
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f'{{"prompt": "What is 1 + 1?", "expected_answer": "2"}}\n{row}\n')
+    ended = await gym("serve", "environment", "math", "--as", "openenv", "--as-tasks", file)
+    assert ended.code == 2
+    ended.said(f"--as-tasks: {file}{said}")

@@ -46,8 +46,9 @@ def validate(
       gym-cli data validate --config mesh.yaml tasks.jsonl more.jsonl
       gym-cli data validate --config mesh.yaml
 
-    Without a file, the example tasks of the default environment are checked. With --config the names of environments and agents are checked, and each row by the
-    environment that it is for; no model is called and nothing is started.
+    Without a file, the example tasks of the default environment are checked. With --config the
+    names of environments and agents are checked, and each row by the environment that it is for;
+    no model is called and nothing is started.
 
     Exit code 0 when every row is right, 1 when one is wrong or there is none, 2 for a
     configuration that cannot be used.
