@@ -45,6 +45,7 @@ from gymmesh_resource.environments.harbor.judging import (
     wait_until_healthy,
 )
 from gymmesh_resource.environments.harbor.rewards import NoReward, main_reward
+from gymmesh_resource.environments.harbor.shell_state import carried
 from gymmesh_resource.environments.harbor.solution import FOLDER as SOLUTION_FOLDER
 from gymmesh_resource.environments.harbor.solution import solution_calls
 from gymmesh_resource.environments.harbor.specs import NetworkOption, TaskSpecs
@@ -66,7 +67,8 @@ class HarborState:
     """What is kept of a session.
 
     before: the processes from before the agent's step. own_tests: whether the image has tests of
-        its own. ends: the monotonic clock when the agent's time is up, if ever.
+        its own. one_shell: whether the tool's commands share their folder and variables.
+    ends: the monotonic clock when the agent's time is up, if ever.
     step: the number of the step under way, from 0. verdicts: those of steps, by number.
     ended: why no further step follows, as one clause; empty: one may.
     taken: the artifacts of the step under way, once they were taken.
@@ -76,6 +78,7 @@ class HarborState:
 
     before: SeenProcesses = field(default_factory=SeenProcesses)
     own_tests: bool = False
+    one_shell: bool = False
     ends: float | None = None
     step: int = 0
     verdicts: dict[int, StepVerdict] = field(default_factory=dict)
@@ -200,7 +203,8 @@ class HarborEnvironment(Environment[HarborState]):
         if state.ends is not None:
             left = min(left, state.ends - time.monotonic())
         if left > 0:
-            return await shell_output(session.sandbox, command, left)
+            line = carried(command) if state.one_shell else command
+            return await shell_output(session.sandbox, line, left)
         if state.step + 1 < len(self._read(session.task).steps):
             return "The time for this step is over. Answer without a call to go on."
         session.finish()
@@ -274,6 +278,7 @@ class HarborEnvironment(Environment[HarborState]):
             await wait_until_healthy(sandbox, step.healthcheck)
         state.before = await running(sandbox, user=root)
         state.taken = None
+        state.one_shell = step.tests.same_shell
         state.ends = time.monotonic() + step.agent_s if step.agent_s else None
 
     async def _begin_next_step(self, session: Session[HarborState], task: HarborTask) -> None:
