@@ -21,6 +21,7 @@ from gymmesh_resource.environments.harbor.rewards import (
 )
 from gymmesh_resource.environments.harbor.shell_state import TAKE_UP
 from gymmesh_resource.environments.harbor.task import Healthcheck, HookCommand, TaskTests
+from gymmesh_resource.environments.harbor.trajectory import PATH as TRAJECTORY
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access.files import packed
 from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others
@@ -100,6 +101,19 @@ async def collect(sandbox: SandboxHandle, commands: Sequence[HookCommand]) -> No
     """Runs commands that save state for the tests; what they return is ignored, as in Harbor."""
     for one in commands:
         await sandbox.exec(one.command, timeout_s=one.timeout_s, user=one.user)
+
+
+async def leave_trajectory(sandbox: SandboxHandle, content: bytes) -> None:
+    """Writes the agent's trajectory where its tests look for it, as the agent's own user: it may
+    have put a link there. Where it made that impossible, there is none.
+    """
+    place = shlex.quote(TRAJECTORY)
+    await sandbox.exec(f"mkdir -p /logs/agent; rm -rf {place}", timeout_s=_PREPARE_S, cwd="/")
+    try:
+        await sandbox.files.write(TRAJECTORY, content)
+    except MeshError as error:
+        if error.reason not in _UNREADABLE:
+            raise
 
 
 async def judge(
