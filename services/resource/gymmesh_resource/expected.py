@@ -25,6 +25,8 @@ class Expected:
     form: a message with the answer in it, such as `\boxed{{answer}}`; `{answer}` is replaced.
     calls: the tool calls made before the message, in order, each as `(name, arguments)` or as
     `{"name": name, "arguments": arguments}`; kept as the former.
+    turns: the calls of each further turn, for environments that take turns: after the answer, the
+    environment's turn follows, then these calls and the answer again.
     reward: what it earns; None: the most that the environment gives.
     choices: all that could be chosen, for the kind `choice`.
 
@@ -37,12 +39,17 @@ class Expected:
     calls: Sequence[ExpectedCall] = ()
     reward: float | None = None
     choices: Sequence[str] = ()
+    turns: Sequence[Sequence[ExpectedCall]] = ()
 
     def __post_init__(self) -> None:
         """Raises TypeError for calls of another form."""
         if isinstance(self.calls, str | Mapping) or not isinstance(self.calls, Iterable):
             raise TypeError(f"the expected calls are {self.calls!r}; give a list of {_CALL_FORM}")
         object.__setattr__(self, "calls", tuple(map(_call, self.calls)))
+        turns = tuple(tuple(map(_call, calls)) for calls in self.turns)
+        object.__setattr__(self, "turns", turns)
+        if turns and not self.answer:
+            raise TypeError("expected turns need an answer, which ends each of them")
 
     @property
     def message(self) -> str:
@@ -51,18 +58,27 @@ class Expected:
 
     def items(self) -> list[responses_pb2.Item]:
         """What a policy would say, as items: the calls, without outputs, and the message."""
-        made = [
-            responses_pb2.Item(
-                function_call=responses_pb2.FunctionCall(
-                    name=name,
-                    call_id=f"call_{number}",
-                    arguments=dumps(dict(arguments)),
-                    status="completed",
-                )
+        if not self.answer:
+            return _call_items(self.calls)
+        items: list[responses_pb2.Item] = []
+        for calls in (self.calls, *self.turns):
+            items += [*_call_items(calls, len(items)), new_message("assistant", self.message)]
+        return items
+
+
+def _call_items(calls: Iterable[ExpectedCall], before: int = 0) -> list[responses_pb2.Item]:
+    """Calls as items; before: how many items precede them."""
+    return [
+        responses_pb2.Item(
+            function_call=responses_pb2.FunctionCall(
+                name=name,
+                call_id=f"call_{number}",
+                arguments=dumps(dict(arguments)),
+                status="completed",
             )
-            for number, (name, arguments) in enumerate(map(_call, self.calls), start=1)
-        ]
-        return [*made, new_message("assistant", self.message)] if self.answer else made
+        )
+        for number, (name, arguments) in enumerate(map(_call, calls), start=before + 1)
+    ]
 
 
 def _call(given: ExpectedCall) -> tuple[str, Mapping[str, Any]]:

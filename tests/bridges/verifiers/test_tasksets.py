@@ -130,9 +130,8 @@ async def test_a_death_fails_what_was_played_and_others_go_on(
 async def test_a_hang_is_ended_by_the_agents_time(bridge_python: Path, tmp_path: Path) -> None:
     async with FakeEndpoint(default=scripted) as endpoint:
         taskset = {"tasks": 2, "fault": "hang"}
-        # verifiers starts within that time, too.
         run = await collect(
-            tmp_path, bridge_python, endpoint.url, taskset=taskset, agent={"timeout_s": 120}
+            tmp_path, bridge_python, endpoint.url, taskset=taskset, agent={"timeout_s": 60}
         )
     assert sorted(run.rows) == [0], run.ended.err
     assert run.failures[1]["reward"] is None
