@@ -22,7 +22,6 @@ from gymmesh_view.rollout import detail_of, spells, thread_of, tokens_of, traced
 from gymmesh_view.rows import Json, ViewSource, clean
 from gymmesh_view.vocabulary import Vocabulary, find_tokenizer, read_vocabulary
 
-
 _NO_TOKENIZER: Final = (
     "No tokenizer.json was found beside the rows. To read the text, name the model's with "
     "gym-cli view --tokenizer PATH."
@@ -95,7 +94,8 @@ class Reading:
         try:
             vocabulary = self._vocabulary or self._vocabulary_of(place)
         except UserError as error:
-            return found | {"problem": str(error)}
+            # A bundle must name no folder of this machine.
+            return found | {"problem": str(error).replace(f"{place.path.parent}/", "")}
         if vocabulary is None:
             return found | {"problem": _NO_TOKENIZER}
         texts = vocabulary.texts(found["ids"])
@@ -152,7 +152,7 @@ class Reading:
 
 
 def _doubt(name: str, texts: Sequence[str | None], said: Sequence[str]) -> str:
-    """Why texts may be those of another vocabulary than the model's; empty where nothing shows it."""
+    """Why texts may be of another vocabulary than the model's; empty where nothing shows it."""
     unknown = sum(text is None for text in texts)
     if unknown:
         return f"{name} has no text for {unknown} of {len(texts)} ids: it may be another model's."

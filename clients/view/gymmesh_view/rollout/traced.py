@@ -21,7 +21,7 @@ _ERRORS: Final[dict[int, str]] = {
 
 
 def traced(rows: Path, rollout_id: str, attempt: int) -> list[Json]:
-    """The calls of a rollout, see `spans_of`; none where it has no trace, or the trace is damaged."""
+    """The calls of a rollout, see `spans_of`; none where it has no trace or a damaged one."""
     try:
         with open_trace(rows) as trace:
             return spans_of(trace.events(rollout_id, attempt or None))
