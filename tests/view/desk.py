@@ -76,8 +76,11 @@ def _row(repeat: int, run_id: str, several: bool) -> Json:
     bodies: list[pb.RolloutEvent] = []
     for step, (name, arguments, outcome, output) in enumerate(calls):
         bodies += _called_and_answered(step, name, arguments, outcome, output)
-    bodies.append(_with_tokens(answer(said, "c-last"), said))
+    last = answer(said, "c-last")
+    last.model_call_completed.parent_call_id = f"c{len(calls) - 1}"
+    bodies.append(_with_tokens(last, said))
     judged = verdict(reward, expected="open", said=said)
+    judged.verified.verification.verifier = "desk"
     for name, value, weight in (("state", float(not repeat), 0.9), ("polite", 1.0, 0.1)):
         part = judged.verified.verification.components.add()
         part.name, part.value, part.weight = name, value, weight
@@ -101,6 +104,7 @@ def _called_and_answered(
 ) -> list[pb.RolloutEvent]:
     asked = answer("", f"c{step}")
     call = asked.model_call_completed
+    call.parent_call_id = f"c{step - 1}" if step else ""
     del call.response.output[:]
     thought = "The customer names a ticket; look it up." if not step else "Look again."
     call.response.output.append(

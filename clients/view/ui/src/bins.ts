@@ -80,7 +80,8 @@ export function scaled(bins: Bin[], whole: boolean, unit: boolean): Scale {
   if (unit && low >= 0 && high <= 1) [low, high] = [0, 1];
   const gaps = bins.slice(1).map((bin, at) => bin.from - (bins[at]?.from ?? 0));
   // Of numbers whose difference is infinite, the difference of shares is not.
-  const bar = alone ? Math.min(...gaps, high / 20 - low / 20 || 1) : 0;
+  const widest = whole ? 1 : high / 20 - low / 20 || 1;
+  const bar = alone ? Math.min(...gaps, widest) : 0;
   // A value's bar is around the value, so that the axis goes half a bar beyond.
   const [from, end] = [low - bar / 2, high + bar / 2];
   const span = end / 4 - from / 4 || 1;
@@ -97,9 +98,16 @@ export function ticksOf(low: number, high: number, whole: boolean, about = 5): n
   const least = high / about - low / about;
   if (!(least > 0) || !Number.isFinite(least)) return low === high ? [low] : [low, high];
   const step = roundStep(whole ? Math.max(1, least) : least, whole);
-  const found: number[] = [];
-  for (let at = Math.ceil(low / step - EPSILON); at * step <= high + step * EPSILON; at += 1) {
-    found.push(Number((at * step).toPrecision(12)));
-  }
-  return found.length > 1 ? found : [low, high];
+  const first = Math.ceil(low / step - EPSILON);
+  const count = Math.floor(high / step - first + EPSILON) + 1;
+  // Of numbers so large that a step more is no other number there are none.
+  if (!(count > 1 && count <= 2 * about && Number.isSafeInteger(first))) return [low, high];
+  return Array.from({ length: count }, (_, at) => Number(((first + at) * step).toPrecision(12)));
+}
+
+// The ticks of an axis of counts, from 0 to a round number that no count exceeds.
+export function countTicks(most: number): number[] {
+  const step = roundStep(Math.max(1, most / 3), true);
+  const ticks = Math.ceil(most / step - EPSILON);
+  return Array.from({ length: ticks + 1 }, (_, at) => at * step);
 }

@@ -1,6 +1,6 @@
 // Rewards, environments, turns and failures of the rollouts that are chosen.
 
-import { scaled, ticksOf } from "./bins";
+import { countTicks, scaled } from "./bins";
 import { FilterBar } from "./filters";
 import { duration, number, plain, reward, some, words } from "./format";
 import { filtersOf, hrefOf, withValue } from "./route";
@@ -110,8 +110,8 @@ function Histogram(props: {
   const { title, axis, bins, query, key_ } = props;
   const whole = key_ === "turns";
   const { bars, ticks } = scaled(bins, whole, !whole);
-  const most = bins.reduce((a, b) => Math.max(a, b.count), 1);
-  const counts = ticksOf(0, most, true, 3);
+  const counts = countTicks(bins.reduce((a, b) => Math.max(a, b.count), 1));
+  const most = counts[counts.length - 1] ?? 1;
   const chosen = (bin: Bin) => {
     const low = withValue(query, `min_${key_}`, String(bin.least));
     return hrefOf("table", [], withValue(low, `max_${key_}`, String(bin.most)));
@@ -122,6 +122,7 @@ function Histogram(props: {
       {bins.length === 0 && <p class="dim">No rollouts with a value.</p>}
       {bins.length > 0 && (
         <div class="histogram">
+          <p class="unit">rollouts</p>
           <div class="counts" aria-hidden="true">
             {counts.map((count) => (
               <span key={count} style={{ bottom: `${(100 * count) / most}%` }}>
@@ -224,9 +225,9 @@ function Bars(props: {
                     width: share(Math.abs(row.value ?? 0)),
                   }}
                 />
+                {row.note && <span class="dim">{row.note}</span>}
               </td>
               <td class="figure">{row.shown}</td>
-              <td class="dim">{row.note}</td>
             </tr>
           ))}
         </tbody>

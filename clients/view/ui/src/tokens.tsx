@@ -74,9 +74,9 @@ function HeatMap(props: { rollout: string; call: number; thread: number }) {
           </p>
         )}
         <p>
-          {value.left > 0 && `${number(value.left)} more are not shown. `}
+          {value.left > 0 && `${number(value.left)} more are not shown · `}
           {value.texts &&
-            (value.tokenizer ? `Text by ${plain(value.tokenizer)}. ` : "Text by the row. ")}
+            (value.tokenizer ? `Text by ${plain(value.tokenizer)} · ` : "Text by the row · ")}
           {value.logprobs ? <Legend /> : "Logprobs were not captured."}
         </p>
       </figcaption>
@@ -88,7 +88,7 @@ function HeatMap(props: { rollout: string; call: number; thread: number }) {
 function TokenText({ text, id, next }: { text: string | null; id: number | null; next: boolean }) {
   if (text === null) return <span class="unknown">{id ?? "?"}</span>;
   // A part of a character, which is shown with the token that completes it.
-  if (text === "") return <span class="dim">·</span>;
+  if (text === "") return <span class="part" />;
   const lines = text.split("\n");
   return (
     <>

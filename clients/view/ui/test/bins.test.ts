@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { histogram, scaled, ticksOf } from "../src/bins";
+import { countTicks, histogram, scaled, ticksOf } from "../src/bins";
 
 it("many values are in bins of one width, with round edges", () => {
   const values = Array.from({ length: 1000 }, (_, at) => at / 999);
@@ -71,7 +71,9 @@ it("an axis of rewards goes from 0 to 1 where all are between", () => {
 
 it("ticks are round, and whole for whole numbers", () => {
   expect(ticksOf(1, 4, true)).toEqual([1, 2, 3, 4]);
-  expect(ticksOf(0, 83, true, 3)).toEqual([0, 50]);
+  expect(countTicks(1)).toEqual([0, 1]);
+  expect(countTicks(34)).toEqual([0, 20, 40]);
+  expect(countTicks(1_000_000)).toEqual([0, 500_000, 1_000_000]);
   expect(ticksOf(7, 7, true)).toEqual([7]);
   expect(ticksOf(0, 1, false)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1]);
 });
