@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support import endpoint as fake
-from tests.support.cli import Ended, ended, rows_of, start
+from tests.support.cli import Ended, ended, rows_of, start, write_tasks
 from tests.support.endpoint import Seen
 
 TASKSET: Final = Path(__file__).with_name("sums_taskset.py")
@@ -65,8 +65,12 @@ async def collect(
     agents: Mapping[str, Any] | None = None,
     concurrency: int = 8,
     environment: Mapping[str, Any] | None = None,
+    played_by: Sequence[str] = (),
 ) -> MeshRun:
-    """All tasks of the taskset once, one attempt each."""
+    """All tasks of the taskset once, one attempt each.
+
+    played_by: names of agents: of the first tasks, each is played by the one in its place.
+    """
     program = {"use": "program", "options": {"program": "environment", **(agent or {})}}
     config = {
         "models": {"policy": {"backend": "chat", "url": url, "max_retries": 0}},
@@ -86,9 +90,21 @@ async def collect(
         "defaults": {"environment": "sums", "agent": next(iter(agents or {"theirs": 0}))},
     }
     (folder / "mesh.json").write_text(json.dumps(config))
+    chosen: list[str | Path] = []
+    if played_by:
+        rows = [
+            {
+                "task_id": f"sums-{number}",
+                "prompt": "",
+                "verifiers": {"index": number},
+                "agent": one,
+            }
+            for number, one in enumerate(played_by)
+        ]
+        chosen = ["--input", write_tasks(folder, rows)]
     output = folder / "rollouts.jsonl"
     process = await start(
-        "collect", "--config", folder / "mesh.json", "--output", output,
+        "collect", "--config", folder / "mesh.json", "--output", output, *chosen,
         "--concurrency", str(concurrency), "--max-attempts", "1", "--timeout", str(_RUN_S),
         "--quiet", cwd=folder,
     )  # fmt: skip
