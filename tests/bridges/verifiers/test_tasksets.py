@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from gymmesh_resource.environments import verifiers
 from tests.bridges.verifiers.runs import (
     SUBPROCESS,
     TASKSET,
@@ -194,13 +195,14 @@ def _answers(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _peers(python: Path) -> list[int]:
-    """The processes that run verifiers, without their guards."""
+    """The processes that run verifiers for this checkout, without their guards."""
+    script = os.fsencode(Path(verifiers.__file__).with_name("runner.py"))
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if words[0] == os.fsencode(python) and any(word.endswith(b"/runner.py") for word in words):
+        if words[0] == os.fsencode(python) and script in words:
             found.append(int(folder.name))
     return found
