@@ -15,8 +15,6 @@ from tests.bridges.driving import Driver, driving_two, played_at_once
 from tests.support.shelf import SHELF, shelved
 
 _KINDS: Final = ("generic", "mcp")
-# A hundred tasks by several clients, which takes a busy machine minutes.
-pytestmark = pytest.mark.timeout(1_800)
 
 
 @pytest.fixture(scope="module")

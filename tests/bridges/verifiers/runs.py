@@ -19,6 +19,7 @@ TASKSET: Final = Path(__file__).with_name("sums_taskset.py")
 _OWN_RUN: Final = Path(__file__).with_name("own_run.py")
 # verifiers is imported twice, which takes a busy machine minutes.
 _RUN_S: Final = 1_500
+START_S: Final = 900
 ASK: Final = "And now the number."
 SUBPROCESS: Final = {"agent": {"runtime": {"type": "subprocess"}}}
 
@@ -79,6 +80,7 @@ async def collect(
                 "use": "verifiers",
                 "options": {
                     "python": str(python),
+                    "start_timeout_s": START_S,
                     "taskset": {"id": str(TASKSET), **taskset},
                     "env": env,
                     **(options or {}),

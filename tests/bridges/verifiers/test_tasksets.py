@@ -24,9 +24,6 @@ from tests.bridges.verifiers.runs import (
 )
 from tests.support.endpoint import FakeEndpoint, Reply, status
 
-# Many processes start, which takes a busy machine minutes.
-pytestmark = pytest.mark.timeout(1_800)
-
 
 async def both(
     python: Path,
