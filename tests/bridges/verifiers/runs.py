@@ -97,7 +97,7 @@ async def collect(
         rows = [
             {
                 "task_id": f"sums-{number}",
-                "prompt": "",
+                "prompt": "Go.",
                 "verifiers": {"index": number},
                 "agent": one,
             }
