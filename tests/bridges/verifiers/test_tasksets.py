@@ -131,7 +131,7 @@ async def test_a_death_fails_what_was_played_and_others_go_on(
 
 async def test_a_hang_is_ended_by_the_agents_time(bridge_python: Path, tmp_path: Path) -> None:
     async with FakeEndpoint(default=scripted) as endpoint:
-        # The first task has verifiers started, for as long as it takes.
+        # The first task has all the time that a busy machine needs.
         run = await collect(
             tmp_path, bridge_python, endpoint.url, taskset={"tasks": 2, "faults": ["hang"]},
             concurrency=1, played_by=["patient", "hasty"],

@@ -25,7 +25,7 @@ data.add_command(trace)
 
 
 @data.command(short_help="Say which line and which key of a task file is wrong.")
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.argument("files", nargs=-1, type=FILE)
 @click.option(
     "--config",
     "-c",
@@ -44,15 +44,19 @@ def validate(
     \b
       gym-cli data validate tasks.jsonl
       gym-cli data validate --config mesh.yaml tasks.jsonl more.jsonl
+      gym-cli data validate --config mesh.yaml
 
-    With --config the names of environments and agents are checked, and each row by the
-    environment that it is for; no model is called and nothing is started.
+    Without a file, the example tasks of the default environment are checked. With --config the
+    names of environments and agents are checked, and each row by the environment that it is for;
+    no model is called and nothing is started.
 
     Exit code 0 when every row is right, 1 when one is wrong or there is none, 2 for a
     configuration that cannot be used.
     """
     from gymmesh_cli.data.validation import validate_files
 
+    if not files and not config:
+        raise click.UsageError("name a task file, or a configuration with --config")
     return validate_files(files, config, number_ids=number_ids, as_json=as_json)
 
 

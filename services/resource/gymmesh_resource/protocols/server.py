@@ -73,7 +73,7 @@ class ProtocolServer:
             TokenFile(config.token_file, f"{self._place}.token_file") if config.token_file else None
         )
         self._facade = EnvironmentFacade(service)
-        self._tasks = TaskTable(service.name, config.tasks, served.examples)
+        self._tasks = TaskTable(service.name, config.tasks, served.examples, served.check)
         self._idle_s = float(served.config.session_idle_s)
         self._limit = served.config.session_limit
         self._edges: list[ProtocolEdge] = []
