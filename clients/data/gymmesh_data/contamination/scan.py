@@ -114,7 +114,7 @@ def _indexed(
                 index.add(len(ids), name, text)
         ids.append(entry.task.task_id)
     if not ids:
-        raise UserError(f"{tasks}: holds no tasks")
+        raise UserError(f"{tasks}: no tasks found")
     index.build(options.shared_by)
     return ids, index, canaries
 
