@@ -53,7 +53,7 @@ class EnvironmentClient:
     """A served environment.
 
     Attributes:
-        about: what it says of itself.
+        about: its description of itself.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
 def transcript(rollout: pb.Rollout) -> list[Item]:
     """The final transcript: the conversation of the final call.
 
-    With no model call, the items that the rollout began with.
+    Without a model call: the items that the rollout started with.
     """
     last = final_call(rollout)
     if last is not None:
