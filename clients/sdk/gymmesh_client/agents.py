@@ -113,7 +113,7 @@ class AgentServicer(Protocol):
 
 
 class InProcessAgent:
-    """An open agent service in this process. Its calls are checked, bounded and counted as usual."""
+    """An agent service in this process. Its calls are checked, limited and counted as usual."""
 
     def __init__(self, service: AgentServicer) -> None:
         methods = methods_of(AGENT)

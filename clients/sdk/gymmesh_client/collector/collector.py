@@ -249,8 +249,8 @@ class Collector:
 
         Args:
             max_staleness: skip and count groups whose oldest weights are more than this many
-                versions behind the newest version seen or announced by `weights`. Weights of unknown version
-                count as older, once any version is known.
+                versions behind the newest version seen or announced by `weights`. Weights of
+                unknown version count as older, once any version is known.
         """
         stream = self.group_stream
         async with aclosing(stream.groups(0, max_staleness)) as groups:

@@ -41,7 +41,7 @@ def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     hold the images, which the rollout's items name.
 
     Raises:
-        ValueError: no such call, or parents that go in a circle.
+        ValueError: no such call, or parents that form a cycle.
     """
     items, whole = _items_of(rollout, call_id)
     return _held(rollout, [*rollout.started.items, *items] if whole else items)
