@@ -268,7 +268,7 @@ async def test_a_database_of_somebody_else_s_is_not_replaced(tmp_path: Path) -> 
     files = files_in(tmp_path)
     with closing(sqlite3.connect(files.index)) as database, database:
         database.execute("CREATE TABLE mine (a)")
-    with pytest.raises(UserError, match=r"rollouts\.index: is not a run's output"):
+    with pytest.raises(UserError, match=r"rollouts\.index is not a run's output"):
         begin(files, overwrite=True)
 
 
