@@ -1,4 +1,4 @@
-"""One thing that a policy may try, and what should come of it. Pure."""
+"""One attack of a policy, and its expected result. Pure."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ _CAPITALS: Final = ("in capitals", "in small letters")
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """How much is tried.
+    """How much an audit tries.
 
     seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
     so many. cheap: only what is made from nothing and the expected answers themselves. deal:

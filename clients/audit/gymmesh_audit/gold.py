@@ -1,4 +1,4 @@
-"""A right answer, as the contract gives it, and what can be made of it. Pure."""
+"""A right answer from the contract, and the messages built from it. Pure."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _SHOWN = 160
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """One kind of attack that came out wrong.
+    """One kind of attack with a wrong result.
 
     problem: `wins` (should not), `loses` (should win), `fault` (no verdict), `unstable`, `leak`.
     count: on how many tasks, of `tries`. task_id, shown, reward: the first example. reason: why it
@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an audit of one environment found.
+    """The result of auditing one environment.
 
     tasks: how many were tried; golds: for how many of them a right answer was known. notes: what
     was measured and is no fault. live: the models that were asked and are not scripted. unplayed:
@@ -86,12 +86,12 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is to be mended, in the verifier or in the list of what is deliberate."""
+        """Whether nothing needs a fix, in the verifier or in the list of deliberate findings."""
         return not self.open_weaknesses and not self.idle
 
     @property
     def open_weaknesses(self) -> list[Weakness]:
-        """What is to be mended: findings that are not deliberate."""
+        """Findings that need a fix: those that are not deliberate."""
         return [one for one in self.findings if not one.reason]
 
 

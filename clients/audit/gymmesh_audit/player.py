@@ -37,7 +37,7 @@ MakeArguments = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of an attack.
+    """The result of an attack.
 
     reward: with the turns' where the environment adds them; None without a verdict. fault: why
     there is none. refused: the task or the request was refused, which says nothing of the verifier.
@@ -97,7 +97,7 @@ class Player:
         return tasks[:limit]
 
     async def golds(self, task: rollout_pb2.Task) -> list[Gold]:
-        """The expected answers; none where the environment gives none. Raises MeshError."""
+        """The expected answers; empty if the environment provides none. Raises MeshError."""
         request = verify_pb2.GetExpectedRequest(task=task)
         try:
             reply = await self._auditor.GetExpected(request, timeout=_CALL_S)

@@ -53,7 +53,7 @@ class EnvironmentClient:
     """A served environment.
 
     Attributes:
-        about: what it says of itself.
+        about: its description of itself.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class EnvironmentClient:
     async def session(
         self, task: Task | Mapping[str, Any] | None = None, *, seed: int | None = None
     ) -> AsyncIterator[EnvironmentSession]:
-        """A session for a task, a row of a task file, or the first example; closed afterwards.
+        """Open a session for a task row or the first example; it is closed afterwards.
 
-        Raises MeshError, and ConfigError where there is no example.
+        Raises MeshError, and ConfigError if there is no example.
         """
         if task is None:
             examples = await self.tasks()
@@ -161,7 +161,7 @@ class EnvironmentSession:
         return text_of(output)
 
     async def say(self, text: str) -> str:
-        """The model's answer; what the environment says to it, where it takes turns. Raises
+        """Send the model's answer; returns the environment's reply if it takes turns. Raises
         MeshError.
         """
         self._transcript.append(new_message("assistant", text))

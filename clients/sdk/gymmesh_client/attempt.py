@@ -165,9 +165,9 @@ async def run_attempt(
 ) -> pb.Rollout | FailedAttempt:
     """Run one attempt to its end: a completed rollout, or a typed failure.
 
-    A failure of the rollout itself is the agent's `failed` event. One of the call is put to the
-    AGENT boundary, or to DEADLINE when `timeout_s` seconds were over; a broken stream is never
-    data, and neither is an event on which `on_event` raised. Raises only CancelledError.
+    A failure of the rollout itself is the agent's `failed` event. A failure of the call has the
+    boundary AGENT, or DEADLINE after `timeout_s` seconds. A broken stream is never data,
+    and neither is an event on which `on_event` raised. Raises only CancelledError.
     """
     task = request.task
     fold = Fold(

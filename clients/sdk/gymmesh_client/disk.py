@@ -18,7 +18,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OutputError(UserError):
-    """The output can no longer be written (disk full, device gone); the run cannot go on."""
+    """The output can't be written any more (disk full, device lost); the run can't continue."""
 
 
 class Disk:

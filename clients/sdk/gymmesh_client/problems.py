@@ -16,7 +16,7 @@ class TaskProblem:
         line: the line, from 1.
         key: the path of the key concerned, such as `responses_create_params.tools[1]`; may be
             empty.
-        sentence: what is wrong and how to mend it.
+        sentence: what is wrong and how to fix it.
     """
 
     line: int
@@ -32,7 +32,7 @@ class TaskProblem:
 
 
 class UserError(Exception):
-    """Something that a user can mend; the text is one sentence and needs no traceback."""
+    """An error that the user can fix. Its text is one sentence and needs no traceback."""
 
 
 def unreadable(path: Path, error: Exception) -> UserError:

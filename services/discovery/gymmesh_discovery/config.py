@@ -131,7 +131,7 @@ def split_host_port(text: str) -> tuple[str, int] | None:
 
 
 def read_token(config: ConsulConfig, env: Mapping[str, str] = os.environ) -> Secret | None:
-    """The ACL token, None where there is none. Raises ConfigError for a file without one."""
+    """The ACL token; None if there is none. Raises ConfigError for a file without a token."""
     if config.token_file:
         return read_token_file(Path(config.token_file), "Consul token file")
     text = env.get(config.token_env, "").strip() if config.token_env else ""

@@ -116,7 +116,7 @@ class HttpSdEdge:
 
 
 def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:
-    """The targets, by address; an instance without a usable one is left out."""
+    """The targets by address; instances without a usable address are skipped."""
     by_address: dict[str, list[discovery_pb2.Instance]] = {}
     for one in instances:
         if split_host_port(one.metrics_address) is not None:

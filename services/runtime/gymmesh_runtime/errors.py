@@ -115,7 +115,7 @@ class MeshError(Exception):
 
     @property
     def reason_name(self) -> str:
-        """The reason as it stands in ``ErrorInfo.reason``, such as ``MODEL_TIMEOUT``."""
+        """The reason as in ``ErrorInfo.reason``, such as ``MODEL_TIMEOUT``."""
         return reason_name(self.reason)
 
     def __str__(self) -> str:
@@ -186,7 +186,7 @@ def copy_of(error: MeshError, more: Mapping[str, str] = NO_METADATA) -> MeshErro
 
 
 def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> MeshError:
-    """Turns an exception that nobody foresaw into INTERNAL_FAULT.
+    """Turns an unexpected exception into INTERNAL_FAULT.
 
     ``authors``: it comes from an author's code, be it an installed package.
 

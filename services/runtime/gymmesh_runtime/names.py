@@ -1,4 +1,4 @@
-"""Names and ids that come from elsewhere: short, and fit to be printed."""
+"""Checks names and ids from outside: short and printable."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ async def serve(
 ) -> None:
     """Serves until SIGTERM or SIGINT, then drains. ``on_ready`` is called once SERVING.
 
-    A signal that comes earlier breaks the start off.
+    An earlier signal aborts the start.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

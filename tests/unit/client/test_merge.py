@@ -247,10 +247,10 @@ OTHER = RunIdentity("u" * 64, "c" * 64, "1.0")
         (
             Shard(1, 2),
             {"identity": RunIdentity("t" * 64, "c" * 64, "2.0")},
-            r"has another version of gymmesh \(2\.0\)",
+            r"with another version of gymmesh \(2\.0\)",
         ),
-        (Shard(1, 2), {"repeats": 3}, r"has another number of repeats \(3\) than .* \(2\)"),
-        (Shard(1, 2), {"tasks": 9}, r"has another number of tasks \(9\) than .* \(8\)"),
+        (Shard(1, 2), {"repeats": 3}, r"with another number of repeats \(3\) than .* \(2\)"),
+        (Shard(1, 2), {"tasks": 9}, r"with another number of tasks \(9\) than .* \(8\)"),
         (None, {}, "was collected without --shard"),
     ],
 )

@@ -186,7 +186,7 @@ async def test_an_output_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await collect(begin(files), THREE)
     before = files.rows.read_bytes()
-    with pytest.raises(UserError, match=r"rollouts.jsonl: is there.*--resume.*--overwrite"):
+    with pytest.raises(UserError, match=r"rollouts.jsonl already exists.*--resume.*--overwrite"):
         begin(files)
     assert files.rows.read_bytes() == before
     await collect(begin(files, overwrite=True), [])
@@ -239,15 +239,15 @@ async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="file: is not a folder"):
+    with pytest.raises(UserError, match="file is not a folder"):
         begin(files_in(tmp_path / "file" / "deep"))
 
 
 @pytest.mark.parametrize(
     ("identity", "words", "accept"),
     [
-        (RunIdentity("x", "c", "1.0"), "because the tasks changed since", {"tasks"}),
-        (RunIdentity("t", "x", "1.0"), "because the configuration changed", {"config"}),
+        (RunIdentity("x", "c", "1.0"), "can't be resumed: the tasks changed", {"tasks"}),
+        (RunIdentity("t", "x", "1.0"), "the configuration changed", {"config"}),
         (RunIdentity("t", "c", "2"), r"the version of gymmesh \(1.0, now 2\) ch", {"version"}),
         (RunIdentity("x", "x", ""), "the tasks and the configuration", {"tasks", "config"}),
     ],
@@ -273,7 +273,7 @@ async def test_another_run_is_refused_unless_the_change_is_named(
     ("begun", "layout", "words"),
     [
         ({}, {"zstd": True}, "remove --zstd"),
-        ({}, {"shard_rows": 3}, "begun in one file"),
+        ({}, {"shard_rows": 3}, "started in one file"),
         ({"shard_rows": 2}, {"shard_rows": 3}, "with --shard-rows 2"),
     ],
 )

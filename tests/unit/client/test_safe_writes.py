@@ -139,7 +139,7 @@ def test_what_is_no_run_is_not_replaced(tmp_path: Path, name: str, content: str)
 
 async def test_a_folder_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "rollouts.trace").mkdir()
-    with pytest.raises(UserError, match=r"rollouts.trace: is not a file"):
+    with pytest.raises(UserError, match=r"rollouts.trace is not a file"):
         begin(files_in(tmp_path), overwrite=True)
 
 
@@ -268,7 +268,7 @@ async def test_a_database_of_somebody_else_s_is_not_replaced(tmp_path: Path) -> 
     files = files_in(tmp_path)
     with closing(sqlite3.connect(files.index)) as database, database:
         database.execute("CREATE TABLE mine (a)")
-    with pytest.raises(UserError, match=r"rollouts\.index: is not a run's output"):
+    with pytest.raises(UserError, match=r"rollouts\.index is not a run's output"):
         begin(files, overwrite=True)
 
 

@@ -27,7 +27,7 @@ def pack_parquet(lines: Path, target: Path, losses: Counter[str]) -> None:
 
     Raises:
         UserError: a value does not fit its column.
-        OSError: the disk takes no more.
+        OSError: the disk can't be written.
     """
     import pyarrow.parquet
 

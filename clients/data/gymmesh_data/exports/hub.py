@@ -50,7 +50,7 @@ def path_of(config: str, split: str) -> str:
 
 
 def selection_of(form: Format, options: ExportOptions) -> Selection:
-    """Which rollouts a configuration of the folder takes."""
+    """The rollouts that a configuration of the folder contains."""
     chosen = options.selection
     if not form.demonstrations:
         return chosen
@@ -59,8 +59,9 @@ def selection_of(form: Format, options: ExportOptions) -> Selection:
 
 
 def card(name: str, made: Files, options: ExportOptions) -> str:
-    """The text of README.md: what is there, of which environments and models, by which thresholds,
-    and what was left out. `made`: all files of the folder, those without records included.
+    """The text of README.md: contents, environments, models, thresholds, and what was skipped.
+
+    `made`: all files of the folder, those without records included.
     """
     files = {key: one for key, one in made.items() if one.records}
     data: dict[str, list[Json]] = {}

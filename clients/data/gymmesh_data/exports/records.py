@@ -71,7 +71,7 @@ class _Records:
         self._style = replace(form.style, keep_reasoning=reasoning)
 
     def selected(self, rollouts: Iterable[StoredRollout]) -> Iterator[StoredRollout]:
-        """The rollouts that the selection takes."""
+        """The rollouts that the selection accepts."""
         summary, part = self._summary, self._options.part
         for rollout in rollouts:
             if part is not None and not part[0] <= share_of(rollout.task_id) < part[1]:

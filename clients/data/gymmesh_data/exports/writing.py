@@ -1,5 +1,5 @@
-"""A file that takes its name once it is whole: JSON lines, or what is made of them in the end. An
-interrupted one can be gone on with.
+"""A file that gets its name once it is complete: JSON lines, or a file made from them at the end.
+An interrupted one can be resumed.
 
 Lines go to NAME.part; now and then NAME.part.json says how much of it is on disk. Going on makes
 the same lines again and compares them with what is there by its checksum, so nothing that changed
@@ -32,7 +32,7 @@ _CHECKPOINT_S: Final = 5.0
 
 
 class LineFile:
-    """Where an export goes. path: the name that it takes in the end."""
+    """The output of an export. path: its final name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class LineFile:
         resume: bool,
         pack: Callable[[Path, Path], None] | None = None,
     ) -> int:
-        """Write the lines, and give the file its name. Returns the bytes that were there already.
+        """Write the lines, and give the file its name. Returns the bytes that already existed.
 
         `pack`: makes the file of the lines, where it is not these lines themselves. Raises
         UserError where the disk takes no more, or what is there was made of something else.

@@ -20,7 +20,7 @@ _LINES_WORDS: Final = 2
 
 
 def final_answer(value: Any) -> Any:
-    """The answer at the end of a worked solution: behind `####`, or in its last `\\boxed{}`.
+    """The answer at the end of a worked solution: after `####`, or in its last `\\boxed{}`.
 
     Anything else stays as it is; a number loses the commas between its thousands.
     """
@@ -32,7 +32,7 @@ def final_answer(value: Any) -> Any:
 
 
 def without_thousands(text: str) -> str:
-    """A number without the commas between its thousands; any other text as it is."""
+    """A number without its thousands separators; other text is unchanged."""
     return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
 

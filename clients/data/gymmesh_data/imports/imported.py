@@ -192,7 +192,7 @@ def number_of(value: Any) -> float | None:
 
 
 def reward_of(row: Json) -> float | None:
-    """The `reward` of a row; None where it has none. Raises RowRefused where it is no number."""
+    """The `reward` of a row; None if it has none. Raises RowRefused if it is not a number."""
     value = row.get("reward")
     number = number_of(value)
     if number is None and value is not None:

@@ -43,12 +43,12 @@ KNOWN: Final = "known"
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """How rows are read.
+    """How to read rows.
 
     Attributes:
         environment: of tasks that name none; may be empty.
         made: whether they become tasks or finished rollouts.
-        skip_invalid: leave out rows that cannot be taken, rather than write nothing.
+        skip_invalid: skip invalid rows instead of writing nothing.
         keep_prose: take tasks whose expected answer is empty or a text that no answer equals.
         problem: the key and a sentence on why the environment of a task row refuses it; None: it
             does not, or is not known. Of rows that no recipe made, only what it has against their

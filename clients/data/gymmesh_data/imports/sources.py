@@ -40,7 +40,7 @@ _FINISH: Final = {"length": "MAX_OUTPUT_TOKENS", "content_filter": "CONTENT_FILT
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column is which key of a task.
+    """Maps columns to the keys of a task.
 
     Attributes:
         names: column by key. `input` is the prompt, a text or messages; `system` a text before it;

@@ -29,7 +29,7 @@ class HealthWarning:
 
 
 def warnings_of(totals: Totals) -> list[HealthWarning]:
-    """All warnings that a run gives rise to."""
+    """All warnings about a run."""
     return [*_rewards(totals), *_doubles(totals), *_outcomes(totals), *_hacking(totals)]
 
 

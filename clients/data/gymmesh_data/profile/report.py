@@ -26,7 +26,7 @@ _BANDS: Final = (0.0, 0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """How a profile is made.
+    """The options of a profile.
 
     Attributes:
         solved_at: a rollout solves its task when its reward is at least this.
@@ -83,7 +83,7 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What `profile` found.
+    """The result of `profile`.
 
     Attributes:
         totals: what it is made of; distributions and counts are there.

@@ -137,8 +137,8 @@ async def trial(
     tasks: Sequence[rollout_pb2.Task] = (),
     sessions: int = 100,
 ) -> list[Finding]:
-    """Tries an environment out. The models that it calls are those of `config`; for those that
-    are not in there (or without one) a stand-in answers "OK".
+    """Tests an environment with the models of `config`. A stand-in that answers "OK" replaces
+    missing models.
 
     Raises ConfigError for a model of the configuration that cannot be opened.
     """

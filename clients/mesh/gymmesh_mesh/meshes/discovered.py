@@ -48,9 +48,9 @@ class Target:
 
 
 def read_target(text: str, config: DiscoveryConfig) -> Target:
-    """A target as in the module's text; raises ConfigError.
+    """Parse a target as in the module's docstring; raises ConfigError.
 
-    What it leaves out, and all else, is the configuration's.
+    Everything that it doesn't set comes from the configuration.
     """
     scheme, _, rest = text.partition("://")
     place, _, agent = rest.partition("/")
@@ -86,7 +86,7 @@ async def discovered(
     reconnect_s: float = 30.0,
     security: SecurityConfig | None = None,
 ) -> AsyncIterator[Mesh]:
-    """Watches a registry for agents, and uses all instances of the one that is meant.
+    """Watches a registry for agents, and uses all instances of one agent.
 
     Its default environment is that of tasks that name none, unless ``defaults`` says so.
     ``security``: the certificates and the token to show the agents, and a discovery service.

@@ -1,4 +1,4 @@
-"""The Consul agent of a mesh: one that is there, or a development agent started for it."""
+"""The Consul agent of a mesh: an existing one, or a development agent started for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> Asy
 
 
 async def consul_problem(config: ConsulConfig) -> str | None:
-    """Why there is no Consul with a leader; None when there is."""
+    """Why there is no Consul with a leader; None if there is one."""
     client = make_client(config)
     try:
         answer = await client.read("/v1/status/leader", timeout=_CALL_S)

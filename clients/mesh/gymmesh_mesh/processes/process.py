@@ -133,7 +133,7 @@ async def start_beside(*command: str, stderr: int = DEVNULL) -> Process:
 
 
 async def end(process: Process, seconds: float) -> None:
-    """End a process: SIGTERM, then SIGKILL when it does not end in so many seconds."""
+    """End a process: SIGTERM, then SIGKILL if it does not end within this many seconds."""
     if process.returncode is not None:
         return
     process.terminate()

@@ -23,7 +23,7 @@ _LOADED_S: Final = 30.0
 
 
 class RestartedProcess:
-    """One process, started again when it dies.
+    """One process, restarted when it dies.
 
     It keeps its ports, so that its callers find it again, and its instance ids: the registry takes
     the same service at the same address for one that was started again. A port that the system

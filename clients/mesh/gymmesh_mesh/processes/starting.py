@@ -69,8 +69,8 @@ async def up(
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
 
-    ``echo`` gets each line of the services' logs. ``prometheus`` is a program that is started
-    beside them, on this machine alone, and watches them. Raises StartError, and ConfigError where
+    ``echo`` receives each line of the services' logs. ``prometheus`` is a program that is started
+    beside them, on this machine, to monitor them. Raises StartError, and ConfigError where
     the address for others is not known, the services would be open to others, or their
     certificates cannot be used.
     """

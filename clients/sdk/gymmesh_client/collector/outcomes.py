@@ -17,7 +17,7 @@ J = TypeVar("J")
 
 
 class MemoryOutput:
-    """An output of which nothing stays: for a trainer that takes the groups and wants no files."""
+    """An output that keeps nothing: for a trainer that uses the groups and needs no files."""
 
     shard: Shard | None = None
     traced = False

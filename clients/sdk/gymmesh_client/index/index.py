@@ -53,17 +53,17 @@ _FIND: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of an attempt that ended.
+    """The outcome of an attempt.
 
     Attributes:
         attempt: its number.
         outcome: `completed` or `failed`.
         current: whether this is the rollout's outcome.
         boundary: the boundary that a failed one failed at, a `gymmesh.rollout.v1.Boundary`.
-        superseded: why it is no longer current; empty where it is, or where it failed and was
-            tried again within the run.
+        superseded: why it is no longer current; empty if it is current, or if it failed and was
+            retried within the run.
         time_unix_nano: when it was written.
-        row: its line of JSON; None for one that failed and was tried again, and where `damaged`.
+        row: its line of JSON; None if it failed and was retried, or if it is `damaged`.
         damaged: whether its row was changed after it was written.
     """
 

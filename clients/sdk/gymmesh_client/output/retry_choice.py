@@ -28,7 +28,7 @@ class Retried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetryChoice:
-    """Finished rollouts to run again; one that any of the attributes names is chosen.
+    """Finished rollouts to run again: all that match any of the attributes.
 
     Attributes:
         failed: all that failed.

@@ -35,12 +35,12 @@ _STATUSES: Final = frozenset(pb.VerificationStatus.values()) - {pb.VERIFICATION_
 
 
 class StreamViolation(Exception):
-    """A stream of events that breaks the stream law.
+    """A stream of events that breaks a rule of the contract.
 
     Attributes:
         rule: the rule's name, as listed in this module's docstring.
-        expected: what the law asks for; may be empty.
-        got: what came instead; may be empty.
+        expected: what the rule requires; may be empty.
+        got: what arrived instead; may be empty.
     """
 
     def __init__(self, rule: str, sentence: str, *, expected: str = "", got: str = "") -> None:
@@ -58,7 +58,7 @@ class Fold(RolloutParts):
     goes on, together with a message that it is a part of.
 
     Attributes:
-        ended: whether the terminal event has come.
+        ended: whether the terminal event arrived.
     """
 
     # An object with the parts and not beside them, since each rollout makes one.
@@ -70,19 +70,19 @@ class Fold(RolloutParts):
 
     @property
     def rollout(self) -> pb.Rollout:
-        """The rollout as far as it has come, for reports on one that broke off."""
+        """The rollout so far, for reports on one that broke off."""
         return self.message()
 
     @property
     def begun(self) -> bool:
-        """Whether any event has come."""
+        """Whether any event arrived."""
         return self._sequence > 0
 
     def add(self, event: pb.RolloutEvent) -> None:
         """Take the next event.
 
         Raises:
-            StreamViolation: it breaks the law; nothing of it is taken.
+            StreamViolation: the event breaks a rule; nothing of it is used.
         """
         kind = event.WhichOneof("event")
         due = self._sequence + 1

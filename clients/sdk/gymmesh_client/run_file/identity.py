@@ -112,7 +112,7 @@ class RunIdentity:
     def check(
         self, was: RunIdentity, files: OutputFiles, accepted: Collection[str] = ()
     ) -> list[str]:
-        """Refuse to go on with a run that was another one, unless each change is accepted.
+        """Refuse to resume a run with other inputs, unless each change is accepted.
 
         Returns what the user should know of the run that is resumed: each change that was accepted,
         and environments whose source files changed under the same version.

@@ -16,7 +16,7 @@ _MOST_CAUSES: Final = 12
 
 
 def render(summary: RunSummary, again: str = "") -> str:
-    """The summary as text for people, a few lines; `again`: the command that goes on."""
+    """The summary as a few lines of text; `again`: the command that resumes the run."""
     tally, mean = summary.tally, summary.tally.mean_reward
     kept = f" ({tally.kept} of them kept from an earlier run)" if tally.kept else ""
     retried = f", {tally.retried} retried" if tally.retried else ""

@@ -58,7 +58,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class TaskDefaults:
-    """What stands in where a row names no environment or agent; empty: the row must."""
+    """The environment and agent for rows that name none; empty: each row must name one."""
 
     environment: str = ""
     agent: str = ""
@@ -72,9 +72,8 @@ class TaskReader:
         defaults: the environment and agent of rows that name none.
         environments: the names that exist; None: not known here, so not checked.
         agents: likewise.
-        number_repeated_ids: a row whose id another one had before gets `-2`, `-3` … behind it,
-            rather than being a mistake.
-        refuse_other_agents: a row whose `agent_ref` names another agent than runs it is a mistake.
+        number_repeated_ids: append `-2`, `-3` … to a repeated id instead of reporting a mistake.
+        refuse_other_agents: report a row whose `agent_ref` names a different agent than runs it.
     """
 
     defaults: TaskDefaults = field(default_factory=TaskDefaults)

@@ -18,7 +18,7 @@ from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_block
 
 
 class TraceReader:
-    """A trace as it is now. Get one from `open_trace`; a context manager."""
+    """A trace at the time of opening. Get one from `open_trace`; a context manager."""
 
     def __init__(self, path: Path, data: mmap.mmap | bytes) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class TraceReader:
                 yield self._events(content, piece)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if isinstance(self._data, mmap.mmap):
             self._data.close()
 
@@ -83,7 +83,7 @@ class TraceReader:
 
 
 def open_trace(path: str | Path) -> TraceReader:
-    """Open the trace of a run; the collector may be at work in it.
+    """Open the trace of a run; the run may still be active.
 
     Args:
         path: what was given to `--output`.

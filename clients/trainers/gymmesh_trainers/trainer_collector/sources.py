@@ -89,10 +89,10 @@ class TaskSet(TaskStream):
 
     Args:
         tasks: rows, `Task`s, or the path of a task file.
-        shuffle: each epoch has an order of its own, made from this number; None: as they are given.
+        shuffle: seed of a new order in each epoch; None: the given order.
         seed: tasks without a seed get one, made from this number, and another in each epoch; None:
             they have none.
-        epochs: how many times each task is drawn; None: without an end.
+        epochs: how many times each task is drawn; None: without end.
     """
 
     def __init__(

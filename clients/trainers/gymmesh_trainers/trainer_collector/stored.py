@@ -55,12 +55,12 @@ class KeptRollouts:
         self.versions = set[int]()
 
     def completed(self, row: Mapping[str, Any]) -> None:
-        """Take a completed row. Raises UserError for what is none."""
+        """Add a completed row. Raises UserError if it is not one."""
         read = _read(row)
         self._add(completed_of_row(read), read)
 
     def failed(self, row: Mapping[str, Any]) -> None:
-        """Take a failed row. Raises UserError for what is none."""
+        """Add a failed row. Raises UserError if it is not one."""
         read = _read(row)
         self._add(failed_of_row(read), read)
 

@@ -50,9 +50,9 @@ _log = logging.getLogger("gymmesh.trainers")
 
 
 class TrlEnvironment:
-    """What TRL calls for one rollout at a time: `reset`, and a method for each tool.
+    """The object that TRL calls for one rollout at a time: `reset`, and a method for each tool.
 
-    TRL takes every public method for a tool, so there are no others; `episode` is a property.
+    TRL treats every public method as a tool, so there are no others; `episode` is a property.
     """
 
     def __init__(self, begin: Callable[[Mapping[str, Any]], tuple[Episode, str | None]]) -> None:

@@ -111,7 +111,7 @@ class Episode:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Call a tool; its answer for the model, an error of the tool's own included.
 
-        Raises ToolUnanswered where there is none.
+        Raises ToolUnanswered if there is none.
         """
         if self.failure is not None:
             raise ToolUnanswered("the environment is closed")

@@ -25,7 +25,7 @@ _ASK_S: Final = 30.0
 
 
 class NotJudged(Exception):
-    """There is no reward; the text says why. Never a reward of 0."""
+    """There is no reward; the text says why. It is never a reward of 0."""
 
 
 class MeshSession:
@@ -98,7 +98,7 @@ class MeshSession:
     async def judge(
         self, items: Sequence[responses_pb2.Item], stop_reason: pb.StopReason.ValueType
     ) -> pb.Verification:
-        """The verdict. Raises NotJudged where there is no reward."""
+        """The verdict. Raises NotJudged if there is no reward."""
         if self.failure is not None:
             raise NotJudged(str(self.failure))
         try:

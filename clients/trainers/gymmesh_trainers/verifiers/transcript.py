@@ -19,7 +19,7 @@ _STOPS: Final = {
 
 
 class NotOneConversation(ValueError):
-    """A trace of several conversations, of which a verifier is given one."""
+    """A trace with several conversations, although a verifier gets one."""
 
 
 def items_of(branches: Sequence[Any], tools: Iterable[str]) -> list[responses_pb2.Item]:

@@ -22,7 +22,7 @@ class _FileLoader(SourceFileLoader):
 
 
 def file_spec(name: str, file: Path) -> ModuleSpec | None:
-    """How a `.py` file becomes a module; None where there is no such file."""
+    """The import spec of a `.py` file; None if there is no such file."""
     if not file.is_file():
         return None
     return importlib.util.spec_from_file_location(name, file, loader=_FileLoader(name, str(file)))

@@ -71,7 +71,7 @@ class Access:
     hint: str = ""  # where the credentials come from, for messages
 
     def bearer(self) -> Secret | None:
-        """The token as it is now. Raises ConfigError for a file without one."""
+        """The current token. Raises ConfigError if the file contains none."""
         if not self.token_file:
             return self.token or None
         return read_token_file(Path(self.token_file), "Kubernetes token file")
@@ -107,8 +107,8 @@ def find_api_server(
     """The API server of a configuration. Raises ConfigError.
 
     Args:
-        section: where the options stand in the configuration, for messages.
-        pod: where a pod finds its service account; None: the usual folder.
+        section: the configuration key of these options, for messages.
+        pod: folder of the pod's service account; None: the usual folder.
     """
     pod = pod or POD
     if config.server:
@@ -135,7 +135,7 @@ def find_api_server(
 
 
 def check_server(address: str) -> None:
-    """Raises ValueError for what is no URL of a server with nothing else in it."""
+    """Raises ValueError unless it is the URL of a server without a path."""
     try:
         parts = urlsplit(address)
         whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)

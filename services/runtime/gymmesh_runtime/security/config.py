@@ -68,7 +68,7 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each identity may take of one process at a time; 0: as much as there is.
+    """Limits of each identity in one process; 0: no limit.
 
     ``calls`` in flight, those on the mux and streams included; ``calls_per_s``, of which a second's
     worth may come at once; ``streams``: calls with streams, and connections of the mux.

@@ -8,7 +8,7 @@ from gymmesh_runtime.security.config import SecurityConfig
 
 
 def check_exposure(host: str, security: SecurityConfig | None) -> None:
-    """Raises ConfigError for a plain listener that others could reach and nobody asked for."""
+    """Raises ConfigError for a listener without TLS that others could reach and nobody allowed."""
     security = security or SecurityConfig()
     if is_local(host) or security.insecure or security.tls is not None:
         return

@@ -1,4 +1,4 @@
-"""Which permission each method takes, and the decision. Pure.
+"""Which permission each method requires, and the decision. Pure.
 
 Exchange, the mux, takes only that its caller is known: each call on it is decided by itself. Health
 is open to all. What has no permission is refused.
@@ -22,7 +22,7 @@ _FOREIGN: Final[Mapping[str, str]] = {
 
 
 def permission_of(method: str) -> str:
-    """The permission that a method takes, by `package.Service/Method`; empty: none allows it.
+    """The permission that a method requires, by `package.Service/Method`; empty: forbidden.
 
     The contract says it, as an option of the RPC.
     """

@@ -38,7 +38,7 @@ def prepare_process() -> None:
 
 
 def allow_files(count: int) -> None:
-    """Allow this process so many open files, as far as its user may."""
+    """Raise this process's limit of open files to this number, as far as its user may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         most = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -47,7 +47,7 @@ def allow_files(count: int) -> None:
 
 
 def limit_met(error: BaseException) -> str:
-    """A sentence for an error that comes of a limit of the process or system; empty for others."""
+    """A sentence for an error caused by a limit of the process or system; empty for others."""
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(limit_met, error.exceptions)), "")
     no_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM

@@ -159,7 +159,7 @@ class _Access:
     async def whole(
         self, arrived: Any, rpc: grpc.aio.ServicerContext[Any, Any], name: str
     ) -> bytes:
-        """The one request of a call that was let in. Raises MeshError where none comes."""
+        """The only request of an admitted call. Raises MeshError if none arrives."""
         if isinstance(arrived, bytes):
             return arrived
         if not self.guarded:

@@ -179,7 +179,7 @@ def test_a_run_that_is_compacted_after_it_was_opened(
 
 
 def test_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"out\.journal: is missing"):
+    with pytest.raises(UserError, match=r"out\.journal is missing"):
         open_run(tmp_path / "out.jsonl")
 
 

@@ -416,7 +416,7 @@ BAD: Final[Sequence[tuple[str, Json, str]]] = [
     ("hotpotqa", _hotpotqa("b3", "Which?", "a") | {"context": [["t"]]}, "must hold titles"),
     ("xlam", _xlam(1, "?", [_tool("f")], []), "answers: has no calls"),
     ("xlam", _xlam(1, "?", [], [{"name": "f", "arguments": {}}]), "tools: has no functions"),
-    ("xlam", _xlam(1, "?", [_tool("f")], [{"name": "g"}]), "answers: calls 'g', which is none"),
+    ("xlam", _xlam(1, "?", [_tool("f")], [{"name": "g"}]), "answers: calls 'g', which is not one"),
     ("xlam", _xlam(1, "?", [_tool("f")], [{"name": "f", "arguments": {"x": 1}}]), "with 'x', "),
     ("xlam", _xlam(1, "?", [_tool("a.b"), _tool("a_b", x={"type": "int"})], []), "two functions"),
     ("xlam", _xlam(1, "?", [_tool("f")], []) | {"answers": "[{"}, "answers: is not JSON"),
@@ -424,7 +424,7 @@ BAD: Final[Sequence[tuple[str, Json, str]]] = [
      "question: has 2 turns"),
     ("bfcl", _bfcl("simple_java_1", _asked("a"), [_TRIP], [{"travel.book": {}}]), "category java"),
     ("bfcl", _bfcl("simple_1", _asked("a"), [_TRIP], [{"travel.walk": {}}]), "ground_truth: calls"),
-    ("bfcl", _bfcl("simple_1", _asked("a"), [_TRIP], [{"travel.book": {"to": []}}]), "list of the"),
+    ("bfcl", _bfcl("simple_1", _asked("a"), [_TRIP], [{"travel.book": {"to": []}}]), "list of its"),
     ("bfcl", _bfcl("simple_1", _asked("a"), [_TRIP], []), "ground_truth: is empty"),
 ]  # fmt: skip
 

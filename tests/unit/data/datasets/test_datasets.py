@@ -150,7 +150,7 @@ def test_a_data_set_that_nothing_judges_is_refused_by_name(tmp_path: Path, name:
     recipe = recipe_named(name)
     with pytest.raises(UserError) as raised:
         imported(tmp_path, written(tmp_path, REFUSED[name]))
-    assert f"rows.jsonl: is {recipe.title}, which can't be imported:  " in str(raised.value)
+    assert f"rows.jsonl is {recipe.title}, which can't be imported: " in str(raised.value)
     assert recipe.refused in str(raised.value)
     assert [one.name for one in tmp_path.iterdir()] == ["rows.jsonl"]
 
@@ -264,9 +264,9 @@ def test_csv_is_read_row_by_row_with_the_line_of_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b'a,b\n1,"2\n', r"x.csv:3?2?: is no CSV"),
+        (b'a,b\n1,"2\n', r"x.csv:3?2?: not CSV"),
         (b"a,a\n1,2\n", "x.csv:1: has two columns with the same name"),
-        (b"a,b\n1,\xff\n", "x.csv: is not UTF-8"),
+        (b"a,b\n1,\xff\n", "x.csv: not UTF-8"),
     ],
 )
 def test_what_is_no_csv_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:

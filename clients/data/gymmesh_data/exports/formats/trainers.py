@@ -27,7 +27,7 @@ def kept_of_task(taken: Taken) -> Json:
 
 
 def kept_without_tools(taken: Taken) -> Json:
-    """As `kept_of_task`, where the trainer takes tools from its own configuration."""
+    """Like `kept_of_task`, for trainers that configure tools themselves."""
     if taken.said.tools:
         taken.said.losses["tool definitions of tasks (this trainer configures tools itself)"] += 1
     return kept_of_task(taken)

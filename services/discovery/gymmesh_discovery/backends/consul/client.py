@@ -83,7 +83,7 @@ class ConsulClient:
         return known
 
     def json_of(self, answer: ConsulAnswer) -> Any:
-        """An answer's JSON. Raises PEER_UNAVAILABLE for what is none."""
+        """An answer's JSON. Raises PEER_UNAVAILABLE if it is not JSON."""
         try:
             return answer.json()
         except ValueError:
@@ -92,7 +92,7 @@ class ConsulClient:
             raise self.strange("its answer is nested too deeply") from None
 
     def strange(self, problem: str) -> MeshError:
-        """The error for an answer that no Consul gives."""
+        """The error for an answer that is not from Consul."""
         return _away(f"the server at {self.address} does not answer like Consul: {problem}")
 
     async def _request(

@@ -50,7 +50,7 @@ def service_name(prefix: str, kind: str, name: str) -> str:
 
 
 def read_service_name(prefix: str, text: str) -> tuple[str, str] | None:
-    """The kind and name of a name in Consul; None when it is none of ours."""
+    """The kind and name for a name in Consul; None if it is not one of ours."""
     start, _, rest = text.partition("-")
     noun, dash, escaped = rest.partition("-")
     if start != prefix or not dash:
@@ -124,7 +124,7 @@ def registration(
 
 
 def unfit_meta(meta: Mapping[str, str]) -> list[str]:
-    """The keys of an instance's meta that Consul would refuse: they are left out there."""
+    """The keys of an instance's meta that Consul would reject; they are skipped there."""
     fit = [
         key
         for key, value in sorted(meta.items())

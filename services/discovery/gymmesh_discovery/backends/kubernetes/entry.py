@@ -49,7 +49,7 @@ _OURS: Final = 3  # keys of the meta that are not the labels'
 def read_slice(
     found: EndpointSlice, port: str, metrics_port: str
 ) -> tuple[list[Instance], list[str]]:
-    """The instances of a slice, and a sentence for each thing in it that had to be left out."""
+    """The instances of a slice, and a sentence for everything in it that was skipped."""
     name = found.metadata.name
     if not found.endpoints:
         return [], []  # before its first pod is there, it says nothing of the ports either
@@ -69,7 +69,7 @@ def read_slice(
 
 
 def health_of(conditions: Conditions) -> Health.ValueType:
-    """An endpoint's health: one that ends is draining for as long as it takes calls at all."""
+    """An endpoint's health: a terminating one is draining while it still accepts calls."""
     # What is unknown counts as ready, and as serving where it is ready: so says the API.
     ready = conditions.ready is not False
     serving = ready if conditions.serving is None else conditions.serving

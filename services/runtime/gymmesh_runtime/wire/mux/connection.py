@@ -82,11 +82,11 @@ class MuxConnection:
         return exchange if exchange is not None and exchange.usable else None
 
     def retire(self) -> None:
-        """Leaves the address; calls in flight go on, later ones are plain."""
+        """Leaves the address; running calls continue, later calls don't use the mux."""
         self._leave("the address is no longer listed")
 
     def renew(self) -> None:
-        """Connects anew for the calls to come, with certificates that have changed."""
+        """Reconnects for later calls, after certificates changed."""
         self._leave("the certificates have changed")
 
     def restore(self) -> None:

@@ -328,7 +328,7 @@ def _checked(payload: bytes) -> bytes:
 
 
 def draining() -> MeshError:
-    """The error of a call to a peer that takes no new ones."""
+    """The error of a call to a peer that accepts no new calls."""
     return MeshError(
         errors_pb2.ERROR_REASON_DRAINING,
         "the server is draining and accepts no new calls; call another instance",
