@@ -146,7 +146,7 @@ class _TaskFile:
 
     def _add(self, row: JsonValue, offset: int, number: int, check: Callable[[Task], None]) -> None:
         """Keeps the place of a row. Raises TaskInvalid for a row that no session could open."""
-        task = Task.of(row)  # type: ignore[arg-type]  # which refuses anything but an object
+        task = Task.of(row)  # which refuses anything but an object
         params = task.message.params
         if params.HasField("input_text") and not params.input_text.strip():
             raise TaskInvalid("prompt", "is empty; give a text, or a list of items")

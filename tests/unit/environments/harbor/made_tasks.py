@@ -148,7 +148,10 @@ RUNNABLE: Mapping[str, Mapping[str, str]] = {
     "older-lines": older_task(
         **{"solution.sh": None, "solution.yaml": "- command: w=bye\n- command: echo $w >bye.txt\n"}
     ),
-    "older-times": older_task("max_agent_timeout_sec: 100\nmax_test_timeout_sec: 20\n"),
+    "older-times": older_task(
+        "max_agent_timeout_sec: 100\nmax_test_timeout_sec: 20\n",
+        compose=COMPOSE.replace("    volumes:", "    ports: ['8888:8888']\n    volumes:"),
+    ),
 }
 
 

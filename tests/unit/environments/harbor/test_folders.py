@@ -128,8 +128,6 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
         (harbor_task(f"{NEW}gpus = 1\n"), "task.toml environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n'),
          "task.toml environment.mcp_servers: is not supported"),
-        (harbor_task(f'{NEW}skills_dir = "/skills"\n'),
-         "task.toml environment.skills_dir: is not supported"),
         (harbor_task(f'{NEW}[environment.healthcheck]\nretries = 2\n'),
          "task.toml environment.healthcheck: object missing required field `command`"),
         (harbor_task(f'{NEW}os = "windows"\n'), "task.toml environment.os: is 'windows'"),

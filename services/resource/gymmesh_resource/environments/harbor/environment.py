@@ -48,6 +48,7 @@ from gymmesh_resource.environments.harbor.judging import (
 )
 from gymmesh_resource.environments.harbor.rewards import NoReward, main_reward
 from gymmesh_resource.environments.harbor.shell_state import carried
+from gymmesh_resource.environments.harbor.skills import told_skills
 from gymmesh_resource.environments.harbor.solution import FOLDER as SOLUTION_FOLDER
 from gymmesh_resource.environments.harbor.solution import solution_calls
 from gymmesh_resource.environments.harbor.specs import NetworkOption, TaskSpecs
@@ -180,7 +181,9 @@ class HarborEnvironment(Environment[HarborState]):
         return {WORKSPACE: self._spec(task, None)}
 
     async def opening(self, session: Session[HarborState]) -> Sequence[str]:
-        """Nothing is said; folders and files are put there before the agent begins."""
+        """The skills of the image are told; folders and files are put there before the agent
+        begins.
+        """
         task, sandbox = self._read(session.task), session.sandbox
         root = await root_of(sandbox)
         await make_folders(sandbox, root)
@@ -195,7 +198,8 @@ class HarborEnvironment(Environment[HarborState]):
         if task.healthcheck is not None:
             await wait_until_healthy(sandbox, task.healthcheck)
         await self._begin_step(session, task)
-        return ()
+        told = await told_skills(sandbox, task.skills) if task.skills else ""
+        return (told,) if told else ()
 
     @tool
     async def shell(self, session: Session[HarborState], command: str) -> str:

@@ -155,6 +155,7 @@ class HarborTask:
     box: the agent's sandbox. agent_user: of its programs. healthcheck: before the agent begins.
     steps: one, where the task has no steps. strategy: how their rewards make the task's.
     solution_env: variables of the solutions; values may hold `${NAME}`.
+    skills: the folder of the agent's sandbox that has skills; empty: none.
     """
 
     box: TaskBox
@@ -163,6 +164,7 @@ class HarborTask:
     steps: Sequence[TaskStep]
     strategy: Strategy = "mean"
     solution_env: Mapping[str, str] = field(default_factory=dict)
+    skills: str = ""
 
     @property
     def instruction(self) -> str:

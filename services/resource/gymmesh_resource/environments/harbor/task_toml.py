@@ -68,6 +68,7 @@ def read_harbor(folder: Path) -> HarborTask:
         steps=steps,
         strategy=_STRATEGIES[strategy],
         solution_env=said.solution.env,
+        skills=said.environment.skills_dir or "",
     )
 
 

@@ -28,8 +28,8 @@ _SCRIPT: Final = "run-tests.sh"
 _TYPED: Final = "solution.yaml"
 # What an image is never built from, since an agent would find it there.
 _HIDDEN: Final = ("tests", "solution.sh", _TYPED, _SCRIPT, FILE, _COMPOSE)
-# Keys of a service that name the container and nothing that a program in it could see.
-_NAMING: Final = {"container_name", "image", "command", "tty", "stdin_open"}
+# Keys of a service that say nothing that a program in its container could see.
+_NAMING: Final = {"container_name", "image", "command", "tty", "stdin_open", "ports"}
 _LOGS: Final = re.compile(r"\$\{T_BENCH_[A-Z_]*LOGS_PATH\}:\$\{T_BENCH_[A-Z_]*LOGS_PATH\}")
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=604_800)]
 
