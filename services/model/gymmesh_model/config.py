@@ -157,8 +157,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         sampled = self.params.get("temperature") != 0
         if self.cache and not self.cache.any_temperature and sampled:
             raise ValueError(
-                "'cache' keeps what would be answered again: set params: {temperature: 0}, "
-                "or cache.any_temperature: true to keep sampled answers"
+                "'cache' needs answers that repeat: set params: {temperature: 0}, or "
+                "cache.any_temperature: true to cache sampled answers"
             )
 
     @property
@@ -191,14 +191,16 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if not facts.calls_endpoint and self.bases:
             others = ", ".join(backend_kinds(lambda one: one.calls_endpoint))
             raise ValueError(
-                f"backend '{self.backend}' calls no endpoint; leave out 'url', or set 'backend' to "
+                f"backend '{self.backend}' calls no endpoint; remove 'url', or set 'backend' to "
                 f"one of {others}"
             )
         if self.url and self.urls:
             raise ValueError("give 'url' or 'urls', not both")
         if self.urls and not facts.several_urls:
             allowed = "', '".join(backend_kinds(lambda one: one.several_urls))
-            raise ValueError(f"backend '{self.backend}' takes one 'url'; 'urls' is for '{allowed}'")
+            raise ValueError(
+                f"backend '{self.backend}' accepts one 'url'; 'urls' is only for '{allowed}'"
+            )
         starts_own = facts.starts_vllm  # which `_check_own_vllm` asks for in place of a URL
         if facts.calls_endpoint and facts.needs_url and not starts_own and not self.bases:
             raise ValueError(f"backend '{self.backend}' needs 'url', the endpoint's base URL")
@@ -207,7 +209,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if (url or key == "urls") and not str(url).startswith(("http://", "https://")):
                 raise ValueError(f"'{key}' must begin with http:// or https://")
             if url and not _is_readable(url):
-                raise ValueError(f"'{key}' has a host or port that cannot be read")
+                raise ValueError(f"'{key}' has an invalid host or port")
         if len(set(self.bases)) < len(self.bases):
             raise ValueError("'urls' must not name an endpoint twice")
 
@@ -215,9 +217,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         own = [key for key in ("serve", "engine") if getattr(self, key) is not None]
         if own and not facts.starts_vllm:
             allowed = "', '".join(backend_kinds(lambda one: one.starts_vllm))
-            raise ValueError(f"'{own[0]}' is for the backend '{allowed}'")
+            raise ValueError(f"'{own[0]}' is only for the backend '{allowed}'")
         if len(own) + bool(self.bases) > 1:
-            raise ValueError("give one of 'url', 'urls', 'serve' and 'engine'")
+            raise ValueError("give only one of 'url', 'urls', 'serve' and 'engine'")
         if facts.starts_vllm and not own and not self.bases:
             raise ValueError(
                 f"backend '{self.backend}' needs 'url', a server's base URL, or 'serve' or "

@@ -59,6 +59,6 @@ class CallableEngine(Engine):
     ) -> Generation:
         answering: object = self._generate(prompt, params)
         if not inspect.isawaitable(answering):
-            raise AnswerInvalid(f"{WANTED}, and it is not async")
+            raise AnswerInvalid(f"{WANTED}; it is not async")
         made: Generation = await answering
         return made

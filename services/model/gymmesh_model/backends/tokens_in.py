@@ -192,7 +192,7 @@ class TokenBackend(Backend):
         try:
             made = await self._sampled(prompt, params, call)
             if not isinstance(made, Generation):
-                raise AnswerInvalid(f"{WANTED}, and it gave {type(made).__name__}")
+                raise AnswerInvalid(f"{WANTED}; it returned {type(made).__name__}")
             ids = checked_ids(made.token_ids)
             trained = call.record is not None and call.record.logprobs_asked
             logprobs = checked_logprobs(made.logprobs, len(ids), trained=trained)
@@ -289,8 +289,8 @@ class TokenBackend(Backend):
             if room < 1:
                 raise MeshError(
                     errors.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
-                    f"the prompt has {prompt} tokens, and the context of model "
-                    f"'{self.endpoint_model}' {self.context_tokens}",
+                    f"the prompt has {prompt} tokens, more than the context of model "
+                    f"'{self.endpoint_model}' ({self.context_tokens})",
                     metadata={"model": self.endpoint_model},
                 )
             limit = room if limit is None else min(limit, room)
@@ -315,8 +315,8 @@ class TokenBackend(Backend):
         family = None if renderer is None else ModelFamily(renderer)
         if family is not None and not family.agrees(renders):
             raise ValueError(
-                "renderer: renders other tokens than the tokenizer's chat template; give the "
-                "renderer of this model's family, or set the template arguments of both alike"
+                "renderer: its tokens differ from those of the tokenizer's chat template; name the "
+                "renderer of this model's family, or give both the same template arguments"
             )
         return family
 
@@ -329,7 +329,7 @@ class TokenBackend(Backend):
             except Exception as error:
                 raise authors_fault(self.endpoint_model, "tokenizer", error) from None
             if not isinstance(text, str):
-                said = f"the tokenizer's decode gives {type(text).__name__}, not a text"
+                said = f"the tokenizer's decode returned {type(text).__name__}, not str"
                 raise refused(self.endpoint_model, said)
             return text
 
@@ -389,16 +389,16 @@ class TokenBackend(Backend):
     def _check(self, body: Mapping[str, Any]) -> None:
         for key, value in body.items():
             if key not in _READ and value is not None:
-                raise self._unsupported(key, "a token engine has no such parameter")
+                raise self._unsupported(key, "token engines do not have this parameter")
         if body.get("tool_choice") not in (None, "auto", "none"):
-            raise self._unsupported("tool_choice", "a token engine cannot force a tool call")
+            raise self._unsupported("tool_choice", "token engines cannot force a tool call")
         if body.get("n") not in (None, 1):
-            raise self._unsupported("n", "a call has one answer")
+            raise self._unsupported("n", "a call returns exactly one answer")
         check_sampling(body)
 
     def _unsupported(self, key: str, why: str) -> MeshError:
         return MeshError(
             errors.ERROR_REASON_PARAMETER_UNSUPPORTED,
-            f"model '{self.endpoint_model}' cannot take {key!r}: {why}",
+            f"model '{self.endpoint_model}' does not support {key!r}: {why}",
             metadata={"model": self.endpoint_model, "parameter": key},
         )
