@@ -101,7 +101,7 @@ def test_what_json_cannot_hold_is_named() -> None:
     for state, words in (
         (sqlite3.connect(":memory:"), "state is a Connection, which JSON cannot hold"),
         ({"db": object()}, "state['db'] is a object"),
-        (Local(), "which the environment's module lacks"),
+        (Local(), "which the environment's module does not have"),
         (with_more, "state.extra is not a field of Basket"),
         ([float("nan")], "state[0] is nan"),
         (endless, "nested deeper than 64"),

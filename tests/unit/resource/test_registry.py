@@ -103,9 +103,9 @@ class _BrokenExample(_Base):
     ("environment", "hint"),
     [
         (_Unjudged(), "no verifier"),
-        (_Shared(), "fresh object for each session"),
+        (_Shared(), "new object for each session"),
         (_Silent(), "no docstring"),
-        (_AsyncCheck(), "_AsyncCheck.check_task is async, and is never awaited"),
+        (_AsyncCheck(), "_AsyncCheck.check_task is async, but is never awaited"),
         (_BrokenExample(), "Example task 1"),
     ],
 )
