@@ -53,8 +53,7 @@ class WrongResult(ValueError):
 
 
 class StateGone(Exception):
-    """A verifier reads the state of a session that has ended. `why`: why it was not kept, if known.
-    """
+    """A verifier reads the state of a session that has ended. `why`: why it was not kept."""
 
     def __init__(self, environment: str, why: str = "") -> None:
         keep = "Remove verify_needs_session = False from the class to keep it"

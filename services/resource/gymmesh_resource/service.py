@@ -219,9 +219,7 @@ def _set_compat(environment: Environment[Any], compat: str) -> None:
     known = environment.references
     if compat and compat not in known:
         kind = type(environment).__name__
-        offered = (
-            f"it knows {', '.join(known)}" if known else "it follows no other verifier's rules"
-        )
+        offered = f"it knows {', '.join(known)}" if known else "it has no reference verifiers"
         raise DefinitionError(f"{kind} cannot judge as {compat!r} does; {offered}.")
     if compat:
         environment.compat = compat

@@ -278,7 +278,7 @@ async def test_a_state_that_is_not_json_is_left_out_with_its_reason() -> None:
     ("config", "omitted"),
     [
         ({"keep_state": False}, None),
-        ({"state_bytes": 10}, "the state has 143 bytes, and 10 are kept"),
+        ({"state_bytes": 10}, "the state has 143 bytes, more than the 10 that are kept"),
     ],
 )
 async def test_the_configuration_bounds_what_is_kept(

@@ -52,7 +52,7 @@ def test_by_entry_point_module_and_file() -> None:
         ("collections:Counter", {}, "neither a subclass"),
         ("math", {"tool_patern": "x"}, "did you mean 'tool_pattern'"),
         ("math", {"judge_workers": "two"}, "option `judge_workers`"),
-        ("math", {"tool_pattern": "("}, "no regular expression"),
+        ("math", {"tool_pattern": "("}, "not a regular expression"),
         ("workspace", {"network": "nope"}, "'nope'; valid here: agent, none, open or a list"),
         ("workspace", {"checks_network": 1}, "option `checks_network`"),
         (f"{SHOP}:Shop", {"size": 1}, "no option 'size'"),

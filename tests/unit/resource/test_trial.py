@@ -281,7 +281,7 @@ async def test_what_is_wrong_is_found_and_nothing_else(
 async def test_a_tool_of_a_name_that_endpoints_refuse_is_named() -> None:
     found = await wrong(Nameless(), task("a"))
     assert next(iter(found)) == "tools"
-    assert "session_tools: 'a b' is no name for a tool" in found["tools"]
+    assert "session_tools: 'a b' is not a valid tool name" in found["tools"]
 
 
 async def test_a_verifier_that_breaks_on_nothing_is_found() -> None:

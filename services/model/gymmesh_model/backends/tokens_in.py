@@ -82,20 +82,20 @@ class TokenBackend(Backend):
         tokenizer: the trainer's own, with its chat template.
         generate: samples token ids; called concurrently, from the event loop of the mesh. An
             `Engine` is opened and closed with the backend.
-        tool_parser: how tool calls stand in the text: a name of `TOOL_PARSERS`, or a function.
-            None: as the renderer reads them, and `hermes` where there is none.
-        renderer: reads answers, reasoning included, and continues append-only prompts in the way
-            of the model's family: one of the library `renderers`, `"auto"` (by the tokenizer's
-            name, where the library is installed and agrees with the template), or None.
+        tool_parser: the format of tool calls in the text: a name of `TOOL_PARSERS`, or a function.
+            None: the renderer reads them; without a renderer, `hermes`.
+        renderer: reads answers, reasoning included, and continues append-only prompts in the
+            format of the model's family. One of the library `renderers`; or `"auto"`: found by the
+            tokenizer's name, if the library is installed and agrees with the template; or None.
         stop_token_ids: the ids that end an answer; None: the tokenizer's `eos_token_id`, and those
             of the renderer.
-        context_tokens: the longest prompt and answer together; 0: not known.
-        max_tokens: the most answer tokens of a call that sets no limit.
-        template: further arguments of the chat template, as `{"enable_thinking": False}`.
-        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning, where no
+        context_tokens: the most tokens of prompt and answer together; 0: not known.
+        max_tokens: the most answer tokens of a call without a limit.
+        template: additional arguments of the chat template, such as `{"enable_thinking": False}`.
+        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning, if no
             renderer reads it.
         name: the model's name in answers.
-        logprob_distribution: which one the engine's log probabilities are of.
+        logprob_distribution: the distribution of the engine's log probabilities.
     """
 
     calls_endpoint = False

@@ -125,7 +125,7 @@ def answer_of(
         )
     except (TypeError, ValueError, RecursionError, NotImplementedError) as error:
         raise WrongResult(
-            f"returned a value that JSON cannot hold ({error}): return text, Image or plain values",
+            f"returned a non-JSON value ({error}): return text, Image, or plain values",
             function,
         ) from None
 
