@@ -1,4 +1,4 @@
-"""A right answer to a task, which an audit of the verifier gets and a policy never. Pure."""
+"""A right answer to a task. Audits of the verifier get it; policies never do. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymmesh_responses import dumps, new_message
 AnswerKind = Literal["text", "number", "choice", "json", "sql", "calls", "code"]
 ExpectedCall: TypeAlias = "tuple[str, Mapping[str, Any]] | Mapping[str, Any]"
 _CALL_FORM: Final = '(name, arguments) or {"name": name, "arguments": {…}}'
-#: Where a form has the bare answer.
+#: The placeholder of the bare answer in a form.
 ANSWER: Final = "{answer}"
 
 
@@ -20,15 +20,15 @@ ANSWER: Final = "{answer}"
 class Expected:
     r"""An answer that earns the best reward.
 
-    answer: the bare answer, such as `42`; empty where calls are all that is expected.
-    kind: what it is made of, which decides what an audit makes of it.
+    answer: the bare answer, such as `42`; empty if only calls are expected.
+    kind: the kind of answer, which decides how an audit varies it.
     form: a message with the answer in it, such as `\boxed{{answer}}`; `{answer}` is replaced.
-    calls: the tool calls made before the message, in order, each as `(name, arguments)` or as
-    `{"name": name, "arguments": arguments}`; kept as the former.
-    turns: the calls of each further turn, for environments that take turns: after the answer, the
-    environment's turn follows, then these calls and the answer again.
-    reward: what it earns; None: the most that the environment gives.
-    choices: all that could be chosen, for the kind `choice`.
+    calls: the tool calls before the message, in order, each as `(name, arguments)` or as
+    `{"name": name, "arguments": arguments}`; stored in the first form.
+    turns: the calls of each further turn, for environments that take turns: after the answer comes
+    the environment's turn, then these calls and the answer again.
+    reward: the reward that it earns; None: the environment's highest.
+    choices: all available choices, for the kind `choice`.
 
     Raises TypeError for calls in another form.
     """
@@ -53,11 +53,11 @@ class Expected:
 
     @property
     def message(self) -> str:
-        """The message that a policy would write; empty where there is none."""
+        """The message that a policy would write; empty if there is none."""
         return self.form.replace(ANSWER, self.answer) if self.answer else ""
 
     def items(self) -> list[responses_pb2.Item]:
-        """What a policy would say, as items: the calls, without outputs, and the message."""
+        """The policy's items: the calls, without outputs, and the message."""
         if not self.answer:
             return _call_items(self.calls)
         items: list[responses_pb2.Item] = []
@@ -93,7 +93,7 @@ def _call(given: ExpectedCall) -> tuple[str, Mapping[str, Any]]:
 
 
 ExpectedAnswers: TypeAlias = "Expected | Sequence[Expected] | None"
-"""What `Environment.expected` may return: one answer, several that are all right, or none."""
+"""What `Environment.expected` may return: one answer, several equally right ones, or None."""
 
 
 def is_number(text: str) -> bool:

@@ -229,9 +229,9 @@ class Odd(Environment[None]):
 @pytest.mark.parametrize(
     ("way", "said"),
     [
-        ("false", "Odd.check_task: gave bool, which says nothing: raise TaskInvalid"),
-        ("text", "Odd.check_task: gave str"),
-        ("awaits", "Odd.check_task: gave coroutine"),
+        ("false", "Odd.check_task: returned bool: raise TaskInvalid"),
+        ("text", "Odd.check_task: returned str"),
+        ("awaits", "Odd.check_task: returned coroutine"),
         ("exits", "SystemExit(2)"),
         ("raises", "KeyError: 'gone' at tests/unit/resource/test_blocking.py:"),
     ],
