@@ -74,11 +74,12 @@ def _row(repeat: int, run_id: str, several: bool) -> Json:
             ("reply", {}, "UNKNOWN_TOOL", "There is no tool 'reply'. Tools: find"),
         ]
     bodies: list[pb.RolloutEvent] = []
+    held = [1, 2, 3]
     for step, (name, arguments, outcome, output) in enumerate(calls):
-        bodies += _called_and_answered(step, name, arguments, outcome, output)
+        bodies += _called_and_answered(step, held, name, arguments, outcome, output)
     last = answer(said, "c-last")
     last.model_call_completed.parent_call_id = f"c{len(calls) - 1}"
-    bodies.append(_with_tokens(last, said))
+    bodies.append(_with_tokens(last, held, said))
     judged = verdict(reward, expected="open", said=said)
     judged.verified.verification.verifier = "desk"
     for name, value, weight in (("state", float(not repeat), 0.9), ("polite", 1.0, 0.1)):
@@ -100,7 +101,7 @@ def _row(repeat: int, run_id: str, several: bool) -> Json:
 
 
 def _called_and_answered(
-    step: int, name: str, arguments: Json, outcome: str, output: str
+    step: int, held: list[int], name: str, arguments: Json, outcome: str, output: str
 ) -> list[pb.RolloutEvent]:
     asked = answer("", f"c{step}")
     call = asked.model_call_completed
@@ -120,15 +121,17 @@ def _called_and_answered(
     tool.output.CopyFrom(function_call_output(f"f{step}", output))
     tool.outcome = pb.ToolOutcome.Value(f"TOOL_OUTCOME_{outcome}")
     tool.timings.total_us = 18_000 + step
-    return [_with_tokens(asked, _called(name, arguments)), answered]
+    return [_with_tokens(asked, held, _called(name, arguments)), answered]
 
 
 def _called(name: str, arguments: Json) -> str:
     return f"{name} {json.dumps(arguments)}"
 
 
-def _with_tokens(event: pb.RolloutEvent, said: str) -> pb.RolloutEvent:
-    """The same model call with the token ids of a text, by `vocabulary`."""
+def _with_tokens(event: pb.RolloutEvent, held: list[int], said: str) -> pb.RolloutEvent:
+    """The same model call with the token ids of a text, by `vocabulary`; `held` is its prompt, and
+    grows by them.
+    """
     known = vocabulary()
     ids: list[int] = []
     for word in _WORD.findall(said):
@@ -137,9 +140,10 @@ def _with_tokens(event: pb.RolloutEvent, said: str) -> pb.RolloutEvent:
     ids.append(len(known))
     call = event.model_call_completed
     logprobs = [-0.02 * (at % 7) ** 2.6 for at in range(len(ids))]
-    call.tokens.prompt_token_ids = struct.pack("<3i", 1, 2, 3)
+    call.tokens.prompt_token_ids = struct.pack(f"<{len(held)}i", *held)
     call.tokens.output_token_ids = struct.pack(f"<{len(ids)}i", *ids)
     call.tokens.logprobs = struct.pack(f"<{len(ids)}f", *logprobs)
+    held += ids
     call.timings.total_us = _LATENCY_US
     call.response.usage.output_tokens = len(ids)
     return event

@@ -74,11 +74,11 @@ function HeatMap(props: { rollout: string; call: number; thread: number }) {
           </p>
         )}
         <p>
-          {value.left > 0 && `${number(value.left)} more are not shown · `}
-          {value.texts &&
-            (value.tokenizer ? `Text by ${plain(value.tokenizer)} · ` : "Text by the row · ")}
-          {value.logprobs ? <Legend /> : "Logprobs were not captured."}
+          {value.left > 0 && `${number(value.left)} more tokens are not shown. `}
+          {value.texts && `Text by ${value.tokenizer ? plain(value.tokenizer) : "the row"}.`}
+          {!value.logprobs && " Logprobs were not captured."}
         </p>
+        {value.logprobs && <Legend />}
       </figcaption>
     </figure>
   );
@@ -109,7 +109,7 @@ function TokenText({ text, id, next }: { text: string | null; id: number | null;
 
 function Legend() {
   return (
-    <span class="legend">
+    <p class="legend">
       probability at least
       {PROBABILITIES.map((one, at) => (
         <span class={`token heat${at}`} key={one}>
@@ -117,7 +117,7 @@ function Legend() {
         </span>
       ))}
       <span class={`token heat${STEPS.length}`}>less</span>
-    </span>
+    </p>
   );
 }
 
