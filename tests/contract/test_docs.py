@@ -170,7 +170,7 @@ def test_command_lines_parse(page: Page) -> None:
 
 
 def test_a_command_line_that_is_wrong_does_not_parse() -> None:
-    for wrong in (["colect"], ["collect", "--inptu", "x"], ["collect"], ["data", "validate"]):
+    for wrong in (["colect"], ["collect", "--inptu", "x"], ["collect"], ["data", "sample"]):
         with pytest.raises(click.UsageError):
             parse_command(wrong)
 

@@ -44,7 +44,7 @@ class _Added(msgspec.Struct):
     content: str
 
 
-class _File(msgspec.Struct):
+class _TokenizerFile(msgspec.Struct):
     model: _Model
     added_tokens: list[_Added] = []
     decoder: Any = None
@@ -95,7 +95,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
         size = file.stat().st_size
         if size > _MOST_BYTES:
             raise UserError(f"{file}: has {size >> 20} MiB; at most {_MOST_BYTES >> 20} are read")
-        read = msgspec.json.decode(file.read_bytes(), type=_File)
+        read = msgspec.json.decode(file.read_bytes(), type=_TokenizerFile)
         return Vocabulary(clean(file.name), _pieces(read))
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {os_reason(error)}") from None
@@ -119,7 +119,7 @@ def _end(decoder: codecs.IncrementalDecoder, found: list[str | None]) -> None:
         found[-1] = (found[-1] or "") + rest
 
 
-def _pieces(file: _File) -> dict[int, bytes]:
+def _pieces(file: _TokenizerFile) -> dict[int, bytes]:
     vocabulary = file.model.vocab
     if isinstance(vocabulary, list):
         pieces = {number: piece for number, (piece, _) in enumerate(vocabulary)}
@@ -138,7 +138,7 @@ def _pieces(file: _File) -> dict[int, bytes]:
 class _Decoder:
     """Turns a piece of the vocabulary into bytes, as the file's decoder does with one token."""
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: _TokenizerFile) -> None:
         steps = _steps(file.decoder)
         kinds = {str(one.get("type")) for one in steps}
         if not steps and any(one.get("type") == "ByteLevel" for one in _steps(file.pre_tokenizer)):

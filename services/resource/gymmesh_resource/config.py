@@ -71,8 +71,8 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     tool_timeout_s: seconds for one tool call. turn_timeout_s: for one turn of the environment,
         and for opening a session. verify_timeout_s: for one verdict.
     session_limit: sessions open at a time; session_limit_each: those of one identity (see
-        docs/how-to/security.md); 0 is no limit. session_idle_s: seconds without a call after which a
-        session is closed; 0 is never.
+        docs/how-to/security.md); 0 is no limit. session_idle_s: seconds without a call after which
+        a session is closed; 0 is never.
     threads: how many synchronous tools and verifiers may run at a time.
     rewards: weights of the class's reward functions by name (`brief: 0.2`), functions that replace
         them, and additional ones.
