@@ -179,5 +179,5 @@ def _print_findings(name: str, found: list[Finding]) -> None:
         mark = "BAD " if not one.fine else "warn" if one.warning else "ok  "
         echo(one_line(f"  {mark}  {one.check:<{width}}  {one.detail}"))
     wrong, warned = sum(not one.fine for one in found), sum(one.warning for one in found)
-    text = f"{len(found)} checks passed" if wrong else f"{len(found)} checks fine"
+    text = f"{wrong} of {len(found)} checks failed" if wrong else f"{len(found)} checks passed"
     echo(f"{text}, {warned} with a warning" if warned else text)
