@@ -275,7 +275,7 @@ async def refused(paths: Sequence[Path], folder: Path, says: str) -> None:
 
 async def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     paths = await collect_all(tmp_path, 4, 8, 1)
-    says = "of run night the output of shard 2/4 is missing"
+    says = "run night is incomplete: the output of shard 2/4 is missing"
     await refused([paths[3], paths[0], paths[1]], tmp_path, says)
     await refused([paths[3]], tmp_path, "the output of 3 shards 0/4, 1/4, 2/4 is missing")
 

@@ -103,7 +103,7 @@ async def test_another_part_is_not_gone_on_with(
         RunOutput.open(files, ONE, OpenOptions(resume=True, run_id=run_id, shard=gone_on, tasks=8))
     assert files.journal.read_bytes() == before
     other = RunIdentity("u", "c", "1.0")
-    with pytest.raises(UserError, match="because the tasks changed since"):
+    with pytest.raises(UserError, match="can't be resumed: the tasks changed"):
         RunOutput.open(files, other, OpenOptions(resume=True, shard=begun, tasks=8))
     again = RunOutput.open(files, ONE, OpenOptions(resume=True, shard=begun, tasks=8))
     assert (again.run_id, again.shard) == ("night", begun)
@@ -114,7 +114,7 @@ async def test_a_run_that_begins_anew_has_another_id(tmp_path: Path) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
     await RunOutput.open(files, ONE, OpenOptions(run_id="night")).close()
     before = files.journal.read_bytes()
-    with pytest.raises(UserError, match="is of run night already"):
+    with pytest.raises(UserError, match="already belongs to run night"):
         RunOutput.open(files, ONE, OpenOptions(overwrite=True, run_id="night"))
     assert files.journal.read_bytes() == before
     output = RunOutput.open(files, ONE, OpenOptions(overwrite=True, run_id="night-2"))

@@ -269,8 +269,8 @@ def test_a_malformed_row_is_named_and_leaves_nothing(tmp_path: Path, name: str) 
     ("name", "output", "words"),
     [
         ("parquet", "x.jsonl", "--format parquet writes .parquet files. Use the name x.parquet"),
-        ("sft", "x.parquet", "call it x.jsonl, or choose --format verl-sft"),
-        ("messages", "x.json", "call it x.jsonl"),
+        ("sft", "x.parquet", "Use the name x.jsonl, or choose --format verl-sft"),
+        ("messages", "x.json", "Use the name x.jsonl"),
         ("messages", "x.jsonl.gz", "writes .jsonl files"),
         ("inspect", "x.JSONL", "writes .eval files"),
         ("arrow", "x.parquet", "writes .arrow files"),

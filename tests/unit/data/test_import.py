@@ -384,8 +384,12 @@ WRONG: list[tuple[str, Any, str]] = [
     ("hf", {"prompt": "x", "tags": ["a"]}, r":2: tags: must be an object"),
     ("messages", {"text": "x"}, r":2: has neither messages nor prompt"),
     ("messages", {"messages": [{"role": "bot"}]}, r":2: messages\[0\]\.role: must be"),
-    ("messages", {"messages": [{"role": "system", "content": "x"}]}, r":2: input: has no message"),
-    ("messages", {"prompt": "x", "tools": "["}, r":2: tools: is no JSON"),
+    (
+        "messages",
+        {"messages": [{"role": "system", "content": "x"}]},
+        r":2: input: has no user message",
+    ),
+    ("messages", {"prompt": "x", "tools": "["}, r":2: tools: not JSON"),
     ("verifiers", {"prompt": "x"}, r":2: has no prompt and completion"),
     ("verifiers", {"prompt": "x", "completion": "y", "error": "boom"}, r":2: its rollout failed"),
     ("inspect", {"id": 1}, r":2: has no id and input"),
@@ -393,7 +397,7 @@ WRONG: list[tuple[str, Any, str]] = [
     (
         "inspect",
         sample(scores={"a": {"value": 1}, "b": {"value": 0}}),
-        r":2: has several scores, .*--score a\|b",
+        r":2: has several scores\. .*--score a\|b",
     ),
     ("messages", [], r":2: must be a JSON object"),
 ]

@@ -139,7 +139,7 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"service": "robot"}, "its label gymmesh.io/service is 'robot'; agent, model,"),
+        ({"service": "robot"}, "its label gymmesh.io/service is 'robot'; expected agent, model,"),
         ({"called": ""}, "it has no label gymmesh.io/name"),
         ({"labels": {"gymmesh.io/contract": "9.0"}}, "it uses contract version '9.0'"),
         ({"labels": {"gymmesh.io/weight": "0"}}, "gymmesh.io/weight is not a number from 1"),

@@ -95,7 +95,7 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
         path = str(weights.path) if weights.path else None
         rows.append({"name": name, "backend": model.backend, "path": path, "bytes": weights.size})
         if not as_json:
-            said = "nothing to download" if path else "nothing to fetch"
+            said = f"{path} ({weights.size / 1e6:.1f} MB)" if path else "nothing to download"
             echo(one_line(f"{name}  {model.backend}  {said}"))
     if as_json:
         echo_json({"models": rows})

@@ -111,7 +111,7 @@ def export_hub(
         made = {"README.md", NOTE, *CONFIGS}
         ours = output.is_dir() and {one.name for one in output.iterdir()} <= made
         if not (overwrite and ours):
-            fix = "move it" if ours else "move it away"
+            fix = "replace it with --overwrite" if ours else "move it"
             raise UserError(f"{output} already exists: {fix}, or choose another --output")
     files = [one.resolve() for one in files_of(inputs)]
     draft = FolderDraft(output, _made_of(inputs, options, test))

@@ -47,7 +47,7 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
     takes = (
         f"which requires the permission '{permission}'"
         if permission
-        else ("which no identity may call")
+        else "which no identity may call"
     )
     return MeshError(
         errors_pb2.ERROR_REASON_NOT_PERMITTED,

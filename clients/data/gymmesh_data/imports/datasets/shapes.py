@@ -69,7 +69,7 @@ def _nearest(row: Json) -> list[str]:
             for name in recipe.needed
             if not _has(recipe, name, row)
         ]
-        lacking = "its answers have another format" if missing else "its answers have another form"
+        lacking = f"lacks {', '.join(missing)}" if missing else "its answers have another format"
         found.append(f"{recipe.name} ({recipe.title}): {lacking}")
     return found
 
