@@ -42,7 +42,7 @@ tasks.jsonl: 2 tasks, all right; --config asks environments, too
 environment.
 - Columns that no recipe uses become keys of the task; `--only-columns` omits them.
 - A row that doesn't fit is rejected with its file and line, see \
-[importing](import.md#rows-that-cannot-be-taken).
+[importing](import.md#rows-that-cannot-be-imported).
 - No data set comes with gymmesh, and none is downloaded.
 
 For a file of an unknown data set, the command shows its columns, the nearest data sets, a guess \
