@@ -46,6 +46,8 @@ async def own_rewards(
     return rewards
 
 
+# On the loop of the fixture that the tests share: else each test would make it anew.
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("solver", ["ours", "own"])
 async def test_rewards_are_those_of_inspects_own_runner(
     bridge_python: Path, tmp_path: Path, own_rewards: dict[str, dict[str, float]], solver: str

@@ -105,6 +105,8 @@ async def faulty(bridge_python: Path, tmp_path_factory: pytest.TempPathFactory) 
         return await collect(folder, bridge_python, endpoint.url, taskset=taskset)
 
 
+# On the loop of the fixture that the tests share: else each test would make it anew.
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_is_a_failure_of_its_task_alone(faulty: MeshRun, fault: str) -> None:
     assert sorted(faulty.rows) == list(range(0, 4 * len(FAULTS), 2)), faulty.ended.err
