@@ -17,7 +17,7 @@ _SOURCES: Final = {"user": "user", "system": "system", "developer": "system"}
 
 def trajectory(instruction: str, items: Sequence[responses_pb2.Item], session_id: str) -> bytes:
     """JSON of what the agent did after an instruction, a step for each answer of the model."""
-    steps = _Steps()
+    steps = _AtifSteps()
     steps.add("user", instruction)
     for item in items:
         kind = item.WhichOneof("kind")
@@ -39,7 +39,7 @@ def trajectory(instruction: str, items: Sequence[responses_pb2.Item], session_id
     )
 
 
-class _Steps:
+class _AtifSteps:
     """The steps so far. An answer of the model is over once something else has followed."""
 
     def __init__(self) -> None:
