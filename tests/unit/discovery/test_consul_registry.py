@@ -484,7 +484,7 @@ async def test_the_token_goes_to_consul_and_nowhere_else(
         consul.change()
         await until(lambda: backend.age_s() > 0.0)
     written = [Concealing().format(record) for record in caplog.records]
-    assert any("refuses" in line for line in written)
+    assert any("rejects" in line for line in written)
     assert not any(TOKEN in line for line in written)
     assert TOKEN not in raised.value.message
 
