@@ -260,7 +260,7 @@ async def test_who_is_let_in(cluster: Cluster, namespace: str, tmp_path: Path) -
     assert problem is not None
     assert problem.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
     assert problem.message == (
-        f"Kubernetes at {cluster.server} refuses (401: Unauthorized);"
+        f"Kubernetes at {cluster.server} rejects the credentials (401: Unauthorized);"
         " see discovery.kubernetes.token_file and ca_file"
     )
     async with opened(config(cluster, namespace, token)) as backend:

@@ -17,7 +17,7 @@ from tests.support.ports import free_port
         ("etcd", "--discovery: expected memory, consul, consul://HOST:PORT, kubernetes or"),
         ("consul://nowhere", "HOST:PORT"),
         ("consul://127.0.0.1:1/tool_loop", "without a path"),
-        ("kubernetes://Lab", "kubernetes://NAMESPACE/AGENT is expected"),
+        ("kubernetes://Lab", "expected kubernetes://NAMESPACE/AGENT"),
         ("kubernetes://lab/tool_loop", "without a path"),
     ],
 )
@@ -60,13 +60,13 @@ async def test_targets_of_collect(tmp_path: Path) -> None:
             2,
             ["give it once, without another --agent"],
         ),
-        (["--agent", "consul://a/x"], 2, ["consul://HOST:PORT/AGENT is expected"]),
+        (["--agent", "consul://a/x"], 2, ["expected consul://HOST:PORT/AGENT"]),
         (
             ["--agent", f"consul://127.0.0.1:{free_port()}/x"],
             1,
             ["Consul at 127.0.0.1:", "cannot be reached"],
         ),
-        (["--agent", "discovery://a/x"], 2, ["discovery://HOST:PORT/AGENT is expected"]),
+        (["--agent", "discovery://a/x"], 2, ["expected discovery://HOST:PORT/AGENT"]),
         (
             ["--agent", f"discovery://127.0.0.1:{free_port()}/x"],
             1,

@@ -160,7 +160,7 @@ P = "responses_create_params"
         ({**params(), "task_id": True}, "task_id", "must be a string"),
         ({**params(), "task_id": ""}, "task_id", "is empty"),
         ({**params(), "seed": "x"}, "seed", "whole number"),
-        ({**params(), "seed": 2**63}, "seed", "64-bit"),
+        ({**params(), "seed": 2**63}, "seed", "64 bits"),
         ({**params(), "tags": ["a"]}, "tags", "values are strings"),
         ({**params(), "environment": "maths"}, "environment", "did you mean 'math'?"),
         ({**params(), "agent": "x"}, "agent", "there are: tool_loop"),

@@ -157,8 +157,8 @@ async def test_a_multiple_choice_row_is_a_task_of_mcqa(
     ("row", "said"),
     [
         (ARC | {"answerKey": "9"}, "answerKey: '9' is not one of its 3 options"),
-        ({key: ARC[key] for key in ("question", "choices")}, "no column of answerKey"),
-        ({"question": "?", "choices": ["a", "b"], "answer": -1}, "answer: -1 is none"),
+        ({key: ARC[key] for key in ("question", "choices")}, "none of the columns answerKey"),
+        ({"question": "?", "choices": ["a", "b"], "answer": -1}, "answer: -1 is not one"),
     ],
 )
 def test_a_choice_without_a_right_option_is_refused(tmp_path: Path, row: Any, said: str) -> None:

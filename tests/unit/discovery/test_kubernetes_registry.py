@@ -324,7 +324,7 @@ async def test_what_is_left_out_is_said_once(
             kubernetes.put(slice_of(endpoint(), name="odd", service="robot"))
         kubernetes.put(slice_of(endpoint("10.0.0.8")))
         await until(lambda: "10.0.0.8:9400" in addresses(backend))
-    assert caplog.text.count("the EndpointSlice odd is left out") == 1
+    assert caplog.text.count("skipped the EndpointSlice odd") == 1
 
 
 # ---- leases

@@ -59,7 +59,7 @@ class GroupStream:
         if after > store.finished:
             raise field_invalid(
                 "after_cursor",
-                f"this session issued no group number {after} (the last is {store.finished}). "
+                f"{after} was not issued by this session (the last is {store.finished}). "
                 "Start at 0 after a restart of the collector",
             )
         self.delivered = False

@@ -43,7 +43,7 @@ def check_row(row: JsonValue) -> Mistakes:
             yield from _text(row, key)
     seed = row.get("seed")
     if seed is not None and (type(seed) is not int or not -(2**63) <= seed < 2**63):
-        yield "seed", f"must be a 64-bit whole number, not {kind_of(seed)}"
+        yield "seed", f"must be a whole number of 64 bits, not {kind_of(seed)}"
     yield from _tags(row.get("tags"))
 
 

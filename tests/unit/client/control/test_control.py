@@ -204,7 +204,7 @@ async def test_which_run_is_meant_must_be_clear() -> None:
         server.add(TinyRun("run-ab"), "")
         async with open_runs() as runs:
             assert find_run(runs, "run-ab").run_id == "run-ab"
-            with pytest.raises(MeshError, match="2 runs fit 'run-a'; say which of"):
+            with pytest.raises(MeshError, match="2 runs fit 'run-a'; choose one of"):
                 find_run(runs, "run-a")
             with pytest.raises(MeshError, match="2 runs are active; choose one of"):
                 find_run(runs, "")

@@ -162,7 +162,7 @@ def test_modes_are_kept_and_a_run_at_work_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"out\.journal: is missing"):
+    with pytest.raises(UserError, match=r"out\.journal is missing"):
         compact_run(tmp_path / "out.jsonl")
 
 

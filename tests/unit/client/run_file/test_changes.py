@@ -91,7 +91,7 @@ async def test_a_resumption_names_what_changed(tmp_path: Path) -> None:
     other = identity_of(tmp_path, changed, [*ALL[:3], task(3, "x")])
     with pytest.raises(UserError) as refused:
         RunOutput.open(files, other, OpenOptions(resume=True))
-    assert "the tasks (line 4 (task 'sum-3') is another one" in str(refused.value)
+    assert "the tasks (line 4 (task 'sum-3') differs" in str(refused.value)
     assert "the configuration (max_steps was 8 and is 3)" in str(refused.value)
     secret = {"max_steps": 8, "options": {"api_key": "two"}}
     with pytest.raises(UserError, match="a secret value that is not kept"):

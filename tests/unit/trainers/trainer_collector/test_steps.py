@@ -203,7 +203,7 @@ async def test_a_plain_loop_that_is_left_says_what_happens(
             engine.gate.set()
             assert len([group async for group in collector.step(rows(1))]) == 3
     [message] = caplog.messages
-    assert message.startswith("step 1 was left early, with 2 groups under way, which come in the")
+    assert message.startswith("step 1 was left early with 2 unfinished groups, which come in the")
 
 
 async def test_a_second_step_waits_for_no_open_one() -> None:
