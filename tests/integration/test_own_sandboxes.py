@@ -96,7 +96,7 @@ async def test_one_that_the_configuration_names_is_not_made_up(folder: Path) -> 
     config = loaded(bench={"sandboxes": {"sandbox": "boxes"}}, sandboxes={"boxs": {}})
     assert ("Sandbox", "boxes") not in names(config)
     (problem,) = [one for one in problems_of(config) if "sandbox" in one]
-    assert "uses the sandbox service 'boxes'" in problem
+    assert "uses sandbox service 'boxes'" in problem
     assert "did you mean 'boxs'?" in problem
 
 
@@ -253,7 +253,7 @@ def test_a_row_says_why_its_sandbox_ended(
     (tmp_path / "policy.jsonl").write_text(json.dumps(policy) + "\n")
     loaded()
     (row,) = rows_of(tmp_path, "bench", failed=True)
-    why = "its life of 1 s (resources.life_s) is over"
+    why = "its lifetime of 1 s (resources.life_s) is over"
     assert why in json.dumps(row["failure"])
     (box,) = row["sandboxes"]
     assert (box["role"], box["sandbox"]["service"]) == ("workspace", "sandbox")

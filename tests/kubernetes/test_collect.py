@@ -171,5 +171,7 @@ async def test_up_says_why_it_does_not_start(
     (tmp_path / "token").write_text("no-such-token")
     done = await gym("up", *elsewhere, "--discovery", "kubernetes")
     assert done.code == 1
-    done.said(f"Kubernetes at {cluster.server} refuses (401: Unauthorized)", "token_file")
+    done.said(
+        f"Kubernetes at {cluster.server} rejects the credentials (401: Unauthorized)", "token_file"
+    )
     assert "no-such-token" not in done.err

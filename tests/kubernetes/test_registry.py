@@ -198,7 +198,7 @@ async def test_the_api_server_restarts(
         await cluster.ask("DELETE", f"{path}/one")
         await shows(backend, {"10.0.0.8:9400": S})
         assert backend.age_s() == 0.0
-        assert "is back after" in caplog.text
+        assert "is reachable again after" in caplog.text
 
 
 async def test_a_version_that_is_gone(cluster: Cluster, namespace: str, admin: Path) -> None:
@@ -278,7 +278,7 @@ async def test_who_is_let_in(cluster: Cluster, namespace: str, tmp_path: Path) -
     token.write_text(ADMIN)
     problem = await problem_of(config(cluster, namespace, token, selector="in in in"))
     assert problem is not None
-    assert "see discovery.kubernetes.selector" in problem.message
+    assert "check discovery.kubernetes.selector" in problem.message
 
 
 async def test_a_pods_account_needs_no_more_than_the_page_says(

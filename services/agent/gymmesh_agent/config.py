@@ -106,7 +106,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if answer.call_id and answer.call_id not in called:
                 raise ValueError(
                     f"examples[{index}]: answers the call {answer.call_id!r}, but no "
-                    "function_call with that call_id stands before it"
+                    "function_call with that call_id precedes it"
                 )
         return items
 

@@ -39,7 +39,7 @@ driver = "overlay"
 graphroot = "{folder}/graph"
 runroot = "{folder}/run"
 """
-_START_S: Final = 60.0
+_START_S: Final = 300.0
 #: What Harbor raises where tests leave no reward.
 _FAULTS: Final = (
     "RewardFileNotFoundError",

@@ -106,7 +106,7 @@ def test_what_is_counted() -> None:
     assert (report["input_tokens"], report["output_tokens"]) == (9, 6)
     text = render(summary)
     assert "3 completed (1 of them kept from an earlier run), 1 failed, of 5" in text
-    assert "go on with --resume" in text
+    assert "resume with --resume" in text
     assert tally.first_failure == "MODEL MODEL_UNREACHABLE: down"
 
 

@@ -70,7 +70,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         given = [key for key in ("program", "command", "function") if getattr(self, key)]
         if len(given) != 1:
-            raise ValueError("program: give one of program, command and function")
+            raise ValueError("program: give exactly one of program, command and function")
         if self.is_environment:
             self._check_played()
         elif self.program:
@@ -81,9 +81,11 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"not {self.function!r}"
             )
         if self.in_process and not self.function:
-            raise ValueError("in_process: goes with function")
+            raise ValueError("in_process: works only with function")
         if self.arguments and not self.program:
-            raise ValueError("arguments: goes with program; give a command its own")
+            raise ValueError(
+                "arguments: works only with program; add a command's arguments to command"
+            )
         if not _MODEL.match(self.model):
             raise ValueError(f"model: {self.model!r} has characters that configuration files break")
         for name in self.env:
@@ -101,7 +103,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             made = field.default_factory
             usual = field.default if made is msgspec.NODEFAULT else made()
             if field.name not in _PLAYED and getattr(self, field.name) != usual:
-                raise ValueError(f"{field.name}: does not go with program: {ENVIRONMENT}")
+                raise ValueError(f"{field.name}: does not work with program: {ENVIRONMENT}")
 
     @property
     def is_environment(self) -> bool:

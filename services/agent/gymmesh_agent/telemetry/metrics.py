@@ -56,7 +56,7 @@ ROLLOUT_OUTPUT_TOKENS: Final = histogram(
 ROLLOUT_WEIGHTS_LAG: Final = histogram(
     "gymmesh_rollout_weights_lag_versions",
     "How many versions lie between the oldest and the newest weights that a completed rollout met,"
-    " where the model service says versions.",
+    " where the model service reports versions.",
     "agent environment",
     buckets=_VERSIONS,
 )

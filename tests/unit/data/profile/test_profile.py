@@ -228,7 +228,7 @@ def test_a_reward_that_is_too_large_is_counted_and_the_others_are_profiled(
 
 
 def test_no_rows_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"a\.jsonl: no rollouts there yet"):
+    with pytest.raises(UserError, match=r"a\.jsonl: no rollouts yet"):
         profile([write_rows(tmp_path / "a.jsonl", [])], FAST)
 
 

@@ -38,9 +38,9 @@ def test_a_trainer_with_room_for_one_refuses_to_lose_tokens() -> None:
     with pytest.raises(UserError) as said:
         lost.one(rollout_of(*REWRITTEN))
     assert str(said.value) == (
-        "rollout ro of task t: TRL has no room for 2 of its 3 sampled tokens (67%): it has 2 "
-        "samples, and 1 can be handed over. Keep the history append-only, hand it to a trainer "
-        "that takes several samples, or accept the loss with lost='warn'"
+        "rollout ro of task t: TRL can't represent 2 of its 3 sampled tokens (67%): it has 2 "
+        "samples, of which 1 can be passed on. Keep the history append-only, use a trainer that "
+        "accepts several samples, or accept the loss with lost='warn'"
     )
     assert lost.counts["tokens_sampled"] == 0
 

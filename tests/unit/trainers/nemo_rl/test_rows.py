@@ -153,7 +153,7 @@ async def test_a_rollout_without_tokens_has_no_row() -> None:
         client.post("/run", json=row()) as answer,
     ):
         assert answer.status == 422
-        assert "no tokens of the policy" in (await answer.json())["error"]
+        assert "no policy tokens" in (await answer.json())["error"]
     assert agent.counts == {"failed": 1}
 
 

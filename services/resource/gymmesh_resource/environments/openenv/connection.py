@@ -25,6 +25,14 @@ class SocketLost(Exception):
     """The connection cannot be used any more; one clause says why."""
 
 
+class HandshakeRefused(SocketLost):
+    """The server answered a status in place of a WebSocket at a path."""
+
+    def __init__(self, status: int, path: str) -> None:
+        self.status, self.path = status, path
+        super().__init__(f"it answered {status} at {path}")
+
+
 class ServerRefused(Exception):
     """The server's answer is an error: its code, its message, and the problems of an action."""
 
@@ -146,7 +154,7 @@ class OpenEnvConnection:
 async def connect(
     http: aiohttp.ClientSession, url: str, *, max_bytes: int, path: str = "/ws"
 ) -> OpenEnvConnection:
-    """A connection to the server with this root URL. Raises SocketLost."""
+    """A connection to the server with this root URL. Raises SocketLost, HandshakeRefused."""
     try:
         async with asyncio.timeout(_CONNECT_S):
             socket = await http.ws_connect(
@@ -157,9 +165,7 @@ async def connect(
     except TimeoutError:
         raise SocketLost(f"it took no connection within {_CONNECT_S:g} s") from None
     except aiohttp.WSServerHandshakeError as error:
-        check = "headers" if error.status in (401, 403) else "url"
-        said = f"it answers {error.status} at {path}; check the option {check}"
-        raise SocketLost(said) from error
+        raise HandshakeRefused(error.status, path) from error
     except (aiohttp.ClientError, OSError) as error:
         raise SocketLost(f"{type(error).__name__}: {error}"[:300]) from error
     return OpenEnvConnection(socket)
