@@ -109,6 +109,22 @@ async def test_calls_that_a_killed_spawner_had_are_lost(opened: BubblewrapBacken
     await sandbox.end()
 
 
+async def test_a_spawner_that_does_not_start_again_loses_the_sandbox(
+    opened: BubblewrapBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await opened.create(spec())
+    assert opened._machine is not None
+    os.kill(opened._machine.starter.pid, signal.SIGKILL)
+    assert await sandbox.wait_lost() == "its spawner was killed"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/bin/false")
+        with pytest.raises(MeshError, match=r"SANDBOX_LOST.*its spawner did not start"):
+            await opened.create(spec("b-2"))
+    async with box(opened, name="b-3") as another:
+        assert (await shell(another, "true"))[0].exit_code == 0
+    await sandbox.end()
+
+
 _NEVER_READY = b"#!/bin/sh\nexec sleep 76598\n"
 
 
