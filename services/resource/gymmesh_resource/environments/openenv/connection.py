@@ -148,7 +148,7 @@ class OpenEnvConnection:
             return
         if answer.get("type") == "error" and isinstance(answer.get("data"), dict):
             self._refusal = _refusal(answer["data"])
-        raise SocketLost("it sent something that was not asked for")
+        raise SocketLost("it sent an unexpected message")
 
 
 async def connect(
@@ -163,7 +163,7 @@ async def connect(
                 timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
             )
     except TimeoutError:
-        raise SocketLost(f"it took no connection within {_CONNECT_S:g} s") from None
+        raise SocketLost(f"it accepted no connection within {_CONNECT_S:g} s") from None
     except aiohttp.WSServerHandshakeError as error:
         raise HandshakeRefused(error.status, path) from error
     except (aiohttp.ClientError, OSError) as error:
@@ -186,7 +186,7 @@ async def _parsed(text: str) -> dict[str, Any]:
             loads(text) if len(text) < _PARSED_AT_ONCE else await asyncio.to_thread(loads, text)
         )
     except CodecError as error:
-        raise SocketLost(f"it sent what is not JSON: {error}"[:300]) from None
+        raise SocketLost(f"it sent invalid JSON: {error}"[:300]) from None
     if not isinstance(document, dict):
         raise SocketLost("it sent JSON that is not an object")
     return document
