@@ -66,7 +66,9 @@ def grid_of(low: float, high: float, *, whole: bool) -> Grid:
     if not (width and math.isfinite(low / width) and math.isfinite(high / width)):
         return Grid(low, least, MOST_BINS)
     start = math.floor(low / width + EPSILON) * width
-    last = (high - start) / width
+    if not math.isfinite(start):
+        return Grid(low, least, MOST_BINS)
+    last = high / width - start / width  # their difference may be infinite, too
     count = math.floor(last + EPSILON) + 1 if whole else math.ceil(last - EPSILON)
     return Grid(start, width, max(1, min(count, MOST_BINS + 2)))
 

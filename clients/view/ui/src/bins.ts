@@ -23,7 +23,8 @@ export function gridOf(low: number, high: number, whole: boolean): Grid {
     return { start: low, width: least, count: MOST_BINS };
   }
   const start = Math.floor(low / width + EPSILON) * width;
-  const last = (high - start) / width;
+  if (!Number.isFinite(start)) return { start: low, width: least, count: MOST_BINS };
+  const last = high / width - start / width;
   const count = whole ? Math.floor(last + EPSILON) + 1 : Math.ceil(last - EPSILON);
   return { start, width, count: Math.max(1, Math.min(count, MOST_BINS + 2)) };
 }
