@@ -90,7 +90,7 @@ def test_what_is_no_vocabulary_is_refused(tmp_path: Path, text: str, why: str) -
 
 def test_a_file_is_found_and_is_not_too_large(tmp_path: Path) -> None:
     assert find_tokenizer(tmp_path) is None
-    with pytest.raises(UserError, match="cannot be read: No such file"):
+    with pytest.raises(UserError, match="cannot be read: no such file"):
         read_vocabulary(tmp_path)
     (tmp_path / "tokenizer").mkdir()
     below = write_tokenizer(tmp_path / "tokenizer" / "tokenizer.json")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from gymmesh_view.rows import Json
 MOST_BINS: Final = 24
 EPSILON: Final = 1e-9
 """Fractions of a bin: a value this close below an edge counts as on the edge, as 0.3 / 0.05 is."""
+_MAX: Final = sys.float_info.max
 _ROUND: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _ROUND_WHOLE: Final = (1.0, 2.0, 5.0, 10.0)
 
@@ -45,8 +47,8 @@ class Grid:
         ]
 
     def edge(self, number: int) -> float:
-        """Where a bin begins."""
-        return self.start + number * self.width
+        """Where a bin begins; a finite number."""
+        return max(-_MAX, min(self.start + number * self.width, _MAX))
 
 
 def grid_of(low: float, high: float, *, whole: bool) -> Grid:
@@ -66,7 +68,9 @@ def grid_of(low: float, high: float, *, whole: bool) -> Grid:
     if not (width and math.isfinite(low / width) and math.isfinite(high / width)):
         return Grid(low, least, MOST_BINS)
     start = math.floor(low / width + EPSILON) * width
-    last = (high - start) / width
+    if not math.isfinite(start):
+        return Grid(low, least, MOST_BINS)
+    last = high / width - start / width  # their difference may be infinite, too
     count = math.floor(last + EPSILON) + 1 if whole else math.ceil(last - EPSILON)
     return Grid(start, width, max(1, min(count, MOST_BINS + 2)))
 

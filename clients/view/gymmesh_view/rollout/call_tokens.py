@@ -12,7 +12,7 @@ from typing import Any, Final
 from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import objects_of
 from gymmesh_data.samples import token_reads
-from gymmesh_view.rows import Json, clean, text_of
+from gymmesh_view.rows import Json, clean, text_of, texts_of
 
 _MOST: Final = 20_000
 
@@ -85,7 +85,7 @@ def _said(items: Iterable[Any]) -> list[str]:
         if item.get("type") == "function_call":
             found.append(text_of(item, "name"))
         elif item.get("type", "message") == "message":
-            found += [text_of(part, "text") for part in objects_of(item, "content")]
+            found += texts_of(item.get("content"))
     return [one for one in found if one]
 
 

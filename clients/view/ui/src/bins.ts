@@ -23,7 +23,8 @@ export function gridOf(low: number, high: number, whole: boolean): Grid {
     return { start: low, width: least, count: MOST_BINS };
   }
   const start = Math.floor(low / width + EPSILON) * width;
-  const last = (high - start) / width;
+  if (!Number.isFinite(start)) return { start: low, width: least, count: MOST_BINS };
+  const last = high / width - start / width;
   const count = whole ? Math.floor(last + EPSILON) + 1 : Math.ceil(last - EPSILON);
   return { start, width, count: Math.max(1, Math.min(count, MOST_BINS + 2)) };
 }
@@ -43,9 +44,11 @@ export function histogram(values: number[], whole = false): Bin[] {
   const low = values.reduce((a, b) => Math.min(a, b));
   const high = values.reduce((a, b) => Math.max(a, b));
   const grid = gridOf(low, high, whole);
+  const edge = (at: number) =>
+    Math.max(-Number.MAX_VALUE, Math.min(grid.start + at * grid.width, Number.MAX_VALUE));
   const bins: Bin[] = Array.from({ length: grid.count }, (_, at) => ({
-    from: grid.start + at * grid.width,
-    to: grid.start + (at + 1) * grid.width,
+    from: edge(at),
+    to: edge(at + 1),
     count: 0,
     least: null,
     most: null,

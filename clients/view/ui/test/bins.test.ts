@@ -35,6 +35,7 @@ it("whole numbers are in bins of as many each", () => {
 it("values of any size have bins", () => {
   for (const values of [
     [-1e308, 0, 1e308],
+    [0, -1.7000000001e308],
     [0, 5e-324, 1e-323],
     [1e300, 1e300 + 1e285],
     [-3, -2.5, -2.4, 7],
