@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
-_PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+_ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(_ROOT))
+_PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))
 
 project = "gymmesh"
 version = release = str(_PROJECT["project"]["version"])
@@ -19,7 +23,6 @@ myst_heading_anchors = 6
 default_role = "code"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
@@ -31,3 +34,13 @@ html_show_copyright = False
 html_copy_source = False
 html_domain_indices = False
 html_static_path: list[str] = []
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls it with its application."""
+    from tools.docs.docstrings import rewritten
+
+    def process(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+        lines[:] = rewritten(lines)
+
+    app.connect("autodoc-process-docstring", process, priority=400)  # before napoleon's 500

@@ -98,4 +98,5 @@ def _directive(value: Any) -> str:
         return "autoexception"
     if isinstance(value, type):
         return "autoclass"
-    return "autofunction" if callable(value) else "autodata"
+    # Of a constant there is no docstring: it would be that of its type.
+    return "autofunction" if callable(value) else "py:data"

@@ -12,8 +12,8 @@ _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"(`+)(?:.+?)\1", re.DOTALL)
 # What Markdown reads as more than text.
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$^])")
-# Languages that Pygments has under another name.
-_LANGUAGES: Final = {"jsonl": "json"}
+# Languages that Pygments has under another name, or not at all.
+_LANGUAGES: Final = {"jsonl": "json", "mermaid": "text"}
 
 Target = Callable[[str], str | None]
 
