@@ -241,6 +241,9 @@ async def test_validate_asks_the_environments(bench: Bench, tmp_path: Path) -> N
     write_tasks(tmp_path, sums(2))
     fine = await gym("data", "validate", "--config", config, bench.tasks)
     assert (fine.code, fine.out) == (0, f"{bench.tasks}: 2 tasks, all right\n")
+    examples = await gym("data", "validate", "--config", config)
+    assert (examples.code, "examples of math: " in examples.out) == (0, True)
+    (await gym("data", "validate")).said("--config")
     config.write_text("environments: {math: {use: maths}}\n")
     wrong = await gym("data", "validate", "--config", config, bench.tasks)
     assert wrong.code == 2

@@ -165,3 +165,21 @@ async def test_the_traceback_of_a_fault_is_the_authors_code_alone(tmp_path: Path
     assert 'broken.py", line 12, in verify' in shown
     assert 'broken.py", line 16, in compare' in shown
     assert "gymmesh_resource" not in shown.partition("KeyError: 'wanted'")[0]
+
+
+async def test_wrong_examples_are_named_with_a_command_that_checks_all(tmp_path: Path) -> None:
+    """Not by their file, which is a temporary one."""
+    for name in ("one", "two"):
+        folder = tmp_path / "suite" / name
+        folder.mkdir(parents=True)
+        (folder / "task.toml").write_text("[environment]\ngpus = 1\n")
+    (tmp_path / "mesh.yaml").write_text(
+        "environments: {tasks: {use: harbor, options: {tasks: suite}}}\n"
+        "defaults: {environment: tasks}\n"
+    )
+    failed = await gym("collect", "--config", "mesh.yaml", cwd=tmp_path)
+    assert failed.code == 1
+    failed.said("examples of tasks:1: harbor: one: ", "gym-cli data validate --config mesh.yaml")
+    assert "/tmp" not in failed.err.replace(str(tmp_path), "")
+    checked = await gym("data", "validate", "--config", "mesh.yaml", cwd=tmp_path)
+    assert (checked.code, "examples of tasks: 2 problems" in checked.out) == (1, True)

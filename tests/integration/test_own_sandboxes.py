@@ -128,7 +128,7 @@ def rows_of(
 
 def documented(name: str) -> str:
     """The Python of the page about sandboxes that has this class."""
-    text = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "sandbox.md").read_text(encoding="utf-8")
     (block,) = [str(one) for one in re.findall(r"```python\n(.*?)```", text, re.S) if name in one]
     return block
 
@@ -253,7 +253,7 @@ def test_a_row_says_why_its_sandbox_ended(
     (tmp_path / "policy.jsonl").write_text(json.dumps(policy) + "\n")
     loaded()
     (row,) = rows_of(tmp_path, "bench", failed=True)
-    why = "its life of 1 s (resources.life_s) is over"
+    why = "its lifetime of 1 s (resources.life_s) is over"
     assert why in json.dumps(row["failure"])
     (box,) = row["sandboxes"]
     assert (box["role"], box["sandbox"]["service"]) == ("workspace", "sandbox")

@@ -284,8 +284,8 @@ async def test_who_is_let_in(cluster: Cluster, namespace: str, tmp_path: Path) -
 async def test_a_pods_account_needs_no_more_than_the_page_says(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """The Role of docs/kubernetes.md, and a token as a pod gets it."""
-    page = read_page(ROOT / "docs" / "kubernetes.md")
+    """The Role of docs/how-to/kubernetes.md, and a token as a pod gets it."""
+    page = read_page(ROOT / "docs" / "how-to" / "kubernetes.md")
     documents = list(yaml.safe_load_all(page.files()["rbac.yaml"]))
     for one in documents:
         one["metadata"]["namespace"] = namespace
@@ -318,7 +318,7 @@ async def test_a_pods_account_needs_no_more_than_the_page_says(
 
 async def test_the_manifests_of_the_page(cluster: Cluster, namespace: str) -> None:
     """The API server takes them as they are."""
-    files = read_page(ROOT / "docs" / "kubernetes.md").files()
+    files = read_page(ROOT / "docs" / "how-to" / "kubernetes.md").files()
     for name in ("rbac.yaml", "deploy-model.yaml", "deploy-agent.yaml"):
         for one in yaml.safe_load_all(files[name]):
             one["metadata"]["namespace"] = namespace

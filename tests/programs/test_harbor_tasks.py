@@ -26,10 +26,12 @@ def asking(path: str, text: str, *, append: bool = False) -> str:
 
 
 HELLO = {"instruction.md": asking("hello.txt", "hello")}
+# A new file in the working folder: Aider, which has no shell, can write that as well.
+NEW_FILES = {
+    name: {**RUNNABLE[name], **HELLO} for name in ("text", "json-first", "verifier-variables")
+}
 TASKS = {
-    "text": {**RUNNABLE["text"], **HELLO},
-    "json-first": {**RUNNABLE["json-first"], **HELLO},
-    "verifier-variables": {**RUNNABLE["verifier-variables"], **HELLO},
+    **NEW_FILES,
     "apart": harbor_task(
         f"{NEW}{APART}",
         'test "$(cat /logs/artifacts/a.txt)" = hello && r=1 || r=0\n'
@@ -47,9 +49,8 @@ TASKS = {
 
 
 def test_each_works_on_task_folders(program: str, tmp_path: Path) -> None:
-    if program == "aider":
-        pytest.skip("Aider has no shell")
-    folder = write_tasks(tmp_path / "tasks", TASKS)
+    tasks = NEW_FILES if program == "aider" else TASKS
+    folder = write_tasks(tmp_path / "tasks", tasks)
     options = {
         "tasks": str(folder),
         "images": {"*": "host"},
@@ -64,9 +65,9 @@ def test_each_works_on_task_folders(program: str, tmp_path: Path) -> None:
                 "input": files.get("instruction.md", files.get("steps/one/instruction.md"))
             },
         }
-        for name, files in TASKS.items()
+        for name, files in tasks.items()
     ]
     agent = {"program": program, "path": [str(FOLDER / program / "bin")]}
     run = collect(tmp_path, rows, agent, environment={"use": "harbor", "options": options})
     assert not run.failures, (run.failures[0]["failure"], run.said[-2000:])
-    assert {row["task_id"]: row["reward"] for row in run.rows} == dict.fromkeys(TASKS, 1.0)
+    assert {row["task_id"]: row["reward"] for row in run.rows} == dict.fromkeys(tasks, 1.0)

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/view.md, from the rollouts of tests/view/rows.py.
+"""Draws the pictures of docs/how-to/view.md, from the rollouts of tests/view/rows.py.
 
 make view-pictures
 """

@@ -1,4 +1,4 @@
-"""What a journal says, and the bytes that say it. Pure; docs/journal.md has the format.
+"""What a journal says, and the bytes that say it. Pure; docs/reference/journal.md has the format.
 
 A record is its type (1 byte), the length of its body (4 bytes) and the body. All numbers are
 little-endian. A reader skips records of a type from 128 on that it does not know, and refuses

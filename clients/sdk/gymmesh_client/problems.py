@@ -23,8 +23,11 @@ class TaskProblem:
     key: str
     sentence: str
 
-    def at(self, path: Path) -> str:
-        """The mistake with its place, as `tasks.jsonl:3: seed: must be …`."""
+    def at(self, path: Path | str) -> str:
+        """The mistake with its place, as `tasks.jsonl:3: seed: must be …`.
+
+        path: of the file, or a name for it.
+        """
         return f"{path}:{self.line}: " + (f"{self.key}: " if self.key else "") + self.sentence
 
 

@@ -2,7 +2,7 @@
 
 The package is pure: it opens, sends and waits for nothing, and it never changes
 what it is given. `response_to_json(response_from_json(x))` is a document equal to
-`x` for every JSON object `x`; docs/codec.md defines equal.
+`x` for every JSON object `x`; docs/reference/codec.md defines equal.
 """
 
 from gymmesh_responses.errors import CodecError
@@ -64,6 +64,7 @@ from gymmesh_responses.response import (
     usage_to_dict,
     usage_to_json,
 )
+from gymmesh_responses.rewards import added_reward, rollout_reward
 from gymmesh_responses.text import function_call_output, message_text, new_message, text_of
 from gymmesh_responses.token_bytes import (
     LOGPROB_ROUNDING,
@@ -87,6 +88,7 @@ __all__ = [
     "Finish",
     "JsonSource",
     "JsonValue",
+    "added_reward",
     "bytes_to_text",
     "common_tokens",
     "data_of_url",
@@ -125,6 +127,7 @@ __all__ = [
     "response_head_to_dict",
     "response_to_dict",
     "response_to_json",
+    "rollout_reward",
     "settings_to_dict",
     "text_of",
     "text_to_bytes",

@@ -3,8 +3,8 @@
 For authors of agents: subclass `Agent` and write `run`, which works with a `RolloutContext`.
 
 One rollout, file by file: service.py takes the request; plan.py reads it; attempt.py runs it, with
-environment/session.py, context.py and model/, environment/verification.py; events.py sends each
-step.
+environment/session.py, context.py, environment_calls.py and model/, environment/verification.py;
+events.py sends each step.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from gymmesh_agent.agent import StopRollout as StopRollout
     from gymmesh_agent.config import AgentConfig as AgentConfig
     from gymmesh_agent.context import RolloutContext as RolloutContext
-    from gymmesh_agent.context import ToolAnswer as ToolAnswer
-    from gymmesh_agent.context import TurnAnswer as TurnAnswer
+    from gymmesh_agent.environment_calls import ToolAnswer as ToolAnswer
+    from gymmesh_agent.environment_calls import TurnAnswer as TurnAnswer
     from gymmesh_agent.gateway.gateway import SideCallRule as SideCallRule
     from gymmesh_agent.model import ModelCall as ModelCall
     from gymmesh_agent.service import AgentService as AgentService
@@ -37,8 +37,8 @@ _HOME = {
     "RolloutContext": "context",
     "SideCallRule": "gateway.gateway",
     "StopRollout": "agent",
-    "ToolAnswer": "context",
-    "TurnAnswer": "context",
+    "ToolAnswer": "environment_calls",
+    "TurnAnswer": "environment_calls",
 }
 
 __all__ = [*_HOME]

@@ -1,18 +1,16 @@
 """What an agent works with: the model calls, tool calls and turns of one rollout.
 
-The context sends each step as an event while it happens, each event with no more than what is
-new, and keeps the conversations (conversation.py). Errors of peers arrive as StepFailed; a limit
-of the policy that forbids a model call, as StopRollout.
+The context sends each model call as an event while it happens, each event with no more than what
+is new, and keeps the conversations (conversation.py). environment_calls.py does the same for the
+environment's part. Errors of peers arrive as StepFailed; a limit of the policy that forbids a model
+call, as StopRollout.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
-
-import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2
@@ -20,6 +18,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.environment import SessionClient
+from gymmesh_agent.environment_calls import AttemptEnvironment, ToolAnswer, TurnAnswer
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import FailureStage, StepFailed
 from gymmesh_agent.gateway.gateway import Gateway, SideCallRule
@@ -41,52 +40,10 @@ from gymmesh_agent.model import (
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
 from gymmesh_agent.sandboxes import AttemptSandboxes
 from gymmesh_agent.tally import AttemptTally
-from gymmesh_agent.telemetry import (
-    model_span,
-    record_call,
-    record_tool,
-    tool_span,
-    turn_span,
-)
+from gymmesh_agent.telemetry import model_span, record_call, us_since
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
 from gymmesh_sandbox_access import RolloutAgent
-
-# For a call that could not be sent: the contract wants a name.
-_NAMELESS = resource_pb2.CallToolResponse(
-    text=b"This call names no tool. Call again with the name of a tool that you were given.",
-    outcome=rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL,
-)
-# The most tool calls of one answer that run side by side; the others wait for a place.
-_SIDE_BY_SIDE = 32
-
-
-class ToolAnswer(msgspec.Struct, frozen=True, eq=False):
-    """A tool call that was answered.
-
-    Attributes:
-        item: the function_call_output.
-        outcome: how it was answered; whatever it is, the model is shown the item.
-        done: whether it ended the environment's episode.
-    """
-
-    item: responses_pb2.Item
-    outcome: rollout_pb2.ToolOutcome.ValueType
-    done: bool
-
-
-class TurnAnswer(msgspec.Struct, frozen=True):
-    """The environment's turn.
-
-    Attributes:
-        items: what it says.
-        reward: the turn's reward, where there is one.
-        done: whether the episode is over.
-    """
-
-    items: ItemSequence
-    reward: float | None
-    done: bool
 
 
 class RolloutContext:
@@ -105,7 +62,6 @@ class RolloutContext:
         sandboxes: the sandboxes to work in, by role: those that the session lends, and the
             agent's own.
         tally: what was done so far.
-        turn_rewards: the rewards of the environment's turns and of tool calls, as they came.
         last_call: the last answered call of any actor, side calls aside; None: there is none.
     """
 
@@ -130,7 +86,6 @@ class RolloutContext:
         self.multi_turn = session.opened.multi_turn
         self.sandboxes = sandboxes
         self.tally = AttemptTally()
-        self.turn_rewards: list[float] = []
         self.last_call: ModelCall | None = None
         self._agent = agent
         self._agent_instance_id = agent_instance_id
@@ -142,6 +97,17 @@ class RolloutContext:
         self._media = media
         self._clock = clock
         self._conversations = ConversationTree(self.items)
+        self._environment_calls = AttemptEnvironment(
+            agent,
+            attempt.name,
+            plan.params,
+            session,
+            self._conversations,
+            events,
+            media,
+            sandboxes,
+            self.tally,
+        )
         self._continuations = Continuations(attempt.name, self._conversations, plan)
         self._models = ModelClient(
             models, attempt, plan, self._continuations, self.tally, clock, events
@@ -151,8 +117,6 @@ class RolloutContext:
         self._calls = 0
         self._steps = 0
         self._side_calls = 0
-        self._program_tool_calls = 0
-        self._turns = 0
         self._weights = WeightsAge(plan.max_staleness)
         self._open = True
 
@@ -160,6 +124,11 @@ class RolloutContext:
     def counts(self) -> rollout_pb2.Counts:
         """What was done so far, in the contract's message."""
         return self.tally.counts()
+
+    @property
+    def turn_rewards(self) -> Sequence[float]:
+        """The rewards of the environment's turns and of tool calls, as they came."""
+        return self._environment_calls.rewards
 
     @property
     def weights_lag(self) -> int | None:
@@ -237,7 +206,7 @@ class RolloutContext:
             except MeshError as error:
                 raise _model_failed(error, request, completed.trainable) from error
             finally:
-                took_us = _us_since(began)
+                took_us = us_since(began)
                 self.tally.model_us += took_us
             problem = self._record(request, items, reply, call, completed, took_us)
             await self._events.emit(event)
@@ -272,18 +241,7 @@ class RolloutContext:
             StepFailed: the call could not be carried out.
         """
         self._check_open()
-        self._program_tool_calls += 1
-        call_id = f"mcp{self._program_tool_calls}"
-        began = time.monotonic_ns()
-        try:
-            reply = await self._session.call_tool(
-                name, arguments, call_id, f"{self._attempt.name}/{call_id}"
-            )
-        finally:
-            self.tally.tool_us += _us_since(began)
-        if reply.HasField("reward"):
-            self.turn_rewards.append(reply.reward)
-        return reply
+        return await self._environment_calls.call_for_program(name, arguments)
 
     async def call_tools(self, call: ModelCall) -> list[ToolAnswer]:
         """Run all function calls of an answer side by side; the answers in the order of the
@@ -293,22 +251,7 @@ class RolloutContext:
             StepFailed: a call could not be carried out; the others are cancelled.
         """
         self._check_open()
-        calls = call.function_calls
-        if len(calls) == 1:
-            return [await self._call_tool(call, 0, calls[0])]
-        places = asyncio.Semaphore(_SIDE_BY_SIDE)
-
-        async def in_place(position: int, function: responses_pb2.FunctionCall) -> ToolAnswer:
-            async with places:
-                return await self._call_tool(call, position, function)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(in_place(*one)) for one in enumerate(calls)]
-        except BaseExceptionGroup as errors:
-            # The first is the cause; the others are mostly what it cancelled.
-            raise errors.exceptions[0] from None
-        return [task.result() for task in tasks]
+        return await self._environment_calls.call_tools(call)
 
     async def next_turn(self, call: ModelCall | None = None) -> TurnAnswer:
         """Give the environment its turn, after `call` (None: the root agent's last one).
@@ -316,40 +259,9 @@ class RolloutContext:
         Raises:
             StepFailed: the environment failed, or takes no turns.
         """
-        with turn_span(self._session.name):
-            self._check_open()
-            after = call.call_id if call is not None else self._last.get("", "")
-            if not after or not self.multi_turn:
-                error = MeshError(
-                    errors_pb2.ERROR_REASON_AGENT_FAULT,
-                    "next_turn needs an environment that takes turns, and a model call before it",
-                    metadata={"agent": self._agent},
-                )
-                raise StepFailed(error, FailureStage.AGENT, self._agent)
-            self._turns += 1
-            turn, began = self._turns, time.monotonic_ns()
-            try:
-                reply = await self._session.next_turn(
-                    self._conversations.since_turn(after), f"{self._attempt.name}/t{turn}"
-                )
-            finally:
-                self.tally.turn_us += _us_since(began)
-            self.tally.turns += 1
-            reward = reply.reward if reply.HasField("reward") else None
-            if reward is not None:
-                self.turn_rewards.append(reward)
-            self._conversations.add_turn(after, reply.items)
-            event = rollout_pb2.RolloutEvent()
-            completed = event.turn_completed
-            completed.turn, completed.model_call_id = turn, after
-            add_items(completed.items, self._media.all_named(reply.items))
-            if reward is not None:
-                completed.reward = reward
-            completed.done = reply.done
-            completed.model_usage.extend(reply.model_usage)
-            self.sandboxes.note_reply(reply)
-            await self._events.emit(event)
-            return TurnAnswer(tuple(reply.items), reward, reply.done)
+        self._check_open()
+        after = call.call_id if call is not None else self._last.get("", "")
+        return await self._environment_calls.next_turn(after)
 
     @property
     def environment_plays(self) -> bool:
@@ -379,12 +291,7 @@ class RolloutContext:
             MeshError: FIELD_INVALID, where the environment can't reach the gateway.
         """
         self._check_open()
-        endpoint = resource_pb2.ModelEndpoint(
-            base_url=f"{gateway.url_for(self._session.name, self._session.address)}/v1",
-            key=gateway.key,
-            model=model,
-        )
-        self.sandboxes.note_reply(await self._session.play(endpoint, timeout))
+        await self._environment_calls.play(gateway, model, timeout)
 
     async def annotate(self, key: str, value: Any, call: ModelCall | None = None) -> None:
         """Keep a JSON value with the rollout, under `<agent>.<key>`.
@@ -520,57 +427,6 @@ class RolloutContext:
                 return error
         return problem
 
-    async def _call_tool(
-        self, call: ModelCall, position: int, function: responses_pb2.FunctionCall
-    ) -> ToolAnswer:
-        name, call_id, began = function.name, function.call_id, time.monotonic_ns()
-        with tool_span(name, self.params) as span:
-            reply = _NAMELESS
-            if name:
-                started = rollout_pb2.RolloutEvent()
-                about = started.tool_call_started
-                about.call_id, about.name = call_id, name
-                about.model_call_id, about.actor = call.call_id, call.actor
-                await self._events.emit(started)
-                sent = time.monotonic_ns()
-                try:
-                    reply = await self._session.call_tool(
-                        name,
-                        function.arguments,
-                        call_id,
-                        f"{self._attempt.name}/{call.call_id}/{call_id}",
-                    )
-                finally:
-                    self.tally.tool_us += _us_since(sent)
-            event = rollout_pb2.RolloutEvent()
-            completed = event.tool_call_completed
-            completed.call_id, completed.name = call_id, name
-            completed.model_call_id, completed.actor = call.call_id, call.actor
-            completed.outcome = reply.outcome
-            if reply.HasField("parts"):
-                item = responses_pb2.Item()
-                output = item.function_call_output
-                output.call_id = call_id
-                output.parts.CopyFrom(reply.parts)
-                # The event names the images that the conversation holds.
-                completed.output.CopyFrom(self._media.named(item))
-            else:
-                # Shared by the event and the conversation; neither changes it.
-                item = completed.output
-                output = item.function_call_output
-                output.call_id = call_id
-                output.text = reply.text
-            if reply.HasField("reward"):
-                completed.reward = reply.reward
-                self.turn_rewards.append(reply.reward)
-            completed.timings.total_us = _us_since(began)
-            self._conversations.add_tool_output(call.call_id, position, item)
-            self.tally.tool_calls += 1
-            self.sandboxes.note_reply(reply)
-            await self._events.emit(event)
-            record_tool(span, reply.outcome)
-            return ToolAnswer(item, reply.outcome, reply.done)
-
 
 def _model_failed(
     error: MeshError, request: ModelRequest, trainable: bool
@@ -581,7 +437,3 @@ def _model_failed(
     if trainable and error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
         return ContextExceeded()
     return StepFailed(error, FailureStage.MODEL, request.model, request.call_id)
-
-
-def _us_since(began_ns: int) -> int:
-    return (time.monotonic_ns() - began_ns) // 1000

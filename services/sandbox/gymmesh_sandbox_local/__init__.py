@@ -16,6 +16,7 @@ from gymmesh_sandbox_local.groups import (
 )
 from gymmesh_sandbox_local.namespaces import (
     FIRST_DESCRIPTOR,
+    LaunchEnd,
     Namespaces,
     NamespacesSpec,
     bubblewrap_command,
@@ -33,6 +34,7 @@ __all__ = [
     "GroupLimits",
     "Groups",
     "InputPipe",
+    "LaunchEnd",
     "MemoryEvents",
     "Namespaces",
     "NamespacesSpec",

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from gymmesh_sandbox_local.descriptors import Descriptors
@@ -25,6 +26,18 @@ _PF_EXITING = 0x4
 _LONGEST_REASON = 65_536
 # What the kernel shows of its host, and no program inside needs; each costs a mount.
 _HIDDEN = ("/proc/cmdline", "/proc/keys")
+
+
+class LaunchEnd(Enum):
+    """Why namespaces were not made.
+
+    SPAWNER_GONE: the spawner ended. KILLED: something killed bubblewrap or the first process.
+    REFUSED: bubblewrap or the spawner could not make them as they were described.
+    """
+
+    SPAWNER_GONE = "spawner gone"
+    KILLED = "killed"
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +156,20 @@ class Namespaces:
         self._first = Child(pid, pidfd, self._launcher.status)
         return root
 
+    async def failed_launch(self, seconds: float) -> LaunchEnd:
+        """Why `open` raised SpawnError. Waits so long for the end of bubblewrap."""
+        launcher = self._launcher
+        if not self._starter.running:
+            return LaunchEnd.SPAWNER_GONE
+        if launcher is None:
+            return LaunchEnd.REFUSED
+        await asyncio.wait([launcher.status], timeout=seconds)
+        if launcher.status.cancelled():
+            return LaunchEnd.SPAWNER_GONE
+        if launcher.status.done() and _was_killed(launcher.status.result()):
+            return LaunchEnd.KILLED
+        return LaunchEnd.REFUSED
+
     async def start(self, process: ProcessStart) -> StartedProcess:
         """Starts a process in them. Raises SpawnError."""
         fields = {"box": self._token, "filter": self._filter}
@@ -176,6 +203,13 @@ async def _until_ready(output: OutputPipe) -> None:
             reason = said.decode("utf-8", "replace").strip()
             raise SpawnError(reason[-500:] or "no reason given")
         said += piece
+
+
+def _was_killed(status: int) -> bool:
+    """Whether a status of bubblewrap, as os.waitpid has it, says that SIGKILL ended it, or the
+    first process, whose end it passes on as a shell does.
+    """
+    return os.waitstatus_to_exitcode(status) in (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
 def _exiting(process: Child) -> bool:

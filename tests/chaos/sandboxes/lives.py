@@ -35,6 +35,8 @@ _UNFORESEEN: Final = frozenset(
         _Reason.ERROR_REASON_CONTRACT_VIOLATED,
         _Reason.ERROR_REASON_SESSION_STATE,
         _Reason.ERROR_REASON_REQUEST_ID_REUSED,
+        # The image is good: what is killed while a sandbox starts is lost.
+        _Reason.ERROR_REASON_SANDBOX_IMAGE_FAILED,
     )
 )
 

@@ -1,7 +1,7 @@
 """A run at W&B, MLflow and Trackio: written by their own libraries, read back by their own code.
 
 Nothing leaves the machine: W&B is offline, MLflow has a database in a file, Trackio a folder. The
-commands are those of docs/training.md and docs/profile.md.
+commands are those of docs/how-to/training.md and docs/how-to/profile.md.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Place:
         """The page's command, with the tracker of this place."""
         policy = ("models.policy.backend=replay", "models.policy.path=answers.jsonl")
         sets = [part for one in policy for part in ("--set", one)]
-        command = [*self._command("training.md"), *sets, "--num-repeats", "3", *more]
+        command = [*self._command("how-to/training.md"), *sets, "--num-repeats", "3", *more]
         return await gym(*command, cwd=self.folder, env=self.env | env, fresh=True)
 
     async def profile(self, *more: str, **env: str) -> Ended:
         """The page's command, likewise, over what was collected."""
-        command = [*self._command("profile.md"), *more]
+        command = [*self._command("how-to/profile.md"), *more]
         return await gym(*command, cwd=self.folder, env=self.env | env, fresh=True)
 
     def known(self) -> dict[str, Any]:

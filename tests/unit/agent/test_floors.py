@@ -14,6 +14,7 @@ FLOORS = (
     ("service",),
     ("attempt", "tool_loop"),
     ("agent", "context"),
+    ("environment_calls",),
     ("gateway.gateway", "gateway.replies", "gateway.server"),
     ("gateway.session",),
     (

@@ -17,7 +17,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, RunSummary, Tally, pass_at_k, render, summarize
 from gymmesh_client.summary import SOLVED, counted, histogram, summary_path, write_summary
 
-DOCS = (Path(__file__).parents[3] / "docs/collecting.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[3] / "docs/how-to/collecting.md").read_text(encoding="utf-8")
 
 
 @given(outcomes=st.lists(st.booleans(), min_size=1, max_size=8), k=st.integers(1, 8))

@@ -456,8 +456,8 @@ def test_the_command_has_every_format() -> None:
 
 
 def test_the_command_says_what_the_page_shows(tmp_path: Path) -> None:
-    """docs/import.md shows this on standard error, which no page's run compares."""
-    page = (Path(__file__).parents[3] / "docs" / "import.md").read_text()
+    """docs/how-to/import.md shows this on standard error, which no page's run compares."""
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "import.md").read_text()
     write_rows(tmp_path / "mixed.jsonl", [{"prompt": "x", "answer": "5"}, {"text": "no prompt"}])
     command = ["import", "mixed.jsonl", "--format", "hf", "--output", "tasks.jsonl"]
     done = run(*command, cwd=tmp_path)

@@ -12,6 +12,7 @@ import pytest
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh.sandbox.v1 import grant_pb2
 from gymmesh_agent.agent import Agent, Completion
 from gymmesh_agent.config import AgentConfig
 from gymmesh_agent.context import RolloutContext
@@ -28,6 +29,9 @@ from tests.unit.gateway.programs import client
 
 OK = rollout_pb2.TOOL_OUTCOME_OK
 ERROR = rollout_pb2.TOOL_OUTCOME_TOOL_ERROR
+OPENED = rollout_pb2.SandboxOpened(
+    sandbox=grant_pb2.SandboxRef(sandbox_id="sb-1", image="py:1"), role="workspace"
+)
 
 
 class ToolsAgent(Agent):
@@ -62,6 +66,12 @@ async def finish(arguments: bytes) -> resource_pb2.CallToolResponse:
     return resource_pb2.CallToolResponse(text=b"over", outcome=OK, done=True)
 
 
+async def open_sandbox(arguments: bytes) -> resource_pb2.CallToolResponse:
+    reply = resource_pb2.CallToolResponse(text=b"opened", outcome=OK)
+    reply.sandboxes.append(OPENED)
+    return reply
+
+
 async def break_down(arguments: bytes) -> resource_pb2.CallToolResponse:
     raise MeshError(errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT, "the environment's own words")
 
@@ -79,6 +89,7 @@ async def run(
         "refuse": refuse,
         "picture": picture,
         "finish": finish,
+        "open_sandbox": open_sandbox,
         "break_down": break_down,
     }
     config = AgentConfig(use=f"{__name__}:{ToolsAgent.__name__}")
@@ -118,12 +129,21 @@ async def test_the_official_client_lists_and_calls_them(monkeypatch: pytest.Monk
         await connection.close()
 
     events, mesh = await run(monkeypatch, body)
-    names = ["add", "refuse", "picture", "finish", "break_down"]
+    names = ["add", "refuse", "picture", "finish", "open_sandbox", "break_down"]
     assert seen == [names, ("42", False), ("not so", True)]
     assert events[-1].completed.stop_reason == rollout_pb2.STOP_REASON_PROGRAM_EXITED
     ids = [call.request_id for call in mesh.environment.called]
     assert len(set(ids)) == 2
     assert not any(event.HasField("tool_call_completed") for event in events)
+
+
+async def test_the_sandboxes_of_a_tool_are_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(gateway: Gateway) -> None:
+        status, _ = await post(gateway, request("tools/call", name="open_sandbox"))
+        assert status == 200
+
+    events, _ = await run(monkeypatch, body)
+    assert [one.sandbox_opened for one in events if one.HasField("sandbox_opened")] == [OPENED]
 
 
 async def test_a_tool_that_ends_the_episode_ends_the_rollout(

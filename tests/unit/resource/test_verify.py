@@ -75,7 +75,7 @@ async def test_an_infinite_range_makes_no_infinity_a_reward() -> None:
     judge = Judge()
     judge.reward_range = (-math.inf, math.inf)
     async with served(judge) as mesh:
-        with pytest.raises(MeshError, match="no finite number") as caught:
+        with pytest.raises(MeshError, match="not a finite number") as caught:
             await mesh.verify(of=task(kind="inf"))
     assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
 
@@ -140,6 +140,25 @@ async def test_a_sum_that_the_agent_makes_is_in_range_too() -> None:
             await mesh.verifier.Verify(request, timeout=TIMEOUT)
     assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
     assert "with the turns' rewards, the reward is 1.5" in caught.value.message
+
+
+class Boundless(Paying):
+    reward_range = (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("rewards", [[1e308, 1e308], [math.inf, -math.inf], [math.nan]])
+async def test_turns_without_a_finite_sum_are_a_fault(rewards: list[float]) -> None:
+    async with served(Boundless()) as mesh:
+        request = verify_pb2.VerifyRequest(
+            session_id=(await mesh.create()).session_id,
+            task=task(),
+            turn_rewards=rewards,
+            stop_reason=rollout_pb2.STOP_REASON_MODEL_FINISHED,
+        )
+        with pytest.raises(MeshError) as caught:
+            await mesh.verifier.Verify(request, timeout=TIMEOUT)
+    assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
+    assert "the sum of the rewards of turns and tool calls" in caught.value.message
 
 
 class Generous(Ranked):

@@ -109,6 +109,66 @@ async def test_calls_that_a_killed_spawner_had_are_lost(opened: BubblewrapBacken
     await sandbox.end()
 
 
+async def test_a_spawner_that_does_not_start_again_loses_the_sandbox(
+    opened: BubblewrapBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await opened.create(spec())
+    assert opened._machine is not None
+    os.kill(opened._machine.starter.pid, signal.SIGKILL)
+    assert await sandbox.wait_lost() == "its spawner was killed"
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", "/bin/false")
+        with pytest.raises(MeshError, match=r"SANDBOX_LOST.*its spawner did not start"):
+            await opened.create(spec("b-2"))
+    async with box(opened, name="b-3") as another:
+        assert (await shell(another, "true"))[0].exit_code == 0
+    await sandbox.end()
+
+
+_NEVER_READY = b"#!/bin/sh\nexec sleep 76598\n"
+
+
+@pytest.mark.parametrize("victim", ["spawner", "launcher", "first process"])
+async def test_a_start_that_is_killed_is_no_fault_of_the_image(
+    opened: BubblewrapBackend, victim: str
+) -> None:
+    machine = opened._machine
+    assert machine is not None
+    program = os.memfd_create("first")
+    os.write(program, _NEVER_READY)
+    machine.first_process, own = program, machine.first_process
+    making = asyncio.ensure_future(opened.create(spec()))
+    async with asyncio.timeout(60):
+        while not (first := running("sleep\x0076598")):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    launcher = _parent(first[0])
+    assert _parent(launcher) == machine.starter.pid
+    pids = {"spawner": machine.starter.pid, "launcher": launcher, "first process": first[0]}
+    os.kill(pids[victim], signal.SIGKILL)
+    with pytest.raises(MeshError, match="SANDBOX_LOST") as caught:
+        await making
+    cause = "its spawner was killed" if victim == "spawner" else "killed"
+    assert caught.value.metadata == {"sandbox_id": "b-1", "cause": cause}
+    os.close(program)
+    machine.first_process = own
+    async with box(opened, name="b-2") as another:
+        assert (await shell(another, "true"))[0].exit_code == 0
+
+
+async def test_a_first_process_that_ends_is_a_fault_of_the_image(
+    opened: BubblewrapBackend,
+) -> None:
+    machine = opened._machine
+    assert machine is not None
+    program = os.memfd_create("first")
+    os.write(program, b"#!/bin/sh\necho no library; exit 127\n")
+    machine.first_process, own = program, machine.first_process
+    with pytest.raises(MeshError, match=r"SANDBOX_IMAGE_FAILED.*no library"):
+        await opened.create(spec())
+    os.close(program)
+    machine.first_process = own
+
+
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 

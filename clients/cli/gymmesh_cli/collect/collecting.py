@@ -216,12 +216,16 @@ def _reader(command: CollectCommand, mesh: Mesh | None = None) -> TaskReader:
 
 def _choose(command: CollectCommand, reader: TaskReader) -> TaskChoice:
     """The tasks to run; raises as `choose_tasks`. Says where they name other agents."""
+    plan, own = command.plan, command.examples is not None
     chosen = choose_tasks(
         reader,
         _tasks(command),
         command.limit,
-        checks=command.plan.checks(),
+        checks=plan.checks(),
         skip_invalid=command.skip_invalid,
+        # Examples are in a temporary file, which is gone when a message about it is read.
+        shown_as=plan.examples_name if own else "",
+        validate=plan.validate_examples if own else None,
     )
     if chosen.other_agents is not None:
         echo(f"gym-cli: {one_line(chosen.other_agents.said(_tasks(command)))}", err=True)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from gymmesh_cli.data.contamination import contamination
 from gymmesh_cli.data.generate import generate
 from gymmesh_cli.data.harbor import harbor
+from gymmesh_cli.data.sample import sample
 from gymmesh_cli.data.show import show, trace
 from gymmesh_cli.options import FILE, json_option, number_ids_option
 from gymmesh_cli.terminal import report
@@ -18,14 +20,16 @@ def data() -> None:
     """Check, generate and inspect task files and runs."""
 
 
+data.add_command(contamination)
 data.add_command(generate)
 data.add_command(harbor)
+data.add_command(sample)
 data.add_command(show)
 data.add_command(trace)
 
 
 @data.command(short_help="Check task files and report the line and key of each error.")
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.argument("files", nargs=-1, type=FILE)
 @click.option(
     "--config",
     "-c",
@@ -44,15 +48,19 @@ def validate(
     \b
       gym-cli data validate tasks.jsonl
       gym-cli data validate --config mesh.yaml tasks.jsonl more.jsonl
+      gym-cli data validate --config mesh.yaml
 
-    With --config, the names of environments and agents are checked, and each environment checks
-    its own rows. No model is called and nothing is started.
+    Without a file, the example tasks of the default environment are checked. With --config, the
+    names of environments and agents are checked, and each environment checks its own rows. No
+    model is called and nothing is started.
 
     Exit code 0: all rows are valid. 1: a row is invalid, or there are no rows. 2: the configuration
     is invalid.
     """
     from gymmesh_cli.data.validation import validate_files
 
+    if not files and not config:
+        raise click.UsageError("name a task file, or a configuration with --config")
     return validate_files(files, config, number_ids=number_ids, as_json=as_json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -335,7 +336,7 @@ listening_options = together(
         group=OptionGroup.LISTEN,
         metavar="HOST",
         help="Listen on this address. Default: mesh.host, which is 127.0.0.1. Any other address "
-        "needs TLS (see docs/security.md) or --insecure.",
+        "needs TLS (see docs/how-to/security.md) or --insecure.",
     ),
     option(
         "--insecure",
@@ -407,3 +408,21 @@ json_option = option(
     is_flag=True,
     help=("Print the report as JSON on stdout."),
 )
+
+reward_range_option = click.option(
+    "--reward-range",
+    nargs=2,
+    type=float,
+    default=(0.0, 1.0),
+    show_default=True,
+    metavar="LOW HIGH",
+    callback=lambda _context, _option, value: _ordered(value),
+    help="The rewards that a failed or unjudged rollout could have had, for the bounds of means.",
+)
+
+
+def _ordered(value: tuple[float, float]) -> tuple[float, float]:
+    low, high = value
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise click.BadParameter(f"{low:g} {high:g}: give two finite numbers, the lower one first")
+    return value

@@ -108,6 +108,7 @@ def serve(
     """
     from gymmesh_mesh.config import exposed
     from gymmesh_mesh.processes import ServingPlace, serve_one
+    from gymmesh_runtime.config import ConfigError
     from gymmesh_runtime.serving import run
 
     if not name:
@@ -136,7 +137,10 @@ def serve(
     if insecure:
         config = exposed(config)
     with logged_as_service(log_format or config.mesh.log_format):
-        run(serve_one(config, kind, name, place, partial(_say_ready, kind, name, as_json)))
+        try:
+            run(serve_one(config, kind, name, place, partial(_say_ready, kind, name, as_json)))
+        except ConfigError as error:
+            raise error if wanted is None else wanted.as_option(error, name) from None
 
 
 def _say_ready(kind: ServiceKind, name: str, as_json: bool, served: Instance) -> None:

@@ -95,11 +95,16 @@ def choose_tasks(
     *,
     checks: TaskChecks | None,
     skip_invalid: bool,
+    shown_as: str = "",
+    validate: str | None = None,
 ) -> TaskChoice:
     """The first tasks of a file, once every row up to the limit is known to be right.
 
     Args:
         skip_invalid: leave wrong rows out instead.
+        shown_as: how messages name the file, where its path says nothing.
+        validate: the command that checks all rows; None: the one for the file's path. Empty: there
+            is none.
 
     Raises:
         UserError: rows are wrong (the first few are named), or there is none.
@@ -126,14 +131,15 @@ def choose_tasks(
             if limit is not None and len(ids) >= limit:
                 break
     if problems and not (skip_invalid and ids):
-        shown = [one_line(problem.at(path)) for problem in problems[:_SHOWN]]
-        if len(problems) > 1:
-            shown.append(f"check the whole file with: gym-cli data validate {path}")
+        shown = [one_line(problem.at(shown_as or path)) for problem in problems[:_SHOWN]]
+        command = f"gym-cli data validate {path}" if validate is None else validate
+        if len(problems) > 1 and command:
+            shown.append(f"check all rows with: {command}")
         if not skip_invalid:
             shown.append("skip such rows with --skip-invalid")
         raise UserError("\n".join(shown))
     if not ids:
-        raise UserError(f"{path}: no tasks found")
+        raise UserError(f"{shown_as or path}: no tasks found")
     return TaskChoice(ids, problems, seeded, frozenset(environments), other_agents)
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options import FILE, TrackOptions, json_option, rollouts_argument, track_options
+from gymmesh_cli.options import (
+    FILE,
+    TrackOptions,
+    json_option,
+    reward_range_option,
+    rollouts_argument,
+    track_options,
+)
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, echo_json, one_line
 from gymmesh_runtime.text import shortened
@@ -72,6 +79,7 @@ _LONGEST_CELL: Final = 100
     show_default=True,
     help="The same seed gives the same intervals.",
 )
+@reward_range_option
 @track_options
 @json_option
 def profile(
@@ -85,6 +93,7 @@ def profile(
     overwrite: bool,
     resamples: int,
     seed: int,
+    reward_range: tuple[float, float],
     track: TrackOptions | None,
     as_json: bool,
 ) -> int:
@@ -113,7 +122,9 @@ def profile(
     refuse_inputs(outputs, {"the profile": inputs})
     for path in outputs:
         refuse_used(path, overwrite=overwrite)
-    options = ProfileOptions(solved_at, resamples, seed, fields=Fields(answer, difficulty))
+    options = ProfileOptions(
+        solved_at, resamples, seed, rewards=reward_range, fields=Fields(answer, difficulty)
+    )
     tracking = None
     if track is not None:
         from gymmesh_cli.shared.tracking import profile_tracking_of
@@ -171,13 +182,15 @@ def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:
 def lines_of(made: Profile) -> Iterable[str]:
     """A profile as lines for a terminal."""
     from gymmesh_data.profile import available
-    from gymmesh_data.profile.html import figure_text
+    from gymmesh_data.profile.html import bounds_text, figure_text
 
     told, options, tasks = made.rollouts(), made.options, len(made.totals.tasks)
     yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of {tasks} tasks"
     yield f"judged        {told['judged']}, without a reward {told['unjudged']}"
     yield f"solved        at a reward of {options.solved_at:g} or more"
     yield f"mean reward   {figure_text(made.mean)}"
+    if made.bounds is not None:
+        yield f"bounds        {bounds_text(made.bounds)}"
     if made.median is not None:
         value, interval = made.median
         ends = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"

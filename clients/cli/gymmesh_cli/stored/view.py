@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 )
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
 @click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A tokenizer.json, or its folder, to read token ids as text; by default the one beside "
+    "the rows.",
+)
+@click.option(
     "--bundle",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -78,6 +85,7 @@ def view(
     runs: tuple[str, ...],
     port: int,
     browser: bool,
+    tokenizer: Path | None,
     bundle: Path | None,
     overwrite: bool,
     limit: int,
@@ -106,12 +114,12 @@ def view(
     named = [*paths, *outputs_of_runs(runs)]
     found = find_sources(named or [Path()])
     if bundle is not None:
-        return _bundle(found, bundle, sort, limit, overwrite, chosen)
-    _serve(found, port, browser)
+        return _bundle(found, bundle, sort, limit, overwrite, tokenizer, chosen)
+    _serve(found, port, browser, tokenizer)
     return DONE
 
 
-def _serve(found: Found, port: int, browser: bool) -> None:
+def _serve(found: Found, port: int, browser: bool, tokenizer: Path | None) -> None:
     import asyncio
 
     from gymmesh_view import serve
@@ -125,11 +133,19 @@ def _serve(found: Found, port: int, browser: bool) -> None:
         echo("Press Ctrl-C to stop.")
 
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(found.sources, port=port, browser=browser, ready=ready))
+        asyncio.run(
+            serve(found.sources, port=port, browser=browser, ready=ready, tokenizer=tokenizer)
+        )
 
 
 def _bundle(
-    found: Found, folder: Path, sort: str, limit: int, overwrite: bool, chosen: dict[str, Any]
+    found: Found,
+    folder: Path,
+    sort: str,
+    limit: int,
+    overwrite: bool,
+    tokenizer: Path | None,
+    chosen: dict[str, Any],
 ) -> int:
     from gymmesh_view import parse_filters, parse_sort, write_bundle
 
@@ -145,6 +161,7 @@ def _bundle(
         parse_sort(sort),
         limit=limit,
         overwrite=overwrite,
+        tokenizer=tokenizer,
     )
     echo(f"rollouts      {summary.rollouts} in {one_line(str(folder))}")
     if summary.left_out:

@@ -35,7 +35,7 @@ log_format_option = option(
     group=OptionGroup.MONITORING,
     type=click.Choice(["text", "json"]),
     help="Format of log lines: text, or JSON objects with the ids of their rollout and run (see "
-    "docs/observability.md). Default: mesh.log_format, which is text.",
+    "docs/reference/observability.md). Default: mesh.log_format, which is text.",
 )
 
 

@@ -1,7 +1,7 @@
 """Rows of a file, each with the place where it stands, from any place on.
 
 A plain file is JSON lines. A compressed one is a sequence of zstd frames, as a run's are; see
-docs/journal.md.
+docs/reference/journal.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.resource.v1 import resource_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
-from gymmesh_responses import CodecError, loads
+from gymmesh_responses import CodecError, added_reward, loads, rollout_reward
 from gymmesh_runtime.errors import MeshError
 
 _STATUSES = frozenset(
@@ -82,12 +82,10 @@ def add_turn_rewards(
     if verdict.status != rollout_pb2.VERIFICATION_STATUS_VERIFIED:
         return verdict
     try:
-        of_turns = math.fsum(turn_rewards)
-    except (OverflowError, ValueError):  # beyond the range of a float, or infinities of both signs
-        of_turns = math.nan
-    total = verdict.reward + of_turns
-    if not math.isfinite(total):
-        raise violated("reward", "the sum of turn rewards and the verifier's is not finite")
+        of_turns = added_reward(rule, turn_rewards)
+        total = rollout_reward(verdict.reward, rule, turn_rewards)
+    except ValueError as error:
+        raise violated("reward", str(error)) from error
     summed = rollout_pb2.Verification()
     summed.CopyFrom(verdict)
     summed.reward = total

@@ -15,6 +15,7 @@ from gymmesh_agent.telemetry.rollouts import (
     record_verdict,
     tool_span,
     turn_span,
+    us_since,
     verify_span,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "record_verdict",
     "tool_span",
     "turn_span",
+    "us_since",
     "verify_span",
 ]

@@ -14,6 +14,7 @@ Where the process is not traced, the functions for spans do nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
@@ -209,6 +210,11 @@ def record_end(
     if tally is not None:
         span.set_attribute("gen_ai.usage.input_tokens", tally.input_tokens)
         span.set_attribute("gen_ai.usage.output_tokens", tally.output_tokens)
+
+
+def us_since(began_ns: int) -> int:
+    """Whole microseconds since a reading of time.monotonic_ns()."""
+    return (time.monotonic_ns() - began_ns) // 1000
 
 
 def _name(enum: Any, number: int, prefix: str) -> str:

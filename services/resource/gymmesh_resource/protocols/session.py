@@ -7,7 +7,6 @@ the session stays failed from then on: such an episode has no reward.
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
 import weakref
 from collections.abc import Sequence
@@ -21,13 +20,12 @@ from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_resource.protocols.content import ShownPart, parts_of_items, parts_of_reply
 from gymmesh_resource.serving import OpenSession
-from gymmesh_responses import dumps, new_message
+from gymmesh_responses import dumps, new_message, rollout_reward
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, copy_of
 
 _RESOURCE: Final = resource_pb2.DESCRIPTOR.services_by_name["ResourceService"].full_name
 _VERIFY: Final = verify_pb2.DESCRIPTOR.services_by_name["VerifyService"].full_name
-_SUM: Final = resource_pb2.REWARD_RULE_SUM
 _VERIFIED: Final = rollout_pb2.VERIFICATION_STATUS_VERIFIED
 _Reason = errors_pb2.ErrorReason
 
@@ -213,8 +211,9 @@ class ProtocolSession:
         self, reply: resource_pb2.CallToolResponse | resource_pb2.NextTurnResponse
     ) -> float | None:
         """A step's own reward, where it adds to the episode's."""
-        counts = reply.HasField("reward") and self._about.reward_rule == _SUM
-        return reply.reward if counts else None
+        if not reply.HasField("reward") or self._about.reward_rule != resource_pb2.REWARD_RULE_SUM:
+            return None
+        return reply.reward
 
     async def _end(
         self,
@@ -237,8 +236,11 @@ class ProtocolSession:
             request, CallContext(f"{_VERIFY}/Verify")
         )
         own = reward_of(reply.verification, self._about.name)
-        earlier = math.fsum(self._step_rewards) if self._about.reward_rule == _SUM else 0.0
-        self.done, self.total, self.verification = True, own + earlier, reply.verification
+        try:
+            total = rollout_reward(own, self._about.reward_rule, self._step_rewards)
+        except ValueError as error:
+            raise _no_reward(self._about.name, str(error)) from error
+        self.done, self.total, self.verification = True, total, reply.verification
         return ProtocolStep(parts, outcome, True, own + (step or 0.0), reply.verification)
 
     def _refuse_over(self) -> None:
@@ -260,10 +262,14 @@ def reward_of(verdict: rollout_pb2.Verification, environment: str) -> float:
         return verdict.reward
     status = rollout_pb2.VerificationStatus.Name(verdict.status)
     words = status.removeprefix("VERIFICATION_STATUS_")
-    raise MeshError(
+    because = f" ({verdict.reason})" if verdict.reason else ""
+    raise _no_reward(environment, f"the verification is {words}{because}")
+
+
+def _no_reward(environment: str, why: str) -> MeshError:
+    return MeshError(
         _Reason.ERROR_REASON_VERIFIER_FAULT,
-        f"The environment {environment!r} gave no reward: the verification is {words}"
-        f"{f' ({verdict.reason})' if verdict.reason else ''}.",
+        f"The environment {environment!r} gave no reward: {why}.",
         metadata={"verifier": environment, "stage": "verify"},
     )
 

@@ -6,14 +6,12 @@ a VERIFIER_FAULT or VERIFIER_TIMEOUT, never a reward.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
 from gymmesh.errors.v1 import errors_pb2
-from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
@@ -30,6 +28,7 @@ from gymmesh_resource.serving.verifier import Verifier
 from gymmesh_resource.session import JudgedSession, Session
 from gymmesh_resource.task import Task
 from gymmesh_resource.verdicts import Pending, Stage, write_verification
+from gymmesh_responses import added_reward
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.telemetry import for_rollout
@@ -63,7 +62,6 @@ class VerifyServicer:
         self._verifier = Verifier(served)
         environment, limit_s = served.environment, served.config.verify_timeout_s
         self._verify_group = served.method(environment.verify_group, limit_s)
-        self._adds_turns = environment.reward_rule == resource_pb2.REWARD_RULE_SUM
         name = served.name
         # Shown once there is something to count.
         self._seconds = cache(partial(metrics.VERIFICATION_SECONDS.labels, name))
@@ -99,7 +97,7 @@ class VerifyServicer:
         if not served.judges_groups:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {served.name!r} judges each rollout by itself.",
+                f"The environment {served.name!r} judges each rollout separately.",
                 metadata={"method": "gymmesh.verify.v1.VerifyService/VerifyGroup"},
             )
         task = Task(request.task)
@@ -127,7 +125,7 @@ class VerifyServicer:
         try:
             outcomes = await self._verify_group.call((task, members), deadline=deadline)
             if not isinstance(outcomes, Sequence) or len(outcomes) != len(members):
-                wrong = f"must give a list of {len(members)} verdicts, one for each member"
+                wrong = f"must return a list of {len(members)} verdicts, one for each member"
                 raise WrongResult(wrong, self._verify_group.function)
         except Exception as error:
             items = {
@@ -245,7 +243,7 @@ class VerifyServicer:
                 compat=compat,
                 stages=rollout.stages or (Stage(stage, int(seconds * 1e6)),),
                 reward_range=environment.reward_range,
-                earlier=math.fsum(rollout.turn_rewards) if self._adds_turns else 0.0,
+                earlier=added_reward(environment.reward_rule, rollout.turn_rewards),
                 usage=usage,
             )
         except (ValueError, TypeError, AttributeError) as error:

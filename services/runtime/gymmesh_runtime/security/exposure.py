@@ -14,8 +14,8 @@ def check_exposure(host: str, security: SecurityConfig | None) -> None:
         return
     raise ConfigError(
         f"will not listen on {host} without TLS, where others could read and call everything. Set "
-        "security.tls (see docs/security.md), or allow it with --insecure (security.insecure: "
-        "true)"
+        "security.tls (see docs/how-to/security.md), or allow it with --insecure "
+        "(security.insecure: true)"
     )
 
 
@@ -26,5 +26,5 @@ def check_plain(host: str, security: SecurityConfig | None, what: str) -> None:
         return
     raise ConfigError(
         f"will not serve {what} on {host} over plain HTTP, where others could read it. Set "
-        "security.tls (see docs/security.md), or allow it with security.plain_metrics: true"
+        "security.tls (see docs/how-to/security.md), or allow it with security.plain_metrics: true"
     )

@@ -72,6 +72,7 @@ from gymmesh_conformance.paths import Path
 from gymmesh_conformance.scripted import Script, World
 from gymmesh_conformance.services import Rpc, rpc, with_unknown_field
 from gymmesh_conformance.steps import (
+    CALL_S,
     CREATE,
     WATCH_WORDS,
     Collected,
@@ -344,7 +345,8 @@ class _Run:
         self, method: Rpc, request: Message, step: dict[str, Any], where: str
     ) -> Answer | None:
         answer = Answer(request)
-        timeout = float(render(step.get("timeout", _TIMEOUT_S), self._lookup))
+        usual = CALL_S if "in" in step else _TIMEOUT_S
+        timeout = float(render(step.get("timeout", usual), self._lookup))
         timeout += float(render(step.get("longer_by", 0), self._lookup))
         path = self._path
         if "metadata" in step:

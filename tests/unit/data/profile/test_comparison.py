@@ -90,7 +90,7 @@ def test_the_page_shows_what_the_terminal_does_and_runs_nothing(tmp_path: Path) 
     assert "&lt;script&gt;alert(1)" in html
     assert "default-src 'none'" in html
     assert "http://" not in html.replace("http://www.w3.org", "")
-    assert html.count('<svg fill="currentColor" role="img" aria-label="') == 6
+    assert html.count('<svg fill="currentColor" role="img" aria-label="') == 7
     assert "7 better, 0 worse, 0 alike" in html
     assert "all signs tried" in html
     assert "+1.000" in html

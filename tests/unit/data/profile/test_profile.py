@@ -263,11 +263,11 @@ def test_the_commands_json_has_the_documented_keys(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", runs({"t1": [1.0, 0.0]}))
     said = CliRunner().invoke(cli, ["profile", str(path), "--json", "--resamples", "50"])
     assert said.exit_code == 0
-    page = (ROOT / "docs" / "profile.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "profile.md").read_text()
     told = json.loads(said.stdout)
     assert told["solved_at"] == 1.0
     for key in told:
-        assert f"`{key}`" in page, f"docs/profile.md does not name {key}"
+        assert f"`{key}`" in page, f"docs/how-to/profile.md does not name {key}"
 
 
 def test_a_run_without_a_reward_has_a_page_and_exit_code_1(tmp_path: Path) -> None:

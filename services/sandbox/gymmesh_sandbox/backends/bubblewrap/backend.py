@@ -29,9 +29,11 @@ from gymmesh_sandbox.backends.bubblewrap.settings import HOST_IMAGE, read_settin
 from gymmesh_sandbox.backends.bubblewrap.store import ImageStore
 from gymmesh_sandbox.backends.bubblewrap.tree import IdMap, SandboxTree
 from gymmesh_sandbox.backends.bubblewrap.users import ImageUser, find_user
+from gymmesh_sandbox.errors import sandbox_lost
 from gymmesh_sandbox_local import (
     Descriptors,
     Groups,
+    SpawnError,
     Starter,
     UnknownProcessor,
     filter_for,
@@ -78,7 +80,7 @@ class BubblewrapBackend(SandboxBackend):
             _LOGGER.warning(
                 "Control groups cannot be used here: a sandbox's memory and processor are not "
                 "bounded. Run the service as root, or delegate the controllers memory and pids to "
-                "it; see docs/sandbox.md."
+                "it; see docs/how-to/sandbox.md."
             )
         self._machine = Machine(
             bwrap=bwrap,
@@ -140,7 +142,10 @@ class BubblewrapBackend(SandboxBackend):
         machine, store = self._opened()
         if not isinstance(spec.root, str):
             raise option_unsupported("build")
-        await self._restart(machine)
+        try:
+            await self._restart(machine)
+        except SpawnError as error:
+            raise sandbox_lost(spec.sandbox_id, f"its spawner did not start: {error}") from error
         image, user = await self._choose(store, spec, spec.root)
         token = next(self._tokens)
         folder = store.instance_folder(spec.instance_id) / "boxes" / str(token)
@@ -178,7 +183,7 @@ class BubblewrapBackend(SandboxBackend):
             raise
 
     async def _restart(self, machine: Machine) -> None:
-        """Starts the spawner again when somebody killed it."""
+        """Starts the spawner again when somebody killed it. Raises SpawnError."""
         async with self._restarting:
             if not machine.starter.running:
                 await machine.starter.open()

@@ -32,6 +32,7 @@ from gymmesh_sandbox.backends.bubblewrap.users import ImageUser
 from gymmesh_sandbox_local import (
     GroupLimits,
     Groups,
+    LaunchEnd,
     MemoryEvents,
     Namespaces,
     NamespacesSpec,
@@ -50,6 +51,9 @@ _OPEN_FILES = 65_536
 # fsetid, kill, setgid, setuid, setpcap, net_bind_service, in its own user namespace.
 _ROOT_CAPABILITIES = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 8, 10))
 _COPIES = 3
+_SPAWNER_KILLED = "its spawner was killed"
+# Seconds for the end of a launch that failed.
+_LAUNCH_END_S = 20.0
 _RESOLV_CONF = Path("/etc/resolv.conf")
 
 
@@ -137,9 +141,21 @@ class BubblewrapBox(BoxFiles):
             self._namespaces.ended.add_done_callback(self._on_lost)
             await self._network.open(self._token, self._tree, self.workdir)
         except SpawnError as error:
-            if isinstance(error, SpawnerGone) or not self._machine.starter.running:
-                raise self._lost("its spawner was killed") from error
-            raise self._failed(str(error)) from error
+            raise await self._not_launched(error) from error
+
+    async def _not_launched(self, error: SpawnError) -> MeshError:
+        """What a start that broke off fails with: a fault of the image unless something killed it.
+
+        The pipes of a killed process close before the spawner, or its end, tells of it.
+        """
+        if isinstance(error, SpawnerGone):
+            return self._lost(_SPAWNER_KILLED)
+        end = await self._namespaces.failed_launch(_LAUNCH_END_S)
+        if end is LaunchEnd.SPAWNER_GONE:
+            return self._lost(_SPAWNER_KILLED)
+        if end is LaunchEnd.KILLED:
+            return self._lost(self._killed_by())
+        return self._failed(str(error))
 
     def _complete(self) -> None:
         """Makes the files that are not the image's."""
@@ -309,7 +325,7 @@ class BubblewrapBox(BoxFiles):
     def _lost_by(self, error: SpawnError) -> MeshError:
         """What a call raises that the spawner could not do."""
         if isinstance(error, SpawnerGone):
-            return self._lost("its spawner was killed")
+            return self._lost(_SPAWNER_KILLED)
         return self.lost() or self._failed(str(error))
 
     def _lost(self, cause: str) -> MeshError:
@@ -336,11 +352,13 @@ class BubblewrapBox(BoxFiles):
         if self._ending or self._restarting or self._cause.done():
             return
         if status.cancelled():
-            self._cause.set_result("its spawner was killed")
+            self._cause.set_result(_SPAWNER_KILLED)
         else:
-            events = self.memory_events()
-            at_limit = events.limit_hits and events.kills
-            self._cause.set_result(OUT_OF_MEMORY if at_limit else "killed")
+            self._cause.set_result(self._killed_by())
+
+    def _killed_by(self) -> str:
+        events = self.memory_events()
+        return OUT_OF_MEMORY if events.limit_hits and events.kills else "killed"
 
     async def wait_lost(self) -> str:
         return await asyncio.shield(self._cause)

@@ -6,7 +6,8 @@
     {call: sandbox.Exec, in: a, as: own, …}
                                a call with this sandbox's id and lease (operate, unless `as` names
                                another: a field of the sandbox, or a variable), and with a
-                               request_id of its own where the RPC has one
+                               request_id of its own where the RPC has one; its deadline is in
+                               60 s, unless `timeout` says otherwise
     {gone: TEXT}               no process of the suite's own machine has TEXT in its command line;
                                it says nothing where the server runs on another machine
     {unchanged: true}          the file of the suite's own machine that hostile programs go for is
@@ -36,6 +37,9 @@ from gymmesh_conformance.services import Rpc, rpc
 
 _END_S: Final = 30.0
 _OPEN_S: Final = 60.0
+#: The deadline of a call in a sandbox whose step names none. A call may start programs in a
+#: container, several for many files, which takes a busy machine more than 10 s.
+CALL_S: Final = 60.0
 _GONE_S: Final = 10.0
 _POLL_S: Final = 0.05
 CREATE: Final = "sandbox.CreateSandbox"

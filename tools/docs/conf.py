@@ -1,0 +1,33 @@
+"""Sphinx's configuration of the site; `python -m tools.docs` makes what it reads."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+_PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+
+project = "gymmesh"
+version = release = str(_PROJECT["project"]["version"])
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+
+# Markdown, with the anchors of headings that Git hosts make, too.
+myst_enable_extensions = ["attrs_inline"]
+myst_heading_anchors = 6
+
+# Docstrings: `name` is code, and types are written once, in the signature.
+default_role = "code"
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+python_use_unqualified_type_names = True
+
+html_theme = "furo"
+html_title = f"gymmesh {version}"
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False
+html_domain_indices = False
+html_static_path: list[str] = []
