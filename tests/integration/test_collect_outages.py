@@ -116,9 +116,7 @@ async def test_an_endpoint_that_stays_away_ends_the_run_with_one_sentence(
     await endpoint.stop()
     done = await gym(*bench.collect("--max-attempts", "1", "--patience", "2", "--quiet"))
     assert done.code == 1
-    done.said(
-        "ended early: model 'policy' was unreachable for 2 s", "is unreachable", "--resume"
-    )
+    done.said("ended early: model 'policy' was unreachable for 2 s", "is unreachable", "--resume")
     # And with one more at once, of all the calls that failed meanwhile.
     began = [one for one in done.err.splitlines() if one.startswith("gym-cli: the endpoint of")]
     assert len(began) == 1, done.err
