@@ -93,7 +93,7 @@ async def test_a_file_is_collected_with_its_own_examples(desk: Path, tmp_path: P
         desk.write_text(DESK.replace("Say 5.", "Say 6."))
         other = await gym(*command, "--resume", cwd=tmp_path)
         assert other.code == 1
-        other.said("the tasks (line 2 (task 'five') is another one")
+        other.said("the tasks (line 2 (task 'five') differs")
         replaced = await gym(*command, "--overwrite", cwd=tmp_path)
         assert replaced.code == 0, replaced.err
 
@@ -144,10 +144,8 @@ async def test_a_file_is_served_alone_and_a_client_plays(desk: Path, tmp_path: P
             verdict = await session.verify("391")
         assert verdict.reward == 1.5
         async with connect(address) as client, client.session({"prompt": "?", "wanted": ""}) as one:
-            assert "do not match" in await one.call("number")
-            assert "do not match" in await one.call(
-                "number", name="desks"
-            )  # a tool may have a name
+            assert "do not fit" in await one.call("number")
+            assert "do not fit" in await one.call("number", name="desks")  # a tool may have a name
             assert (await one.verify("x")).reward == 1.0
     finally:
         process.send_signal(signal.SIGTERM)

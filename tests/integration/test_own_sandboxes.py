@@ -161,7 +161,7 @@ async def test_an_agent_has_sandboxes_of_its_own_where_nobody_serves_any(folder:
     assert names(config).count(("Sandbox", "sandbox")) == 1
     mapped = {"calculator": {**calculator, "sandboxes": {"sandbox": "boxes"}}}
     wrong = loaded(environments={"math": {"use": "math"}}, agents=mapped)
-    assert [one for one in problems_of(wrong) if "agents.calculator: uses the sandbox" in one]
+    assert [one for one in problems_of(wrong) if "agents.calculator: uses sandbox" in one]
 
 
 async def test_trying_an_environment_out_needs_none_either(folder: Path) -> None:

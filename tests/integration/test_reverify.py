@@ -269,4 +269,4 @@ async def test_a_rollout_is_shown_as_a_conversation(folder: Path) -> None:
         assert word in one.out
     missing = await gym("show", path, "--task", "nothing")
     assert (missing.code, missing.out) == (1, "")
-    missing.said("does not have task 'nothing'")
+    missing.said("there is no task 'nothing'")

@@ -249,12 +249,12 @@ async def test_a_file_with_several_judges_names_them(desk: Path) -> None:
 
 async def test_the_class_of_a_run_without_a_configuration_is_named(desk: Path) -> None:
     done = await reverify(desk, "", "--dry-run")
-    done.said("is not in the configuration", "give --verifier desk.py:Desk")
+    done.said("is not in the configuration", "pass --verifier desk.py:Desk")
     again = await reverify(desk, "", "--verifier", "desk.py:Desk", "--dry-run")
     assert again.code == 0, again.err
     (desk / "below").mkdir()
     below = await gym("reverify", "../rollouts.jsonl", "--dry-run", cwd=desk / "below")
-    below.said(f"give --verifier {desk / 'desk.py'}:Desk")
+    below.said(f"pass --verifier {desk / 'desk.py'}:Desk")
 
 
 async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(

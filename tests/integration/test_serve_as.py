@@ -60,7 +60,7 @@ async def test_it_serves_and_goes_down(tmp_path: Path) -> None:
         ),
         (
             ["environment", "math", "--as", "ors", "--as-host", "0.0.0.0", "--insecure"],
-            ["--as-token-file: '0.0.0.0' can be reached"],
+            ["--as-token-file: '0.0.0.0' is reachable"],
         ),
         (
             ["environment", "math", "--as", "ors", "--as-tasks", "none.jsonl"],

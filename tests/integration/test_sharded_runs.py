@@ -112,7 +112,7 @@ async def test_a_shard_is_gone_on_with_as_itself_alone(bench: Bench) -> None:
     done.said("can't be resumed without --shard. Use --shard 1/3")
     bench.tasks.write_text(bench.tasks.read_text().replace("What", "what"))
     done = await collect_shard(bench, 1, "--resume")
-    done.said("because the tasks (line 1 (task 'sum-0') is another one")
+    done.said("the tasks (line 1 (task 'sum-0') differs")
     done = await collect_shard(bench, 1, "--resume", "--accept-change", "tasks")
     assert done.code == 2
     done.said("Collect all shards again")

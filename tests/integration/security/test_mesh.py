@@ -198,7 +198,7 @@ async def test_flags_that_do_not_fit_together(tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path, sums(1))
     collect: list[str | Path] = ["collect", "-i", tasks, "-o", tmp_path / "rows.jsonl"]
     cases: list[tuple[list[str | Path], str]] = [
-        (["--ca", "x"], "give --agent, too"),
+        (["--ca", "x"], "add --agent"),
         (["--agent", "127.0.0.1:9", "--cert", "x", "--key", "y"], "--ca"),
         (["--agent", "127.0.0.1:9", "--ca", "x", "--cert", "x"], "--cert and --key"),
         (["--agent", "127.0.0.1:9", "--ca", tmp_path / "none"], "cannot be read"),
@@ -206,7 +206,7 @@ async def test_flags_that_do_not_fit_together(tmp_path: Path) -> None:
     ]
     done = await gym("env", "mcp", "math", "--ca", "x")
     assert done.code == 2
-    done.said("give --registry, too")
+    done.said("add --registry")
     for flags, problem in cases:
         done = await gym(*collect, *flags)
         assert done.code == 2, done.err

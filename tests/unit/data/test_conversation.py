@@ -162,7 +162,7 @@ def test_what_has_no_place_is_counted() -> None:
     ("item", "words"),
     [
         ({"type": "message", "role": "robot", "content": "x"}, ".role: must be system"),
-        ({"type": "message", "content": "x"}, ".role: must be a text"),
+        ({"type": "message", "content": "x"}, ".role: must be a string"),
         ({"type": "message", "role": "user", "content": ["x"]}, ".content[0]: must be an object"),
         ({"type": "function_call", "name": "f", "arguments": {}}, ".arguments: must be JSON text"),
         ({"type": "function_call_output", "output": "x"}, ".call_id: must be a string"),

@@ -294,7 +294,7 @@ def test_a_folder_for_the_hub(tmp_path: Path) -> None:
     assert len(sides[0] | sides[1]) == 12
     # Demonstrations are worth imitating here, too.
     assert len(read_records(folder / "sft" / "train.jsonl")) == len(sides[0])
-    with pytest.raises(UserError, match="Replace it with --overwrite"):
+    with pytest.raises(UserError, match="replace it with --overwrite"):
         export_hub([source], folder)
     export_hub([source], folder, overwrite=True)
     assert not (folder / "sft" / "test.jsonl").exists()
@@ -307,7 +307,7 @@ def test_a_folder_never_replaces_what_it_reads_or_what_is_another_s(tmp_path: Pa
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
     source = rollout_file(tmp_path)
-    with pytest.raises(UserError, match="Move it"):
+    with pytest.raises(UserError, match="move it"):
         export_hub([source], folder, overwrite=True)
     (folder / "thesis.txt").rename(folder / "README.md")
     (folder / "sft").mkdir()

@@ -147,5 +147,5 @@ def test_a_prompt_that_verifiers_has_no_message_for_is_refused() -> None:
     with pytest.raises(UserError, match="task t: its prompt has an item of type 'function_ca"):
         prompt_of(task(called))
     file = {"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}
-    with pytest.raises(UserError, match="a part of the type 'input_file'"):
+    with pytest.raises(UserError, match="a part of type 'input_file'"):
         prompt_of(task(file))

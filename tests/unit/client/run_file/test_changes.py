@@ -99,5 +99,7 @@ async def test_a_resumption_names_what_changed(tmp_path: Path) -> None:
     # Without what stands beside the run, it is still refused, with less to say.
     files.run.unlink()
     files.task_lines.write_bytes(b"")
-    with pytest.raises(UserError, match="because the tasks and the configuration changed since"):
+    with pytest.raises(
+        UserError, match="can't be resumed: the tasks and the configuration changed"
+    ):
         RunOutput.open(files, other, OpenOptions(resume=True))

@@ -104,7 +104,7 @@ def test_no_reward_is_neither_zero_nor_silent(moody: TrlEnvironments) -> None:
         one.reset(**moody.rows[0])
     with pytest.raises(Exception, match="did not answer"):
         made[0].fall()
-    with pytest.raises(Exception, match="is gone"):
+    with pytest.raises(Exception, match="is closed"):
         made[0].leave()
     assert made[1].leave() == "bye"
     with pytest.raises(Exception, match="is over"):
@@ -141,7 +141,7 @@ def test_what_trl_has_no_room_for_is_refused_by_name() -> None:
         TrlEnvironments(Turns, [], TOKENIZER)
     own = [{"type": "function", "name": "x", "parameters": {}}]
     for row, why in (
-        ({"prompt": "a", "environment": "shop"}, "is of environment 'shop'"),
+        ({"prompt": "a", "environment": "shop"}, "belongs to environment 'shop'"),
         (
             {"responses_create_params": {"input": [{"role": "user", "content": []}]}},
             "text messages",
