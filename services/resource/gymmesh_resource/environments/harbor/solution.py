@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import shlex
 import tarfile
@@ -55,9 +56,10 @@ def _archive(step: TaskStep) -> bytes:
 
 
 def _packed_text(name: str, text: str) -> bytes:
+    """An archive of one script; the same text gives the same bytes."""
     content, buffer = text.encode(), io.BytesIO()
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(content), 0o755
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
+    return gzip.compress(buffer.getvalue(), mtime=0)
