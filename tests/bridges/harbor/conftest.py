@@ -175,7 +175,7 @@ def own_verdicts(
 def _asked_for(items: list[pytest.Item]) -> list[tuple[str, str]]:
     """Agents and tasks of parametrized tests; all where a test has no parameters."""
     trials = [
-        (item.callspec.params["agent"], item.callspec.params["name"])
+        (str(item.callspec.params["agent"]), str(item.callspec.params["name"]))
         for item in items
         if isinstance(item, pytest.Function) and item.get_closest_marker("parametrize")
     ]
