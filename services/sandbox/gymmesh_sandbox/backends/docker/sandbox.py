@@ -82,10 +82,12 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
         self._pipes = _PIPES + secrets.token_hex(8)
 
     async def prepare(self) -> None:
-        """Starts what the sandbox needs inside. Raises SANDBOX_IMAGE_FAILED."""
+        """Starts what the sandbox needs inside. Raises SANDBOX_IMAGE_FAILED, and SANDBOX_LOST."""
         try:
             await self._control.run(b":")
         except MeshError:
+            if await self._was_ended():
+                raise
             raise MeshError(
                 errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
                 f"The image '{self.image}' has no /bin/sh that runs, which this backend needs.",
@@ -286,6 +288,16 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
     async def _close_pipe(self, path: str, pids: Sequence[int]) -> None:
         word, listed = shlex.quote(path), " ".join(map(str, pids))
         await self._worker.run(f"kill -9 {listed}; rm -f {word} {word}.hold; :".encode())
+
+    async def _was_ended(self) -> bool:
+        """Whether the daemon is unreachable, or the container ended for another reason than that
+        its image has no shell.
+        """
+        try:
+            state = (await self.container.show())["State"]
+        except FAILURES:
+            return True
+        return not state["Running"] and state.get("ExitCode") not in _NO_SHELL
 
     async def _container_ended(self) -> bool:
         if self.ended or self._lost.done():
