@@ -42,6 +42,7 @@ _STDOUT: Final = 1
 _PIECE_BYTES: Final = 1 << 18
 _MOST_SHELLS: Final = 4  # of users: what they cost is a process in the container each
 _PIPES: Final = "/dev/shm/.gymmesh-"
+_NO_SHELL: Final = (126, 127)  # exit codes of a container whose /bin/sh does not run
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
