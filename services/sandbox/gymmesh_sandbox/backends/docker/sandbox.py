@@ -87,7 +87,7 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
         try:
             await self._control.run(b":")
         except MeshError:
-            if await self._was_ended():
+            if not await self._lacks_shell():
                 raise
             raise MeshError(
                 errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
@@ -290,15 +290,15 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
         word, listed = shlex.quote(path), " ".join(map(str, pids))
         await self._worker.run(f"kill -9 {listed}; rm -f {word} {word}.hold; :".encode())
 
-    async def _was_ended(self) -> bool:
-        """Whether the daemon is unreachable, or the container ended for another reason than that
-        its image has no shell.
+    async def _lacks_shell(self) -> bool:
+        """Whether the container ended as one whose image has no shell that runs: its first process
+        is a shell, so one that runs has it.
         """
         try:
             state = (await self.container.show())["State"]
         except FAILURES:
-            return True
-        return not state["Running"] and state.get("ExitCode") not in _NO_SHELL
+            return False
+        return not state["Running"] and state.get("ExitCode") in _NO_SHELL
 
     async def _container_ended(self) -> bool:
         if self.ended or self._lost.done():
