@@ -36,7 +36,7 @@ class SandboxWorld:
     sandboxes: int
     at_a_time: int
     ttl_s: int = 4
-    seconds: float = 900.0
+    seconds: float = 1800.0
 
 
 @dataclass(frozen=True)

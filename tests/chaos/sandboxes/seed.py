@@ -33,9 +33,9 @@ from tests.chaos.sandboxes.plan import (
 from tests.chaos.sandboxes.world import SandboxesUp, sandboxes_up
 
 #: Beyond the time of the leases, on a busy machine.
-_BUSY_S: Final = 60.0
+_BUSY_S: Final = 300.0
 #: After the service is back: what was killed with it may be ending yet.
-_ENDING_S: Final = 20.0
+_ENDING_S: Final = 120.0
 #: Descriptors that a service may have in addition to those of a fresh one: of connections.
 _MORE_DESCRIPTORS: Final = 24
 _ORPHANS: Final = 2  # of each owner

@@ -42,6 +42,7 @@ _STDOUT: Final = 1
 _PIECE_BYTES: Final = 1 << 18
 _MOST_SHELLS: Final = 4  # of users: what they cost is a process in the container each
 _PIPES: Final = "/dev/shm/.gymmesh-"
+_NO_SHELL: Final = (126, 127)  # exit codes of a container whose /bin/sh does not run
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -82,10 +83,12 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
         self._pipes = _PIPES + secrets.token_hex(8)
 
     async def prepare(self) -> None:
-        """Starts what the sandbox needs inside. Raises SANDBOX_IMAGE_FAILED."""
+        """Starts what the sandbox needs inside. Raises SANDBOX_IMAGE_FAILED, and SANDBOX_LOST."""
         try:
             await self._control.run(b":")
         except MeshError:
+            if not await self._lacks_shell():
+                raise
             raise MeshError(
                 errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
                 f"The image '{self.image}' has no working /bin/sh, which this backend needs.",
@@ -286,6 +289,16 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
     async def _close_pipe(self, path: str, pids: Sequence[int]) -> None:
         word, listed = shlex.quote(path), " ".join(map(str, pids))
         await self._worker.run(f"kill -9 {listed}; rm -f {word} {word}.hold; :".encode())
+
+    async def _lacks_shell(self) -> bool:
+        """Whether the container ended as one whose image has no shell that runs: its first process
+        is a shell, so one that runs has it.
+        """
+        try:
+            state = (await self.container.show())["State"]
+        except FAILURES:
+            return False
+        return not state["Running"] and state.get("ExitCode") in _NO_SHELL
 
     async def _container_ended(self) -> bool:
         if self.ended or self._lost.done():

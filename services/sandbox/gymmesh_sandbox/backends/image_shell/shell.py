@@ -9,7 +9,8 @@ from typing import Final
 from gymmesh_sandbox.backends.image_shell.programs import Programs, ScriptFailed, ShellConnection
 from gymmesh_sandbox.errors import sandbox_lost
 
-_SCRIPT_S: Final = 20.0
+# A daemon on a busy machine takes half a minute to start a shell in a container.
+_SCRIPT_S: Final = 60.0
 
 
 class HelperShell:
