@@ -70,10 +70,12 @@ def _two_runs(folder: Path) -> None:
 
 
 def _draw(page: Any, url: str, place: str, clicks: tuple[str, ...], path: Path) -> Path:
+    page.set_default_timeout(120_000)
     page.goto(url)
     page.wait_for_selector("a.open")
     page.evaluate("place => { location.hash = place }", place)
     page.wait_for_timeout(700)
+    page.wait_for_function("!document.body.innerText.includes('Loading …')")
     for one in clicks:
         page.locator(one).first.click()
         page.wait_for_timeout(300)

@@ -27,7 +27,7 @@ def opened(browser: Any, sources: Sequence[ViewSource], folder: Path, **more: An
     with served(sources, folder / "index.sqlite") as url:
         context = browser.new_context(viewport={"width": 1280, "height": 820} | more)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(120_000)
         requests = Requests(page)
         page.goto(url)
         page.wait_for_selector("a.open")

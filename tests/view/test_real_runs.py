@@ -25,7 +25,7 @@ def opened(browser: Any, url: str) -> Iterator[Any]:
     """A page, in which nothing may go wrong."""
     context = browser.new_context(viewport={"width": 1320, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(120_000)
     requests = Requests(page)
     page.goto(url)
     page.wait_for_selector("table.rollouts")
