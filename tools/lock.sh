@@ -24,3 +24,5 @@ compile core --constraint requirements/dev.txt "$@"
 # What deploy/images/Dockerfile installs: what the services of most meshes need.
 compile image --extra consul --extra math --extra mcp --extra openai --extra otel \
     --extra structured-outputs --extra xds --extra docker --constraint requirements/dev.txt "$@"
+# What `make docs` builds the site with, and what it imports to read docstrings.
+compile docs tools/docs/requirements.in --constraint requirements/dev.txt "$@"

@@ -118,13 +118,26 @@ def test_the_rooms_of_the_architecture_are_there() -> None:
         assert (ROOT / package / name).exists(), f"{package}/{name}"
 
 
+def linked_from(path: Path) -> list[Path]:
+    """The files that a page links, in its order."""
+    links = [link.partition("#")[0] for link in read_page(path).links() if "://" not in link]
+    return [(path.parent / link).resolve() for link in links if link]
+
+
 def test_the_readme_leads_to_every_page() -> None:
-    for name, folder in (("README.md", "docs"), ("environments.md", "docs/reference/environments")):
-        page = BY_NAME[name]
-        links = {link.partition("#")[0] for link in page.links()}
-        linked = {(page.path.parent / link).resolve() for link in links}
-        for path in (ROOT / folder).glob("*.*"):
-            assert path.resolve() in linked, f"{name} has no link to {path.name}"
+    """Through docs/index.md, which lists each page once; environments have a list of their own."""
+    index = ROOT / "docs/index.md"
+    assert index in linked_from(ROOT / "README.md")
+    listed = linked_from(index)
+    ready = ROOT / "docs/reference/environments"
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if path.parent == ready:
+            assert path in linked_from(ROOT / "docs/how-to/environments.md"), path.name
+        elif path != index:
+            assert listed.count(path) == 1, f"docs/index.md lists {path.name} once"
+    pictures = {path for page in PAGES for path in linked_from(page.path)}
+    for path in (ROOT / "docs").glob("*.svg"):
+        assert path in pictures, f"no page shows {path.name}"
 
 
 @every_page

@@ -33,6 +33,7 @@ def command_pages(root: click.Group) -> dict[str, str]:
         "|---|---|",
         *rows,
         "",
+        *_options(root, context),
         *_epilog(root),
         toctree([f"{name}.md" for name in root.list_commands(context)]),
     ]
@@ -56,10 +57,7 @@ def _sections(command: click.Command, context: click.Context, depth: int) -> Ite
     yield f"```text\n{context.command_path} {usage}\n```"
     yield ""
     yield from help_text(command.help or "")
-    yield f"```{{program}} {context.command_path}\n```"
-    yield ""
-    for parameter in command.get_params(context):
-        yield from _parameter(parameter, context)
+    yield from _options(command, context)
     yield from _epilog(command)
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -67,6 +65,13 @@ def _sections(command: click.Command, context: click.Context, depth: int) -> Ite
             assert below is not None
             child = click.Context(below, info_name=name, parent=context)
             yield from _sections(below, child, depth + 1)
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield f"```{{program}} {context.command_path}\n```"
+    yield ""
+    for parameter in command.get_params(context):
+        yield from _parameter(parameter, context)
 
 
 def _epilog(command: click.Command) -> Iterator[str]:

@@ -14,6 +14,7 @@ from tools.docs.shelves import DocsError, Shelf, pages_below, read_shelves, titl
 #: Pages that are not under docs/, and their place in the site.
 PLACED: Final = {
     "CHANGELOG.md": "changelog.md",
+    "README.md": "readme.md",
     "proto/gymmesh/TRANSPORT.md": "reference/contract/transport.md",
     "clients/go/README.md": "reference/clients/go.md",
     "clients/java/README.md": "reference/clients/java.md",
@@ -87,7 +88,7 @@ class Source:
             + f"\n{toctree([PurePosixPath(one).name for one in clients])}"
         )
         self.texts[_INDEX] += "\n" + "\n".join(map(self._contents, shelves))
-        self.texts[_INDEX] += toctree(["changelog.md"], "Project")
+        self.texts[_INDEX] += toctree(["README <readme.md>", "changelog.md"], "Project")
 
     def write(self, folder: Path) -> None:
         """Writes it into `folder`; files that have not changed are not touched."""
@@ -128,9 +129,7 @@ class Source:
         inside = found.relative_to(self.root).as_posix()
         if found.is_dir():
             return None
-        if inside == "README.md":
-            target, mark, anchor = _INDEX, "", ""
-        elif inside in PLACED:
+        if inside in PLACED:
             target = PLACED[inside]
         elif inside.startswith("docs/"):
             target = inside.removeprefix("docs/")
