@@ -53,9 +53,11 @@ def harbor_task(
 
 
 def older_task(
-    yaml: str = "", run: str = SUMMARY, compose: str = COMPOSE, **files: str | None
+    yaml: str = "", run: str = SUMMARY, compose: str = COMPOSE, typed: str = "", **files: str
 ) -> dict[str, str]:
-    """The files of a task of Terminal-Bench 1 by their paths; None: no such file."""
+    """The files of a task of Terminal-Bench 1 by their paths. `typed`: a solution.yaml in
+    place of solution.sh.
+    """
     made = {
         "task.yaml": f"instruction: Write bye into bye.txt.\ndifficulty: easy\n{yaml}",
         "docker-compose.yaml": compose,
@@ -64,7 +66,10 @@ def older_task(
         "solution.sh": "echo bye >bye.txt\n",
         "tests/test_outputs.py": "def test_bye(): ...\n",
     } | files
-    return {path: content for path, content in made.items() if content is not None}
+    if typed:
+        made["solution.yaml"] = typed
+        del made["solution.sh"]
+    return made
 
 
 def stepped_task(
@@ -145,9 +150,7 @@ RUNNABLE: Mapping[str, Mapping[str, str]] = {
             "- command: export WORD=${WORD}ye\n",
         },
     ),
-    "older-lines": older_task(
-        **{"solution.sh": None, "solution.yaml": "- command: w=bye\n- command: echo $w >bye.txt\n"}
-    ),
+    "older-lines": older_task(typed="- command: w=bye\n- command: echo $w >bye.txt\n"),
     "older-times": older_task(
         "max_agent_timeout_sec: 100\nmax_test_timeout_sec: 20\n",
         compose=COMPOSE.replace("    volumes:", "    ports: ['8888:8888']\n    volumes:"),
