@@ -144,11 +144,8 @@ RUNNABLE: Mapping[str, Mapping[str, str]] = {
         "run_tests_in_same_shell: true\nparser_name: swebench\n",
         'test "$WORD:$(pwd)" = bye:/tmp && r=PASSED || r=FAILED\n'
         'echo "SWEBench results starts here"; echo $r; echo "SWEBench results ends here"\n',
-        **{
-            "solution.sh": None,
-            "solution.yaml": '- command: export WORD="b"\n- {command: cd /tmp, block: true}\n'
-            "- command: export WORD=${WORD}ye\n",
-        },
+        typed='- command: export WORD="b"\n- {command: cd /tmp, block: true}\n'
+        "- command: export WORD=${WORD}ye\n",
     ),
     "older-lines": older_task(typed="- command: w=bye\n- command: echo $w >bye.txt\n"),
     "older-times": older_task(
