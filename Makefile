@@ -115,7 +115,7 @@ view: ## build the page of gym-cli view into clients/view/gymmesh_view/static (n
 	@tools/setup-view-page.sh
 	npm --prefix clients/view/ui run --silent build
 
-view-pictures: setup ## draw the pictures of docs/view.md anew (needs Chromium)
+view-pictures: setup ## draw the pictures of docs/how-to/view.md anew (needs Chromium)
 	@tools/test-view.sh --pictures
 
 wheel: ## build the wheel into dist/ (needs no development environment)
@@ -197,7 +197,7 @@ bench-view: setup ## measure the index and the answers of gym-cli view (ARGS="--
 bench-xds: setup ## measure how soon gRPC clients follow the registry through xDS (ARGS=…)
 	$(BIN)/python -m tests.scale.bench_xds $(ARGS)
 
-scaling: setup ## print the capacity model of docs/scaling.md (ARGS=--write writes the page)
+scaling: setup ## print the capacity model of docs/ideas/scaling.md (ARGS=--write writes the page)
 	$(BIN)/python -m tests.scale.scaling_sim $(ARGS)
 
 chaos: setup ## hurt 20 runs of 500 rollouts in every way, and judge them (ARGS=…)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the gateway suite over our gateway and those of other projects: docs/capture-compared.md.
+# Runs the gateway suite over our gateway and those of other projects: docs/reference/capture-compared.md.
 # They are installed once from PyPI, each into an interpreter of its own: those that `make bench`
 # compares with, too, into .cache/bench, the others into .cache/gateways. One that can't be installed
 # is named, and the table then says so. `make compare-gateways` calls it; its arguments go to

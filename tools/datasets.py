@@ -1,4 +1,5 @@
-"""Writes docs/datasets.md, the catalogue of data sets that `gym-cli import` knows, or checks it.
+"""Writes docs/how-to/datasets.md, the catalogue of data sets that `gym-cli import` knows, or
+checks it.
 
 python -m tools.datasets [--check]
 """
@@ -13,13 +14,13 @@ from gymmesh_data.imports.datasets import ColumnShape, Recipe, recipes
 from tools.generate import difference
 from tools.protos import ROOT
 
-PAGE = "docs/datasets.md"
+PAGE = "docs/how-to/datasets.md"
 _HEAD = """\
 # Known data sets
 
-Make tasks of a public data set that you have downloaded, without naming a column: `gym-cli \
-import` recognises the data set by its columns, and each task names the \
-[environment](environments.md) that judges it. This page is made of the recipes in the package \
+Make tasks from a public data set that you have downloaded, without naming a column: `gym-cli \
+import` recognises the data set by its columns. Each task names the [environment](environments.md) \
+that judges it. This page is generated from the recipes in the package \
 (`python -m tools.datasets`).
 
 <!-- check: hidden train.jsonl
@@ -37,15 +38,15 @@ $ gym-cli data validate tasks.jsonl
 tasks.jsonl: 2 tasks, all right; --config asks environments, too
 ```
 
-- `--dataset NAME` says which data set it is, where columns are ambiguous. `--env NAME` names \
-another environment.
-- Columns of which nothing is made become keys of the task; `--only-columns` leaves them out.
-- A row that doesn't fit is refused with its file and line, see \
-[importing](import.md#rows-that-cannot-be-taken).
+- If columns are ambiguous, `--dataset NAME` names the data set. `--env NAME` names another \
+environment.
+- Columns that no recipe uses become keys of the task; `--only-columns` omits them.
+- A row that doesn't fit is rejected with its file and line, see \
+[importing](import.md#rows-that-cannot-be-imported).
 - No data set comes with gymmesh, and none is downloaded.
 
-A file of no known data set is shown with its columns, the nearest data sets, a guess and a \
-question. Nothing is written, and the exit code is 1:
+For a file of an unknown data set, the command shows its columns, the nearest data sets, a guess \
+and a question. It writes nothing, and the exit code is 1:
 
 <!-- check: hidden mine.jsonl
 {"exercise": "What is 6 * 7?", "result": 42}
@@ -60,10 +61,10 @@ Then import it with [`--format hf`](import.md#columns) and the columns' names.
 _JUDGED = """\
 ## Judged
 
-"Tried" counts rows that were made for the tests, in the data set's columns: with fractions, \
-negative numbers, three to ten choices, several calls, and others. The tests import them, from \
-JSON lines and from Parquet, play each row's right answer, which wins for every row, and the \
-other rows' answers, which lose. None is a row of the data set.
+"Tried" counts rows that were written for the tests, in the data set's columns: with fractions, \
+negative numbers, three to ten choices, several calls, and others. None is a row of the data set. \
+The tests import them from JSON lines and from Parquet. They play each row's right answer, which \
+wins for every row, and the other rows' answers, which lose.
 
 | `--dataset` | data set | environment | tried | right answers that win |
 |---|---|---|---|---|
@@ -71,7 +72,7 @@ other rows' answers, which lose. None is a row of the data set.
 _REFUSED = """\
 ## Not judged
 
-These are recognised and refused by name: no environment that comes with gymmesh\
+These are recognised and rejected by name: no environment that comes with gymmesh\
  can judge them.
 
 | `--dataset` | data set | why, and what to do |
@@ -80,8 +81,8 @@ These are recognised and refused by name: no environment that comes with gymmesh
 _COLUMNS = """\
 ## Columns
 
-A data set is recognised by the columns that its rows must have; further columns are allowed. \
-Of several data sets that fit, it is the one with the most columns.
+A data set is recognised by its required columns; further columns are allowed. If several data \
+sets fit, the one with the most columns is chosen.
 """
 
 
@@ -101,7 +102,7 @@ def page_text() -> str:
 
 
 def _judged_row(recipe: Recipe) -> str:
-    page = f"[`{recipe.environment}`](environments/{recipe.environment}.md)"
+    page = f"[`{recipe.environment}`](../reference/environments/{recipe.environment}.md)"
     return f"| `{recipe.name}` | {_told(recipe)} | {page} | {recipe.tried} | {recipe.tried} |"
 
 

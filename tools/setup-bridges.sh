@@ -7,7 +7,8 @@
 # tools/bridges/NAME.txt pins the other side and says what it is for, NAME.lock.txt has the versions of
 # all that it brings, and NAME.sh, where there is one, installs the rest; it gets the environment's folder.
 # `# python: 3.12` in NAME.txt chooses the interpreter, found as python3.12, below ~/.pyenv, or named by
-# PYTHON_3_12; `# pip: OPTIONS` gives pip further ones. tools/setup-bridges.sh --lock NAME writes the versions that an environment has.
+# PYTHON_3_12; `# pip: OPTIONS` gives pip further ones. `# environment: OTHER` uses the environment of
+# the bridge OTHER. tools/setup-bridges.sh --lock NAME writes the versions that an environment has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,6 +47,11 @@ sys.exit(f"{v[0]}.{v[1]}" != w)' "$wanted" 2>/dev/null; then
 make_env() {
     local name=$1 python=$2 env=$cache/$1 locked=() options=() wanted
     wanted=$(cat "$lists/$name".* <("$python" -VV) | sha256sum)
+    # One at a time, where there is flock; the second finds it done. Other environments aren't waited for.
+    if command -v flock >/dev/null; then
+        exec 9>"$cache/$name.lock"
+        flock -w 1800 9 || fail "another setup-bridges.sh has been making $name for half an hour"
+    fi
     if [ "$(cat "$env/.gymmesh-setup" 2>/dev/null)" = "$wanted" ]; then
         return
     fi
@@ -70,18 +76,17 @@ if [ $# -eq 0 ]; then
 fi
 # All interpreters are found before anything is made, which takes minutes.
 declare -A pythons
+envs=()
 for name in "$@"; do
     [ -f "$lists/$name.txt" ] || fail "there is no bridge named $name"
+    other=$(sed -nE 's/^# environment: (.+)$/\1/p' "$lists/$name.txt")
+    name=${other:-$name}
+    envs+=("$name")
     version=$(sed -nE 's/^# python: ([0-9.]+)$/\1/p' "$lists/$name.txt")
     pythons[$name]=$(interpreter "$name" "${version:-3.11}")
 done
 mkdir -p "$cache"
-# One at a time, where there is flock; the second finds all done.
-if command -v flock >/dev/null; then
-    exec 9>"$cache/lock"
-    flock -w 1800 9 || fail "another setup-bridges.sh has been running for half an hour"
-fi
-for name in "$@"; do
+for name in "${envs[@]}"; do
     make_env "$name" "${pythons[$name]}"
     echo "$cache/$name/bin/python"
 done

@@ -3,7 +3,7 @@
 # build gives; and every feature in a real browser. Run by `make test-view`.
 #
 #   tools/test-view.sh               all of it; further arguments go to pytest
-#   tools/test-view.sh --pictures    draw the pictures of docs/view.md instead
+#   tools/test-view.sh --pictures    draw the pictures of docs/how-to/view.md instead
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ui=clients/view/ui

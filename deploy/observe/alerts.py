@@ -1,4 +1,4 @@
-"""Alerts. Each has a section of its name in docs/alerts.md: what it means and what to do."""
+"""Alerts. Each has a section of its name in docs/how-to/alerts.md: what it means and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deploy.observe.promql import Scope
 from deploy.observe.rules import AS_SAID, FAILED_SHARE, QUEUE_P95, Times
 from gymmesh_mesh.processes.prometheus import JOB
 
-RUNBOOK: Final = "docs/alerts.md"
+RUNBOOK: Final = "docs/how-to/alerts.md"
 #: critical: rollouts are not made, or must not be trained on. warning: it costs, or soon will.
 Severity = Literal["critical", "warning"]
 
@@ -36,7 +36,7 @@ class Alert:
 
     @property
     def anchor(self) -> str:
-        """Of its section in docs/alerts.md."""
+        """Of its section in docs/how-to/alerts.md."""
         return self.name.lower()
 
     def rule(self, times: Times) -> dict[str, Any]:

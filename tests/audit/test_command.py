@@ -111,4 +111,4 @@ def test_env_test_ends_with_the_cheap_part_as_a_warning_that_strict_makes_a_fail
 def test_a_place_or_an_address_is_asked_for(folder: Path) -> None:
     done = command("audit", folder=folder)
     assert done.code == 2
-    assert "give a PLACE or --address" in done.err
+    assert "exactly one of PLACE and --address" in done.err

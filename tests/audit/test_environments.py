@@ -20,7 +20,7 @@ from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.environments.reasoning_gym.scoring import dataset_names
 from gymmesh_resource.registry import environment_names
 from gymmesh_responses import loads
-from tests.unit.environments.harbor.made_tasks import RUNNABLE, write_tasks
+from tests.unit.environments.harbor.made_tasks import RUNNABLE, stepped_task, write_tasks
 from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
 
 WHOLE = bool(os.environ.get("GYMMESH_TEST_AUDIT"))
@@ -78,10 +78,11 @@ async def test_mcp_passes_its_audit() -> None:
 
 async def test_harbor_passes_its_audit(tmp_path: Path) -> None:
     """The solutions of task folders win, and nothing else does."""
-    folder = write_tasks(tmp_path, {name: RUNNABLE[name] for name in HARBOR_TASKS})
+    tasks = {name: RUNNABLE[name] for name in HARBOR_TASKS}
+    folder = write_tasks(tmp_path, {**tasks, "steps": stepped_task({"one": "", "two": ""})})
     report = await audited("harbor", {**HARBOR_OPTIONS, "tasks": str(folder)})
     check(report)
-    assert report.golds == report.tasks == len(HARBOR_TASKS)
+    assert report.golds == report.tasks == len(HARBOR_TASKS) + 1
 
 
 async def test_nemo_gym_passes_its_audit() -> None:

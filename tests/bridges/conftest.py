@@ -14,13 +14,21 @@ from typing import Final
 
 import pytest
 
+_HERE: Final = Path(__file__).parent
+# Many processes start and import much, which takes a busy machine minutes.
+_TEST_S: Final = 1_800
 BRIDGE: Final = os.environ.get("GYMMESH_TEST_BRIDGE", "")
 
 collect_ignore = [
-    str(folder)
-    for folder in Path(__file__).parent.iterdir()
-    if folder.is_dir() and folder.name != BRIDGE
+    str(folder) for folder in _HERE.iterdir() if folder.is_dir() and folder.name != BRIDGE
 ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test here the time of a bridge, unless it says its own."""
+    for item in items:
+        if item.path.is_relative_to(_HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_S))
 
 
 @pytest.fixture(scope="session")

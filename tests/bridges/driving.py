@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.support.shelf import Play, Shelved
 
-_ANSWER_S = 590.0
+_ANSWER_S = 900.0
 
 
 class Driver:
@@ -50,3 +50,18 @@ def driving(python: Path, script: Path) -> Iterator[Driver]:
             yield Driver(process)
         finally:
             process.kill()
+
+
+@contextmanager
+def driving_two(python: Path, script: Path) -> Iterator[tuple[Driver, Driver]]:
+    """Run a client's script in two processes, which play at the same time."""
+    with driving(python, script) as one, driving(python, script) as other:
+        yield one, other
+
+
+async def played_at_once(
+    clients: tuple[Driver, Driver], shelf: Shelved, play: Play, kinds: tuple[str, str]
+) -> dict[str, Any]:
+    """What each of two kinds of client reports of a play, in sessions that are open together."""
+    plays = (client.play(shelf, play, kind) for client, kind in zip(clients, kinds, strict=True))
+    return dict(zip(kinds, await asyncio.gather(*plays), strict=True))

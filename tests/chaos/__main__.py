@@ -1,4 +1,6 @@
-"""The chaos runs: python -m tests.chaos, which `make chaos` calls. docs/chaos.md explains it."""
+"""The chaos runs: python -m tests.chaos, which `make chaos` calls. docs/ideas/chaos.md explains
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A reader of journals written from docs/journal.md alone: nothing of the product is used. Pure."""
+"""A reader of journals written from docs/reference/journal.md alone: nothing of the product is
+used. Pure.
+"""
 
 from __future__ import annotations
 

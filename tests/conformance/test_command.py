@@ -147,9 +147,9 @@ async def test_over_mutual_tls_with_a_token() -> None:
             assert out.endswith("2 passed, 0 failed, 0 skipped\n")
         without_token = flags[: flags.index("--token-file")]
         for given, said in (
-            (without_token, "the caller is not known here"),
-            (["--wait", "4"], "serves TLS; give the authority of its certificate"),
-            ([*flags[:2], "--wait", "4"], "wants a certificate of its callers"),
+            (without_token, "the caller is unknown here"),
+            (["--wait", "4"], "serves TLS. Pass the authority of its certificate"),
+            ([*flags[:2], "--wait", "4"], "requires a client certificate"),
         ):
             code, _, err = await _gym_cli("--service", "discovery", *at, *given)
             assert code == 1
@@ -170,7 +170,7 @@ async def test_a_collector_over_mutual_tls() -> None:
         *("--service", "collector", "--case", "a_gap_is_not_data", "--ca", flags[1])
     )
     assert code == 2
-    assert "needs a certificate and a key to serve TLS with" in err
+    assert "needs a certificate and a key to serve TLS" in err
 
 
 async def test_a_collector_that_nobody_starts() -> None:
@@ -187,7 +187,7 @@ async def test_a_collector_that_nobody_starts() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--service", "discovery"), 2, "--target is needed"),
+        (("--service", "discovery"), 2, "--target is missing"),
         (("--service", "tool", "--target", "127.0.0.1:9"), 2, "tool"),
         (("--service", "resource", "--target", "127.0.0.1:9"), 2, "names a `task`"),
         (("--service", "collector", "--command", "x", "--case", "y"), 2, "no case named y"),

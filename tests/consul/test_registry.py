@@ -152,7 +152,7 @@ async def test_consul_forgets_one(consul: Agent) -> None:
 
 async def test_an_id_that_is_taken(consul: Agent) -> None:
     async with probe(consul, "p0"):
-        with pytest.raises(MeshError, match="another live instance is called 'p0'") as raised:
+        with pytest.raises(MeshError, match="another live instance has the id 'p0'") as raised:
             async with probe(consul, "p0"):
                 pass
         assert raised.value.reason == errors_pb2.ERROR_REASON_INSTANCE_EXISTS

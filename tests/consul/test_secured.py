@@ -1,6 +1,6 @@
 """A real Consul agent over TLS that asks for certificates, and whose ACLs deny all without a token.
 
-The token of the mesh has the permissions that docs/consul.md names, and no others.
+The token of the mesh has the permissions that docs/how-to/consul.md names, and no others.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def world(binary: str, tmp_path: Path) -> AsyncIterator[World]:
 
 
 def test_the_page_names_the_permissions() -> None:
-    text = read_page(ROOT / "docs" / "consul.md").text
+    text = read_page(ROOT / "docs" / "how-to" / "consul.md").text
     assert "`service:write` for names that begin with the prefix" in text
     assert "`service:read` and `node:read`" in text
 

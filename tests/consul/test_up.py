@@ -1,4 +1,6 @@
-"""`gym-cli up` and `gym-cli collect` with a real Consul agent, as docs/consul.md shows them."""
+"""`gym-cli up` and `gym-cli collect` with a real Consul agent, as docs/how-to/consul.md shows
+them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ async def up(*args: str | Path, cwd: Path) -> AsyncIterator[Process]:
 
 
 async def test_what_the_page_shows(consul: Agent, tmp_path: Path) -> None:
-    page = read_page(ROOT / "docs" / "consul.md")
+    page = read_page(ROOT / "docs" / "how-to" / "consul.md")
     for name, text in page.files().items():
         (tmp_path / name).write_text(text)
     (tmp_path / "examples").symlink_to(ROOT / "examples")

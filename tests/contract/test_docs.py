@@ -119,7 +119,7 @@ def test_the_rooms_of_the_architecture_are_there() -> None:
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    for name, folder in (("README.md", "docs"), ("environments.md", "docs/environments")):
+    for name, folder in (("README.md", "docs"), ("environments.md", "docs/reference/environments")):
         page = BY_NAME[name]
         links = {link.partition("#")[0] for link in page.links()}
         linked = {(page.path.parent / link).resolve() for link in links}
@@ -162,6 +162,9 @@ def test_command_lines_parse(page: Page) -> None:
             if program == "make":
                 assert set(arguments) <= targets, arguments
                 continue
+            if program == "python" and "run" in block.check:  # it is run, too
+                assert arguments[0] in {one.after("write") for one in page.blocks}
+                continue
             assert program == "gym-cli", f"line {block.line}: {program}"
             try:
                 parse_command(arguments)
@@ -170,7 +173,7 @@ def test_command_lines_parse(page: Page) -> None:
 
 
 def test_a_command_line_that_is_wrong_does_not_parse() -> None:
-    for wrong in (["colect"], ["collect", "--inptu", "x"], ["collect"], ["data", "validate"]):
+    for wrong in (["colect"], ["collect", "--inptu", "x"], ["collect"], ["data", "sample"]):
         with pytest.raises(click.UsageError):
             parse_command(wrong)
 
@@ -196,6 +199,8 @@ def test_configurations_load(page: Page, tmp_path: Path) -> None:
 def test_task_rows_and_recordings_are_right(page: Page, tmp_path: Path) -> None:
     reader = TaskReader(TaskDefaults("any", "any"))
     for block in page.of("jsonl"):
+        if "data" in block.check:
+            continue
         if "recording" in block.check:
             for line in block.text.splitlines():
                 read_row(json.loads(line))
@@ -229,11 +234,18 @@ def _run_commands(page: Page, folder: Path) -> None:
     if ANSWERS in page.hidden:
         replay = ["--set", "models.policy.backend=replay"]
         replay += ["--set", f"models.policy.path={ANSWERS}"]
-    for block in page.of("console"):
-        if "run" not in block.check:
+    for block in page.blocks:
+        if "write" in block.check:
+            (folder / block.after("write")).write_text(block.text)
+        if block.language != "console" or "run" not in block.check:
             continue
         said = ""
-        for _, *arguments in block.commands():
+        for program, *arguments in block.commands():
+            if program == "python":
+                ended = _run(["-W", "error", *arguments], folder)
+                assert ended.returncode == int(block.after("exit")), ended.stderr
+                said = ended.stdout
+                continue
             more = replay if arguments[0] in ("collect", "run") else []  # those that call a model
             done = run(*arguments, *more, cwd=folder)
             where = f"{page.path.name}, line {block.line}"
@@ -259,8 +271,9 @@ def _run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def _masked(lines: list[str]) -> list[str]:
-    """Lines without what varies: fractions, such as of seconds."""
-    return [re.sub(r"\d+\.\d+", "N", line.rstrip()) for line in lines if line.strip()]
+    """Lines without what varies: fractions, such as of seconds, and ids of rollouts."""
+    varies = re.compile(r"\d+\.\d+|\bro-[0-9a-f]{20}\b")
+    return [varies.sub("N", line.rstrip()) for line in lines if line.strip()]
 
 
 def _compare_rows(page: Page, folder: Path) -> None:
@@ -336,7 +349,9 @@ def test_every_key_is_documented_with_its_default(
     table = rest[rest.index("|---") :].partition("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| [\w ]+ \| `([^`]*)` \| \S", table, re.MULTILINE)
     real = [(one.name, _spelled(one)) for one in msgspec.structs.fields(schema)]
-    assert rows == real, f"docs/configuration.md, {heading}: list the keys, in order, with defaults"
+    assert rows == real, (
+        f"docs/reference/configuration.md, {heading}: list the keys, in order, with defaults"
+    )
 
 
 def _spelled(field: msgspec.structs.FieldInfo) -> str:
@@ -354,7 +369,7 @@ def test_every_collect_option_is_documented() -> None:
     options = {option for parameter in context.command.params for option in parameter.opts}
     missing = {option for option in options if option.startswith("--")}
     missing -= BY_NAME["collecting.md"].options()
-    assert not missing, f"docs/collecting.md does not say what these are: {sorted(missing)}"
+    assert not missing, f"docs/how-to/collecting.md does not say what these are: {sorted(missing)}"
 
 
 def _command(name: str) -> click.Command:
@@ -371,7 +386,9 @@ def test_every_key_of_the_rows_is_documented() -> None:
     for key in ("responses_create_params", *TASK_KEYS):
         assert f"`{key}`" in tasks
     missing = sorted(key for key in ROW_KEYS - {"failure"} if f"`{key}`" not in rows)
-    assert not missing, f"docs/collecting.md, Output rows, does not say what these are: {missing}"
+    assert not missing, (
+        f"docs/how-to/collecting.md, Output rows, does not say what these are: {missing}"
+    )
     assert "part failure of" in rows
 
 
@@ -380,8 +397,10 @@ def test_every_backend_is_documented_with_the_keys_that_it_needs() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", table, re.MULTILINE))
     kinds = backend_kinds()
     gone, missing = sorted({*rows} - {*kinds}), sorted({*kinds} - {*rows})
-    assert not missing, f"the table at the top of docs/models.md has no row of {missing}"
-    assert not gone, f"the table at the top of docs/models.md has {gone}, which no backend is"
+    assert not missing, f"the table at the top of docs/how-to/models.md has no row of {missing}"
+    assert not gone, (
+        f"the table at the top of docs/how-to/models.md has {gone}, which no backend is"
+    )
     for kind in kinds:
         facts = backend_class(kind)
         needed = {
@@ -395,7 +414,8 @@ def test_every_backend_is_documented_with_the_keys_that_it_needs() -> None:
         keys = {key for key, needs in needed.items() if needs}
         told = needed.keys() & set(re.findall(r"`(\w+)`", rows[kind]))
         assert told == keys, (
-            f"docs/models.md, row `{kind}`: it needs {sorted(keys)} by the facts of its class, and "
+            f"docs/how-to/models.md, row `{kind}`: it needs {sorted(keys)} by the facts of its "
+            f"class, and "
             f"the row says {sorted(told)}"
         )
 
@@ -411,13 +431,15 @@ def test_every_option_of_a_backend_is_documented() -> None:
                 found |= {f"{field} ({name})" for field in one.__struct_fields__}
     assert len(found) > 10
     missing = sorted(one for one in found if one.split()[0] not in documented)
-    assert not missing, f"neither docs/models.md nor docs/configuration.md has {missing}"
+    assert not missing, (
+        f"neither docs/how-to/models.md nor docs/reference/configuration.md has {missing}"
+    )
 
 
 def test_every_export_is_documented() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| ", BY_NAME["export.md"].text, re.MULTILINE)
     missing = sorted({*EXPORTS} - {*rows})
-    assert not missing, f"the table of formats in docs/export.md has no row of {missing}"
+    assert not missing, f"the table of formats in docs/how-to/export.md has no row of {missing}"
 
 
 def test_every_permission_is_documented_with_what_it_lets_call() -> None:
@@ -444,7 +466,7 @@ def test_every_stop_reason_is_documented() -> None:
     )
     listed = re.findall(r"`([A-Z_]+)`", row)
     assert listed == names, (
-        "docs/collecting.md, row `stop_reason`: list those of the enum, in order"
+        "docs/how-to/collecting.md, row `stop_reason`: list those of the enum, in order"
     )
 
 
@@ -463,7 +485,9 @@ def test_every_metric_is_documented() -> None:
     assert len(real) > 10
     names = sorted(name for name in {*documented, *real} if documented.get(name) != real.get(name))
     right = {name: (real[name][0], sorted(real[name][1])) for name in names if name in real}
-    assert not names, f"docs/observability.md is not right about {names}; what there is: {right}"
+    assert not names, (
+        f"docs/reference/observability.md is not right about {names}; what there is: {right}"
+    )
 
 
 def test_every_boundary_is_documented() -> None:
@@ -476,7 +500,9 @@ def test_every_boundary_is_documented() -> None:
 def test_every_reason_is_documented() -> None:
     table = reason_table()
     assert table.count("\n") - 1 == len(errors_pb2.ErrorReason.keys()) - 1
-    assert table in BY_NAME["errors.md"].text, f"put this table into docs/errors.md:\n{table}"
+    assert table in BY_NAME["errors.md"].text, (
+        f"put this table into docs/reference/errors.md:\n{table}"
+    )
 
 
 @pytest.mark.parametrize("name", ["flow.svg", "house.svg"])

@@ -146,7 +146,7 @@ def test_dashboards_and_rules_are_taken_as_they_are(chart: Chart) -> None:
     (rule,) = rendered.of("PrometheusRule")
     rules = (SOURCE / "rules" / "gymmesh.yaml").read_text()
     # But for where the runbooks are, which a value says.
-    rules = rules.replace("docs/alerts.md#", "https://wiki.example/gymmesh/alerts#")
+    rules = rules.replace("docs/how-to/alerts.md#", "https://wiki.example/gymmesh/alerts#")
     assert rule["spec"] == yaml.safe_load(rules)
     assert rule["metadata"]["labels"]["release"] == "prometheus"
 
@@ -160,7 +160,7 @@ def test_the_mesh_is_known_to_prometheus_as_rules_and_dashboards_know_it(chart: 
 
 
 def test_the_values_of_the_page_about_dashboards_are_taken(chart: Chart, tmp_path: Path) -> None:
-    page = read_page(ROOT / "docs" / "dashboards.md")
+    page = read_page(ROOT / "docs" / "how-to" / "dashboards.md")
     (block,) = (one for one in page.of("yaml") if "values" in one.check)
     values = tmp_path / "values.yaml"
     values.write_text(block.text)

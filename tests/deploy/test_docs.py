@@ -1,4 +1,6 @@
-"""docs/deploy.md is true: its value files install, and its commands are ones that Helm takes."""
+"""docs/how-to/deploy.md is true: its value files install, and its commands are ones that Helm
+takes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 from tests.deploy.chart import SOURCE, Chart
 from tests.support.docs import ROOT, read_page
 
-PAGE = read_page(ROOT / "docs" / "deploy.md")
+PAGE = read_page(ROOT / "docs" / "how-to" / "deploy.md")
 VALUES = {block.after("values"): block.text for block in PAGE.of("yaml") if "values" in block.check}
 COMMANDS = [
     shlex.split(line)

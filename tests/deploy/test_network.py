@@ -1,4 +1,4 @@
-"""NetworkPolicies allow what docs/services.md says that the mesh does, and nothing else.
+"""NetworkPolicies allow what docs/how-to/services.md says that the mesh does, and nothing else.
 
 The policies are evaluated as Kubernetes does it: a pod that some policy selects for a direction may
 do in it what one of them allows, and a pod that none selects may do anything.
@@ -24,7 +24,7 @@ OTLP: Final = 4317
 GATEWAY: Final = 9402
 Pod = tuple[str, dict[str, str]]  # namespace and labels
 
-# From docs/services.md, "Who calls whom". With Consul nobody needs the discovery service.
+# From docs/how-to/services.md, "Who calls whom". With Consul nobody needs the discovery service.
 CALLS: Final = {
     ("collector", "agent"),
     ("agent", "environment"),

@@ -1,4 +1,4 @@
-"""Fuzzing: python -m tests.fuzz, which `make fuzz` calls. docs/security.md explains it."""
+"""Fuzzing: python -m tests.fuzz, which `make fuzz` calls. docs/how-to/security.md explains it."""
 
 from __future__ import annotations
 

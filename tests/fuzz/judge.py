@@ -32,7 +32,7 @@ _LIBRARY: Final = (
 _HONEST: Final = (501, 505)
 _LOG: Final = re.compile(
     r"Traceback \(most recent call last\)|was never (retrieved|awaited)|Exception in callback"
-    r"|Exception ignored in|unforeseen failure|Fatal Python error|Segmentation fault"
+    r"|Exception ignored in|unexpected failure|Fatal Python error|Segmentation fault"
     r"|Check fail(ed:|ure stack trace)"  # how gRPC and its like abort
 )
 #: A caller's words may be logged, but not as many as it likes.

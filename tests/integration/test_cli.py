@@ -77,7 +77,7 @@ async def test_an_output_is_never_overwritten_unasked(bench: Bench) -> None:
     before = bench.output.read_bytes()
     again = await gym(*bench.collect("--limit", "1"))
     assert again.code == 1
-    again.said("rollouts.jsonl: is there already and not empty", "--resume", "--overwrite")
+    again.said("rollouts.jsonl already exists and is not empty", "--resume", "--overwrite")
     assert bench.output.read_bytes() == before
     more = await gym(*bench.collect("--resume"))
     assert more.code == 0, more.err
@@ -85,9 +85,7 @@ async def test_an_output_is_never_overwritten_unasked(bench: Bench) -> None:
     assert len(rows_of(bench.output)) == 4
     changed = await gym(*bench.collect("--resume", "--set", "agents.tool_loop.max_steps=2"))
     assert changed.code == 1
-    changed.said(
-        "cannot be resumed, because the configuration (agents.tool_loop.max_steps was 8 and is 2)"
-    )
+    changed.said("can't be resumed: the configuration (agents.tool_loop.max_steps was 8 and is 2)")
     anew = await gym(*bench.collect("--overwrite", "--limit", "2"))
     assert anew.code == 0, anew.err
     assert len(rows_of(bench.output)) == 2
@@ -285,20 +283,20 @@ async def test_a_wrong_task_file(bench: Bench, line: str, words: list[str]) -> N
         (["--set", "models.policy.bakend=chat"], 2, ["did you mean 'backend'?"]),
         (["--set", "agents.tool_loop.max_steps=many"], 2, ["max_steps", "a whole number"]),
         (["--config", "gone.yaml"], 2, ["gone.yaml: cannot be read"]),
-        (["--set", "nonsense"], 2, ["--set nonsense: must be written key.path=value"]),
+        (["--set", "nonsense"], 2, ["--set nonsense: expected key.path=value"]),
         (["--set", "models.policy.api_key=${NOT_SET_AT_ALL}"], 2, ["NOT_SET_AT_ALL is not set"]),
         (["--num-repeats", "0"], 2, ["--num-repeats"]),
-        (["--overwrite", "--resume"], 2, ["exclude each other"]),
-        (["--agent", "127.0.0.1:1"], 2, ["--model-url is for a mesh inside this command"]),
+        (["--overwrite", "--resume"], 2, ["can't be combined"]),
+        (["--agent", "127.0.0.1:1"], 2, ["--model-url needs a mesh inside this command"]),
         (["--share", "math"], 2, ["--share math", "ENV=WEIGHT"]),
         (["--share", "math=0"], 2, ["a weight above 0"]),
-        (["--stream", "--order", "interleaved", "-n", "2"], 2, ["leave out one of the two"]),
-        (["--stream-groups", "3"], 2, ["--stream-groups is about --stream"]),
+        (["--stream", "--order", "interleaved", "-n", "2"], 2, ["Remove one of the two"]),
+        (["--stream-groups", "3"], 2, ["--stream-groups limits --stream"]),
         (["--longest-first-from", "x.jsonl"], 2, ["--order longest-first"]),
         (["--env", "maths"], 2, ["there is no environment 'maths'; did you mean 'math'?"]),
         (["--model-url", "not a url"], 2, ["--model-url not a url: 'url' must begin with"]),
-        (["-o", "tasks.jsonl/rollouts.jsonl"], 1, ["tasks.jsonl: is not a folder"]),
-        (["--resume"], 1, ["rollouts.jsonl: is not there", "leave out --resume"]),
+        (["-o", "tasks.jsonl/rollouts.jsonl"], 1, ["tasks.jsonl is not a folder"]),
+        (["--resume"], 1, ["rollouts.jsonl does not exist", "remove --resume"]),
         (["-i", "gone.jsonl"], 1, ["gone.jsonl: cannot be read: no such file"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -397,13 +395,13 @@ async def test_run_with_a_failure_and_with_mistakes(bench: Bench, endpoint: Fake
     assert "failed MODEL MODEL_SERVER_ERROR" in failed.out
     for args, code, words in (
         ([], 2, "exactly one of --prompt, --task and --input"),
-        (["--task", "tasks.jsonl"], 2, "must be written FILE:LINE"),
-        (["--task", f"{bench.tasks}:99"], 1, "tasks.jsonl:99: holds no task"),
-        (["-i", str(bench.tasks), "--index", "99"], 1, "has no task 99"),
+        (["--task", "tasks.jsonl"], 2, "expected FILE:LINE"),
+        (["--task", f"{bench.tasks}:99"], 1, "tasks.jsonl:99: no task on this line"),
+        (["-i", str(bench.tasks), "--index", "99"], 1, "no task has index 99"),
         (["--prompt", " "], 1, "--prompt: is empty"),
-        (["--prompt", "x", "--with", "y"], 2, "must be written KEY=VALUE"),
+        (["--prompt", "x", "--with", "y"], 2, "expected KEY=VALUE"),
         (["--prompt", "x", "--with", "seed=y"], 1, "--with seed: must be a whole number"),
-        (["--task", "t:1", "--with", "y=1"], 2, "--with adds keys to the task of --prompt"),
+        (["--task", "t:1", "--with", "y=1"], 2, "--with sets keys of the --prompt task"),
     ):
         done = await gym("run", *args, *bench.mesh)
         assert done.code == code, done.err

@@ -51,7 +51,7 @@ async def test_the_task_file_is_no_output(
     (bench.tasks.parent / "linked.jsonl").symlink_to(bench.tasks)
     os.link(bench.tasks, bench.tasks.parent / "hard.jsonl")
     done = await refused(bench, "collect", "-i", bench.tasks, "-o", output, flag, *bench.mesh)
-    done.said("is read by --input and would be written over")
+    done.said("is an input of --input and would be overwritten")
     assert endpoint.requests == []
 
 
@@ -65,7 +65,7 @@ async def test_tasks_from_a_pipe_are_refused(bench: Bench, command: tuple[str, .
     done = await gym(name, "-i", f"/proc/{os.getpid()}/fd/{reading}", *more, *bench.mesh)
     os.close(reading)
     assert done.code == 1
-    done.said("is no regular file, and tasks are read several times")
+    done.said("is not a regular file, and tasks are read several times")
 
 
 async def test_a_retry_gives_up_only_what_the_command_asks_for(
@@ -82,7 +82,7 @@ async def test_a_retry_gives_up_only_what_the_command_asks_for(
     figures = json.loads(again.out)
     assert (again.code, figures["requested"]) == (3, 6)
     assert (figures["completed"], figures["failed"], figures["not_finished"]) == (1, 5, 0)
-    again.said("--num-repeats and --limit do not ask for, stay: 5")
+    again.said("5 rollouts match --retry but are outside --num-repeats and --limit")
     assert len(rows_of(folder / "rollouts.failures.jsonl")) == 5
     unknown = await gym(*asked, "-n", "3", "--resume", "--retry", "task=none", cwd=folder)
     unknown.said("--retry task=none: ")
@@ -97,12 +97,12 @@ async def test_no_other_input_is_an_output(bench: Bench, endpoint: FakeEndpoint)
     (folder / "rollouts.failures.jsonl").write_bytes(bench.tasks.read_bytes())
     asked: list[str | Path] = ["collect", "-o", bench.output, "--overwrite", *bench.mesh]
     done = await refused(bench, *asked, "-i", "rollouts.failures.jsonl")
-    done.said("rollouts.failures.jsonl", "is read by --input")
+    done.said("rollouts.failures.jsonl", "is an input of --input")
     (folder / "rollouts.failures.jsonl").unlink()
     code = "from gymmesh_resource.environments.math import *\n"
     (folder / "rollouts.superseded.jsonl").write_text("defaults: {environment: math}\n")
     done = await refused(bench, *asked, "-i", bench.tasks, "--config", "rollouts.superseded.jsonl")
-    done.said("is read by --config")
+    done.said("is an input of --config")
     (folder / "rollouts.superseded.jsonl").unlink()
     (folder / "rollouts.trace").write_text(code)
     named = ["--set", 'environments.math.models={judge: "rollouts.trace:name"}']
@@ -115,7 +115,7 @@ async def test_no_other_input_is_an_output(bench: Bench, endpoint: FakeEndpoint)
 async def test_a_file_that_is_no_run_is_not_replaced(bench: Bench, endpoint: FakeEndpoint) -> None:
     bench.output.write_text('{"my": "data"}\n')
     done = await refused(bench, *bench.collect("--overwrite"))
-    done.said("rollouts.jsonl: is not a run's output, so it is not replaced")
+    done.said("rollouts.jsonl is not a run's output, so it is not replaced")
     assert endpoint.requests == []
 
 
@@ -178,12 +178,12 @@ async def test_rows_that_name_other_agents_are_said_once_or_refused(
         row["agent_ref"] = {"type": "responses_api_agents", "name": name}
     write_tasks(bench.tasks.parent, rows)
     done = await refused(bench, *bench.collect("--refuse-other-agents"))
-    named = "agent_ref.name: names the agent 'other_agent', and 'tool_loop' would run it"
+    named = "agent_ref.name: names agent 'other_agent', but agent 'tool_loop' would run it"
     done.said(f"{bench.tasks}:2: {named}", f"{bench.tasks}:3: ")
     assert endpoint.requests == []
     done = await gym(*bench.collect())
     assert done.code == 0, done.err
-    named = "agent_ref names the agent 'other_agent' (and 1 more row likewise)"
+    named = "agent_ref names agent 'other_agent' (and 1 more row)"
     assert done.err.count(f"{bench.tasks}:2: {named}") == 1
     assert done.err.count("agent_ref") == 1
     assert len(rows_of(bench.output)) == 4
@@ -210,7 +210,7 @@ async def test_rows_of_the_field_are_collected(bench: Bench) -> None:
     rows: list[Any] = [{**row, "task_id": 5, "environment": {"a": 1}}, {**row, "task_id": 5}]
     write_tasks(bench.tasks.parent, rows)
     done = await refused(bench, *bench.collect())
-    done.said(f"{bench.tasks}:2: task_id: '5' is the id of line 1", "--number-repeated-ids")
+    done.said(f"{bench.tasks}:2: task_id: line 1 already has the id '5'", "--number-repeated-ids")
     done = await gym(*bench.collect("--number-repeated-ids"))
     assert done.code == 0, done.err
     first, second = sorted(rows_of(bench.output), key=lambda row: str(row["task_id"]))
@@ -241,6 +241,9 @@ async def test_validate_asks_the_environments(bench: Bench, tmp_path: Path) -> N
     write_tasks(tmp_path, sums(2))
     fine = await gym("data", "validate", "--config", config, bench.tasks)
     assert (fine.code, fine.out) == (0, f"{bench.tasks}: 2 tasks, all right\n")
+    examples = await gym("data", "validate", "--config", config)
+    assert (examples.code, "examples of math: " in examples.out) == (0, True)
+    (await gym("data", "validate")).said("--config")
     config.write_text("environments: {math: {use: maths}}\n")
     wrong = await gym("data", "validate", "--config", config, bench.tasks)
     assert wrong.code == 2
@@ -254,7 +257,7 @@ async def test_generate_replaces_nothing_but_tasks(tmp_path: Path, flags: list[s
     generate = ["data", "generate", "reasoning-gym", "-d", "countdown", "--count", "1"]
     done = await gym(*generate, "-o", mine, *flags)
     assert done.code == 1
-    done.said("letter.txt: is")
+    done.said("letter.txt ")
     assert mine.read_text() == "Hello\n"
 
 
@@ -262,7 +265,7 @@ async def test_an_index_replaces_nothing_but_an_index(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text("# Page\n\nWords.\n")
-    for output, words in ((page, "is read by DOCS"), (tmp_path / "x", "is not an index")):
+    for output, words in ((page, "is an input of DOCS"), (tmp_path / "x", "is not an index")):
         (tmp_path / "x").write_text("mine")
         done = await gym("env", "index", page.parent, "--output", output)
         assert done.code == 1

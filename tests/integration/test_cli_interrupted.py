@@ -56,7 +56,7 @@ async def test_ctrl_c_keeps_every_finished_row(tmp_path: Path, endpoint: FakeEnd
     os.killpg(process.pid, signal.SIGINT)
     done = await ended(process)
     assert done.code == 130
-    done.said("every finished row is on disk")
+    done.said("all finished rows are on disk")
     about = json.loads(bench.output.with_name("rollouts.run.json").read_text())
     assert (about["state"], about["counts"]["completed"]) == ("ended early", 4)
     before = bench.output.read_bytes()

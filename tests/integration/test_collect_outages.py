@@ -116,7 +116,7 @@ async def test_an_endpoint_that_stays_away_ends_the_run_with_one_sentence(
     await endpoint.stop()
     done = await gym(*bench.collect("--max-attempts", "1", "--patience", "2", "--quiet"))
     assert done.code == 1
-    done.said("ended early: model 'policy' was away for 2 s", "cannot be reached", "--resume")
+    done.said("ended early: model 'policy' was unreachable for 2 s", "is unreachable", "--resume")
     # And with one more at once, of all the calls that failed meanwhile.
     began = [one for one in done.err.splitlines() if one.startswith("gym-cli: the endpoint of")]
     assert len(began) == 1, done.err
@@ -124,7 +124,7 @@ async def test_an_endpoint_that_stays_away_ends_the_run_with_one_sentence(
     summary = json.loads(done.out)
     assert (summary["completed"], summary["failed"], summary["not_finished"]) == (0, 0, 40)
     assert not rows_of(bench.failures)
-    again = next(line for line in done.err.splitlines() if "try again with: " in line)
+    again = next(line for line in done.err.splitlines() if "retry with: " in line)
     port = urlsplit(endpoint.url).port
     assert port is not None
     await endpoint.start(port)
@@ -161,7 +161,7 @@ async def test_a_run_ends_after_the_failures_that_it_may_have(
     endpoint.default = some_refused
     done = await gym(*bench.collect("--concurrency", "1", "--max-failures", "3"))
     assert done.code == 3
-    done.said("ended early: 3 rollouts failed, which is the most allowed")
+    done.said("ended early: 3 rollouts failed, which reaches the limit")
     summary = json.loads(done.out)
     assert summary["failed"] == 3
     assert summary["not_finished"] > 0

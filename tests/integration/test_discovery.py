@@ -189,7 +189,7 @@ async def test_an_id_that_is_taken_is_no_reason_to_wait() -> None:
         first = Registration(peer, INSTANCE)
         await first.start(BOUND_S)
         other = instance_at("127.0.0.1:2", instance_id="a")
-        with pytest.raises(MeshError, match="another live instance is called 'a'"):
+        with pytest.raises(MeshError, match="another live instance has the id 'a'"):
             await asyncio.wait_for(Registration(peer, other).start(BOUND_S), BOUND_S)
         await first.stop()
 

@@ -73,7 +73,7 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine" / "precious.txt").write_text("x")
     done = gym(tmp_path, "env", "init", "mine")
     assert done.code == 2
-    assert "is there already" in done.err
+    assert "mine already exists" in done.err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious.txt"]
 
 
@@ -81,19 +81,19 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
 def test_names_that_cannot_be(tmp_path: Path, name: str) -> None:
     done = gym(tmp_path, "env", "init", name)
     assert done.code == 2
-    assert "is no name for an environment" in done.err
+    assert "can't name an environment" in done.err
     assert not list(tmp_path.iterdir())
 
 
 def test_a_word_of_python_is_said_to_be_one(tmp_path: Path) -> None:
     done = gym(tmp_path, "env", "init", "class")
-    assert "because it is a word of Python's own; use another, such as class_task" in done.err
+    assert "it is a Python keyword. Use another name, such as class_task" in done.err
 
 
 def test_a_stand_in_answers_for_a_judge(folder: Path) -> None:
     done = gym(folder, "env", "test", "kind.py:Kind", "--sessions", "5")
     assert done.code == 0, done.out + done.err
-    assert 'a stand-in that says "OK" answers for judge' in done.out
+    assert 'a stand-in that answers "OK" replaces judge' in done.out
     assert "1 x reward 1" in done.out
 
 

@@ -135,7 +135,7 @@ async def test_the_end_of_the_episode_ends_the_command(folder: Path) -> None:
         assert process.stdout is not None
         async with asyncio.timeout(60):
             lines = [(await process.stdout.readline()).decode().split() for _ in range(4)]
-        assert lines[0][-4:] == ["task", "five", "is", "open"]
+        assert lines[0][-4:] == ["session", "for", "task", "five"]
         (_, url), (_, token) = lines[1], lines[2]
         async with connected(url, token) as client:
             assert text(await client.call_tool("add", {"by": 5})) == "5"
@@ -143,7 +143,7 @@ async def test_the_end_of_the_episode_ends_the_command(folder: Path) -> None:
         code, out, errors = await end(process, None)
     assert code == 0
     assert "reward 1  (calls 2, said 0)" in out
-    assert errors == "Ctrl-C ends the session.\n"
+    assert errors == "Press Ctrl-C to end the session.\n"
 
 
 async def test_a_session_of_a_mesh_that_runs(folder: Path) -> None:
@@ -185,11 +185,11 @@ async def test_a_session_of_a_mesh_that_runs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["desk", "--task-id", "nine"], 1, "has no example task 'nine'; give a file"),
+        (["desk", "--task-id", "nine"], 1, "has no example task 'nine'. Pass a task file"),
         (["desk", "--tasks", "tasks.jsonl", "--task-id", "nine"], 1, "holds no task 'nine'"),
         (["desk", "--answer", "a.txt"], 2, "--verify"),
         (["dsk"], 2, "no environment 'dsk'"),
-        (["desk", "--registry", "127.0.0.1:9"], 2, "--registry names a mesh that runs"),
+        (["desk", "--registry", "127.0.0.1:9"], 2, "--registry selects a running mesh"),
         (["desk", "--set", "environments.desk.mcp={host: 0.0.0.0}"], 2, "allow_other_hosts"),
     ],
 )

@@ -26,7 +26,7 @@ async def test_a_metrics_port_that_is_taken(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         command = ["collect", "-i", "tasks.jsonl", *RECORDED, "--metrics-port", port]
         done = await gym(*command, cwd=tmp_path)
-    done.said(f"--metrics-port {port}: ", "in use; choose another port")
+    done.said(f"--metrics-port {port}: ", "in use. Choose another port")
     assert "None" not in done.err
 
 

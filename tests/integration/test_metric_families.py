@@ -23,7 +23,7 @@ from tests.support.cli import sums, write_tasks
 from tests.support.docs import ROOT, read_page
 from tests.support.ports import free_port
 
-#: The heading of docs/observability.md under which the families of a kind stand.
+#: The heading of docs/reference/observability.md under which the families of a kind stand.
 SECTIONS: Final = {
     "agent": "### Agents and rollouts",
     "model": "### Models",
@@ -35,7 +35,7 @@ OF_DISCOVERY: Final = re.compile(r"gymmesh_(instances|registry|xds)")
 
 
 def families_under(heading: str) -> set[str]:
-    text = read_page(ROOT / "docs" / "observability.md").text
+    text = read_page(ROOT / "docs" / "reference" / "observability.md").text
     section = text.partition(f"{heading}\n")[2].partition("\n##")[0]
     found = set(re.findall(r"^\| `(gymmesh_\w+)` \|", section, re.MULTILINE))
     assert found, heading

@@ -97,7 +97,7 @@ async def test_a_proxy_that_speaks_no_http_is_refused_at_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("http_proxy", "socks5://someone:secret@127.0.0.1:9")
-    with pytest.raises(ConfigError, match="http_proxy is no HTTP proxy") as caught:
+    with pytest.raises(ConfigError, match="http_proxy is not an HTTP proxy") as caught:
         async with serving(configured(OUTSIDE)):
             pass
     assert "secret" not in str(caught.value)
@@ -112,7 +112,7 @@ async def test_without_one_the_host_is_called(monkeypatch: pytest.MonkeyPatch, n
         async with serving(configured(OUTSIDE)) as service:
             with pytest.raises(MeshError) as caught:
                 await ask(service)
-        assert caught.value.metadata["cause"] == "the host's name is not known"
+        assert caught.value.metadata["cause"] == "the host name cannot be resolved"
         assert not proxy.requests
 
 

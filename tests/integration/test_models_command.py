@@ -111,8 +111,8 @@ async def test_failures_say_what_to_do(server: FakeEndpoint, tmp_path: Path) -> 
     [
         ([fake.text("42")], "no tool call but text: 42"),
         ([fake.text("")], "neither a tool call nor text"),
-        ([fake.answer(None, [("c", "add", "{left: 1")])], "no JSON object: {left: 1"),
-        ([fake.answer(None, [("c", "add", "[1, 2]")])], "no JSON object: [1, 2]"),
+        ([fake.answer(None, [("c", "add", "{left: 1")])], "not a JSON object: {left: 1"),
+        ([fake.answer(None, [("c", "add", "[1, 2]")])], "not a JSON object: [1, 2]"),
         ([fake.answer(None, [("c", "sum", "{}")])], "the tool 'sum', which was not offered"),
         ([fake.status(400), fake.status(400, message="no\x1b[2J tools")], r"no\x1b[2J tools"),
         ([fake.status(400), fake.answer(None, [("c", "add", "{}")])], ""),

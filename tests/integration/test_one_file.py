@@ -93,16 +93,16 @@ async def test_a_file_is_collected_with_its_own_examples(desk: Path, tmp_path: P
         desk.write_text(DESK.replace("Say 5.", "Say 6."))
         other = await gym(*command, "--resume", cwd=tmp_path)
         assert other.code == 1
-        other.said("the tasks (line 2 (task 'five') is another one")
+        other.said("the tasks (line 2 (task 'five') differs")
         replaced = await gym(*command, "--overwrite", cwd=tmp_path)
         assert replaced.code == 0, replaced.err
 
 
 async def test_what_cannot_be_meant_is_said(desk: Path, tmp_path: Path) -> None:
-    (await gym("collect", cwd=tmp_path)).said("Which tasks?", "--input", "desk.py")
+    (await gym("collect", cwd=tmp_path)).said("No tasks given.", "--input", "desk.py")
     (await gym("run", cwd=tmp_path)).said("--prompt", "desk.py")
     elsewhere = ["--agent", "127.0.0.1:1"]
-    (await gym("collect", "desk.py", *elsewhere, cwd=tmp_path)).said("with --agent, name an")
+    (await gym("collect", "desk.py", *elsewhere, cwd=tmp_path)).said("With --agent, name an")
     (await gym("collect", "dask.py", cwd=tmp_path)).said("no file dask.py")
     (tmp_path / "two.py").write_text(DESK + "\nclass Other(Desk):\n    '''Other.'''\n")
     (await gym("collect", "two.py", cwd=tmp_path)).said("two.py:Desk, two.py:Other")
@@ -110,7 +110,7 @@ async def test_what_cannot_be_meant_is_said(desk: Path, tmp_path: Path) -> None:
     (await gym("collect", "bare.py", cwd=tmp_path)).said("no example tasks", "--input")
     (tmp_path / "rollouts.examples.jsonl").write_text('{"task_id":"mine"}\n')
     kept = await gym("collect", "desk.py", cwd=tmp_path)
-    kept.said("rollouts.examples.jsonl: already exists and holds other tasks")
+    kept.said("rollouts.examples.jsonl already exists and holds other tasks")
     assert (tmp_path / "rollouts.examples.jsonl").read_text() == '{"task_id":"mine"}\n'
 
 
@@ -163,3 +163,21 @@ async def test_the_traceback_of_a_fault_is_the_authors_code_alone(tmp_path: Path
     assert 'broken.py", line 12, in verify' in shown
     assert 'broken.py", line 16, in compare' in shown
     assert "gymmesh_resource" not in shown.partition("KeyError: 'wanted'")[0]
+
+
+async def test_wrong_examples_are_named_with_a_command_that_checks_all(tmp_path: Path) -> None:
+    """Not by their file, which is a temporary one."""
+    for name in ("one", "two"):
+        folder = tmp_path / "suite" / name
+        folder.mkdir(parents=True)
+        (folder / "task.toml").write_text("[environment]\ngpus = 1\n")
+    (tmp_path / "mesh.yaml").write_text(
+        "environments: {tasks: {use: harbor, options: {tasks: suite}}}\n"
+        "defaults: {environment: tasks}\n"
+    )
+    failed = await gym("collect", "--config", "mesh.yaml", cwd=tmp_path)
+    assert failed.code == 1
+    failed.said("examples of tasks:1: harbor: one: ", "gym-cli data validate --config mesh.yaml")
+    assert "/tmp" not in failed.err.replace(str(tmp_path), "")
+    checked = await gym("data", "validate", "--config", "mesh.yaml", cwd=tmp_path)
+    assert (checked.code, "examples of tasks: 2 problems" in checked.out) == (1, True)

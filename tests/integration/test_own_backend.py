@@ -170,8 +170,11 @@ async def test_what_it_cannot_express_names_it(endpoint: Endpoint) -> None:
     ("raw", "words"),
     [
         ({}, "needs 'url'"),
-        ({"urls": ["http://a"]}, "takes one 'url'"),
-        ({"url": "http://a", "serve": {"model": "m"}}, "'serve' is for the backend 'vllm'"),
+        ({"urls": ["http://a"]}, "accepts one 'url'"),
+        (
+            {"url": "http://a", "serve": {"model": "m"}},
+            "'serve' is only for the backend 'vllm'",
+        ),
         ({"backend": f"{__name__}:Nothing"}, "cannot be imported"),
         ({"backend": "tests.nowhere:Nothing"}, "cannot be imported"),
         ({"backend": f"{__name__}:Endpoint"}, "not a subclass of"),

@@ -96,7 +96,7 @@ async def test_one_that_the_configuration_names_is_not_made_up(folder: Path) -> 
     config = loaded(bench={"sandboxes": {"sandbox": "boxes"}}, sandboxes={"boxs": {}})
     assert ("Sandbox", "boxes") not in names(config)
     (problem,) = [one for one in problems_of(config) if "sandbox" in one]
-    assert "uses the sandbox service 'boxes'" in problem
+    assert "uses sandbox service 'boxes'" in problem
     assert "did you mean 'boxs'?" in problem
 
 
@@ -128,7 +128,7 @@ def rows_of(
 
 def documented(name: str) -> str:
     """The Python of the page about sandboxes that has this class."""
-    text = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "sandbox.md").read_text(encoding="utf-8")
     (block,) = [str(one) for one in re.findall(r"```python\n(.*?)```", text, re.S) if name in one]
     return block
 
@@ -161,7 +161,7 @@ async def test_an_agent_has_sandboxes_of_its_own_where_nobody_serves_any(folder:
     assert names(config).count(("Sandbox", "sandbox")) == 1
     mapped = {"calculator": {**calculator, "sandboxes": {"sandbox": "boxes"}}}
     wrong = loaded(environments={"math": {"use": "math"}}, agents=mapped)
-    assert [one for one in problems_of(wrong) if "agents.calculator: uses the sandbox" in one]
+    assert [one for one in problems_of(wrong) if "agents.calculator: uses sandbox" in one]
 
 
 async def test_trying_an_environment_out_needs_none_either(folder: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_row_says_why_its_sandbox_ended(
     (tmp_path / "policy.jsonl").write_text(json.dumps(policy) + "\n")
     loaded()
     (row,) = rows_of(tmp_path, "bench", failed=True)
-    why = "its life of 1 s (resources.life_s) is over"
+    why = "its lifetime of 1 s (resources.life_s) is over"
     assert why in json.dumps(row["failure"])
     (box,) = row["sandboxes"]
     assert (box["role"], box["sandbox"]["service"]) == ("workspace", "sandbox")

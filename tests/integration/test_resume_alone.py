@@ -151,7 +151,10 @@ async def test_a_secret_that_was_written_out_is_asked_for(
     await gym(*command, "--set", f"{key}sk-wrong-0123456789", cwd=tmp_path)
     resumed = ["collect", "--resume", "--retry", "failed"]
     refused = await gym(*resumed, cwd=tmp_path)
-    refused.said("models.policy.api_key: the value was not kept with the run", f"--set {key}VALUE")
+    refused.said(
+        "models.policy.api_key: this value is secret and was not stored with the run",
+        f"--set {key}VALUE",
+    )
     done = await gym(*resumed, "--set", f"{key}sk-right-0123456789", cwd=tmp_path)
     assert done.code == 0, done.err
 

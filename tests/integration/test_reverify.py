@@ -128,7 +128,7 @@ async def test_what_cannot_be_judged_has_a_cause_and_no_reward(folder: Path) -> 
         assert row["failure"]["previous"][0]["reward"] == 0.0
     # Going on judges what failed, and nothing else; but not by another version of the verifier.
     refused = await reverify(folder, "-o", "new.jsonl", "--resume", version="lenient")
-    refused.said("was begun with other environments, options or versions of them")
+    refused.said("was started with different environments, options or versions of them")
     again = await reverify(folder, "-o", "new.jsonl", "--resume", "--json", version="2")
     assert (again.code, changed(again)["kept_from_earlier"]) == (3, 10)
 
@@ -160,12 +160,12 @@ async def test_what_is_refused_before_anything_runs(folder: Path) -> None:
     assert live.code == 1
     live.said("environment 'math' needs the live session", "can't be judged again")
     over = await reverify(folder, "-o", "rollouts.jsonl", "--overwrite")
-    over.said("is read by the reverification and would be written over")
+    over.said("is an input of the reverification and would be overwritten")
     (folder / "foreign.jsonl").write_text(
         '{"responses_create_params": {"input": "?"}, "response": {"output": []}, "reward": 1}\n'
     )
     foreign = await gym("reverify", "foreign.jsonl", "--dry-run", cwd=folder)
-    foreign.said("foreign.jsonl:1: environment: names none; say with --env")
+    foreign.said("foreign.jsonl:1: environment: is missing. Name the environment", "with --env")
     other = await gym("reverify", "foreign.jsonl", "--dry-run", "--env", "chess", cwd=folder)
     other.said("environment 'chess'")
     assert not (folder / "new.jsonl").exists()
@@ -269,4 +269,4 @@ async def test_a_rollout_is_shown_as_a_conversation(folder: Path) -> None:
         assert word in one.out
     missing = await gym("show", path, "--task", "nothing")
     assert (missing.code, missing.out) == (1, "")
-    missing.said("does not have task 'nothing'")
+    missing.said("there is no task 'nothing'")

@@ -244,17 +244,17 @@ async def test_a_judge_that_needs_the_class_of_a_state_says_which(desk: Path) ->
 
 async def test_a_file_with_several_judges_names_them(desk: Path) -> None:
     done = await reverify(desk, "", "--verifier", "judges.py", "--dry-run")
-    done.said("judges.py has 2 environments; name one: judges.py:strict, judges.py:by_method")
+    done.said("judges.py has 2 environments; choose one: judges.py:strict, judges.py:by_method")
 
 
 async def test_the_class_of_a_run_without_a_configuration_is_named(desk: Path) -> None:
     done = await reverify(desk, "", "--dry-run")
-    done.said("the configuration does not have", "give --verifier desk.py:Desk")
+    done.said("is not in the configuration", "pass --verifier desk.py:Desk")
     again = await reverify(desk, "", "--verifier", "desk.py:Desk", "--dry-run")
     assert again.code == 0, again.err
     (desk / "below").mkdir()
     below = await gym("reverify", "../rollouts.jsonl", "--dry-run", cwd=desk / "below")
-    below.said(f"give --verifier {desk / 'desk.py'}:Desk")
+    below.said(f"pass --verifier {desk / 'desk.py'}:Desk")
 
 
 async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
@@ -268,7 +268,7 @@ async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
     assert "the rollout's session is gone and its state was not kept" in done.err
     live = await reverify(folder, "shop.py:Shop", "--dry-run")
     assert live.code == 1
-    assert "left out      2 whose session is gone, with no state kept" in live.out
+    assert "skipped       2 whose session ended, and whose state was not kept" in live.out
 
 
 async def test_stored_calls_are_replayed_where_tools_may_be(folder: Path) -> None:
@@ -300,7 +300,7 @@ async def test_tools_that_answer_something_else_leave_a_rollout_out(folder: Path
     assert left.code == 0, left.err
     assert "replayed      2 rollouts, 1 with differences" in left.out
     assert "add (call_1) answered '2 x apple: 4', now '2 x apple: 6'" in left.out
-    assert "left out      1 whose tools answer something else" in left.out
+    assert "skipped       1 whose tools return something else" in left.out
     judged = await reverify(
         folder, "ledger.py:Ledger", "--dry-run", "--json", "--on-difference", "judge", **dearer
     )
@@ -316,7 +316,7 @@ async def test_rollouts_with_turns_are_not_replayed(folder: Path, kept: bool) ->
     done = await reverify(folder, "talking.py:Talking", "--dry-run", "--set", keep)
     assert done.code == 1
     if kept:  # what could be kept: a rollout may have a state, of another version of the class
-        assert "left out      2 with turns of the environment, which are not replayed" in done.out
+        assert "skipped       2 with turns of the environment (turns can't be replayed)" in done.out
     else:
         done.said(
             "environment 'shop' takes turns, which a replay of tool calls does not repeat",
@@ -344,7 +344,7 @@ async def test_rollouts_of_several_actors_are_not_replayed(folder: Path) -> None
     done = await reverify(folder, "ledger.py:Ledger", "--dry-run")
     assert done.code == 0, done.err
     assert "replayed      1 rollouts, 0 with differences" in done.out
-    assert "left out      1 of several actors, whose calls have no order to replay them" in done.out
+    assert "skipped       1 of several actors (their calls have no order for a replay" in done.out
 
 
 async def test_kept_states_go_into_no_export_and_no_bundle(folder: Path) -> None:

@@ -134,7 +134,7 @@ async def end(served: Served) -> None:
     log = served.log.read_text()
     assert code == 0, log
     assert "Traceback" not in log, log
-    assert "sessions open" not in log, log
+    assert "open sessions" not in log, log
 
 
 @asynccontextmanager
@@ -201,7 +201,7 @@ async def test_verdicts_of_a_rolling_upgrade_are_counted_and_told(tmp_path: Path
     assert "a verdict of noted is of version 2, earlier ones of this run of 1" in told
     profile = await gym("profile", output, cwd=ROOT)
     mixed = f"noted: {judged['1']} of version 1, {judged['2']} of version 2"
-    assert f"verdicts of different versions: {mixed}" in profile.out
+    assert f"verdicts have different versions: {mixed}" in profile.out
 
 
 @pytest.mark.parametrize("transport", ORDER)

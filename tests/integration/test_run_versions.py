@@ -91,7 +91,7 @@ async def test_another_declared_version_is_refused_until_it_is_accepted(folder: 
     # It is the run's version from now on, and the profile names the mixture.
     assert (await collect(folder, "--resume")).code == 0
     profile = await gym("profile", "out.jsonl", cwd=folder)
-    assert "verdicts of different versions: desk: 2 of version 1, 2 of version 2" in profile.out
+    assert "verdicts have different versions: desk: 2 of version 1, 2 of version 2" in profile.out
 
 
 async def test_an_edited_file_under_the_same_version_is_warned_of(folder: Path) -> None:
@@ -99,7 +99,7 @@ async def test_an_edited_file_under_the_same_version_is_warned_of(folder: Path) 
     write_desk(folder, worth=0.5)  # a module beside it that it imports
     resumed = await collect(folder, "--resume")
     assert resumed.code == 0, resumed.err
-    assert "the source of environment 'desk' changed since the run began" in resumed.err
+    assert "the source of environment 'desk' changed since the run started" in resumed.err
     again = await collect(folder, "--resume")
     assert "the source of environment" not in again.err
     said = json.loads((folder / "out.run.json").read_text())
@@ -115,7 +115,7 @@ async def test_shards_of_different_versions_are_not_merged(folder: Path) -> None
     parts = ("part-0.jsonl", "part-1.jsonl")
     refused = await gym("runs", "merge", "all.jsonl", *parts, cwd=folder)
     assert refused.code == 1
-    assert "part-1.jsonl: was collected with another version of an environment" in refused.err
+    assert "part-1.jsonl was collected with another version of an environment" in refused.err
     assert not (folder / "all.jsonl").exists()
     accepted = ("--accept-change", "environments")
     merged = await gym("runs", "merge", "all.jsonl", *parts, *accepted, cwd=folder)

@@ -143,7 +143,7 @@ async def test_a_run_without_control_is_not_found(bench: Bench, gate: Gated) -> 
     assert (done.code, done.err) == (0, "")
     refused = await gym("runs", "show")
     assert refused.code == 1
-    refused.said("no run is being collected")
+    refused.said("no active run")
 
 
 async def test_control_that_cannot_be_had_is_a_warning(bench: Bench, gate: Gated) -> None:
@@ -151,7 +151,7 @@ async def test_control_that_cannot_be_had_is_a_warning(bench: Bench, gate: Gated
     (bench.output.parent / "runtime").write_text("a file where the folder should be")
     done = await gym(*bench.collect("--limit", "2", "--quiet"))
     assert done.code == 0
-    done.said("`gym-cli runs` will not find this run")
+    done.said("`gym-cli runs` can't find this run")
 
 
 async def test_groups_reach_a_trainer_in_another_process(bench: Bench, gate: Gated) -> None:
@@ -201,7 +201,7 @@ async def test_an_agent_that_stays_away_ends_the_run_with_one_sentence(
         await seen(lambda run: run["completed"] > 3)
     done, summary = await result(collecting)
     assert done.code == 3
-    done.said("agent 'scripted' has taken no rollouts for 1 s", "go on with --resume")
+    done.said("agent 'scripted' has accepted no rollouts for 1 s", "resume with --resume")
     assert 3 < summary["completed"] < 1500
     assert summary["not_finished"] > 0
     assert len(rows_of(bench.output)) == summary["completed"]

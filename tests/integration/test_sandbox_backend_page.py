@@ -1,4 +1,5 @@
-"""The backend of docs/sandbox-backends.md, found by its entry point, does what a backend has to do.
+"""The backend of docs/how-to/sandbox-backends.md, found by its entry point, does what a backend
+has to do.
 
 `make test-sandboxes` runs all cases of the suite against it.
 """

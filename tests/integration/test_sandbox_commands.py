@@ -103,12 +103,12 @@ async def test_an_operator_ends_a_sandbox_by_its_id(
     sandbox_id = json.loads(lease.read_text())["sandbox_id"]
     named = await ended(await start("sandbox", "ls", *at, "--name", "other"))
     assert named.code == 2
-    named.said("--name chooses a service of a registry", "leave it out")
+    named.said("--name selects a service of a registry", "remove --name")
     assert (await ended(await start("sandbox", "rm", *at, sandbox_id))).code == 0
     assert not left(config)
     again = await ended(await start("sandbox", "rm", *at, sandbox_id))
     assert again.code == 2
-    again.said(f"there is no sandbox {sandbox_id}")
+    again.said(f"no sandbox {sandbox_id!r}")
     used = await ended(await start("sandbox", "exec", lease, "true"))
     assert used.code == 1
     used.said(sandbox_id)
@@ -140,17 +140,17 @@ async def test_ctrl_c_ends_the_sandbox(service: Served, config: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", "--keep", "x.json", "true"], "--keep is for a service elsewhere"),
-        (["run", "--put", "nothing", "true"], "LOCAL:FOLDER is expected"),
-        (["run", "--put", "/nothing:x", "true"], "there is no /nothing"),
-        (["run", "--address", "127.0.0.1:1", "--config", "x.yaml", "true"], "leave out --address"),
+        (["run", "--keep", "x.json", "true"], "--keep needs a remote service"),
+        (["run", "--put", "nothing", "true"], "expected LOCAL:FOLDER"),
+        (["run", "--put", "/nothing:x", "true"], "/nothing does not exist"),
+        (["run", "--address", "127.0.0.1:1", "--config", "x.yaml", "true"], "remove --address"),
         (["run", "--allow", "x:y", "true"], "network has 'x:y'"),
         (["run", "--network", "open", "--allow", "x", "true"], "--network open"),
-        (["run", "--env", "X", "true"], "KEY=VALUE is expected"),
+        (["run", "--env", "X", "true"], "expected KEY=VALUE"),
         (["exec", "nothing.json", "true"], "nothing.json can't be read"),
         (["run", "--bogus", "true"], "No such option"),
         (["ls"], "--address is missing"),
-        (["rm", "sb-1"], "give --address"),
+        (["rm", "sb-1"], "add --address"),
     ],
 )
 async def test_what_is_wrong_is_said(words: list[str], said: str, config: Path) -> None:

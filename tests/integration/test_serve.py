@@ -161,21 +161,21 @@ async def test_the_health_port_has_the_health_of_the_process_and_nothing_else(me
     assert (process.returncode, out) == (1, b"")
     last = err.decode().splitlines()[-1]
     assert last.startswith("gym-cli: the agent service 'tool_loop' could not start: "), last
-    assert "the registry is not reachable" in last
+    assert "the registry is unreachable" in last
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["agent", "nobody"], "there is no agent 'nobody' in the configuration, which has 'tool_"),
-        (["agent", "tool_loop"], "give its address with --discovery HOST:PORT"),
-        (["discovery", "--discovery", "127.0.0.1:1"], "registers nowhere: leave out --discovery"),
+        (["agent", "tool_loop"], "Pass its address with --discovery HOST:PORT"),
+        (["discovery", "--discovery", "127.0.0.1:1"], "does not register itself; remove"),
         (
             ["model", "policy", "--discovery", "127.0.0.1:1", "--set", "discovery.backend=consul"],
-            "services register in Consul by themselves (discovery.backend): leave out --discovery",
+            "services register themselves in Consul (discovery.backend); remove --discovery",
         ),
         (["discovery", "--host", "0.0.0.0"], "will not listen on 0.0.0.0 without TLS"),
-        (["agent"], "NAME is missing: which agent of the configuration?"),
+        (["agent"], "NAME is missing: name the agent of the configuration to serve"),
     ],
 )  # fmt: skip
 async def test_what_does_not_fit_is_refused_in_a_sentence(

@@ -51,18 +51,24 @@ async def test_it_serves_and_goes_down(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["environment", "math", "--as", "openenv,fly"], ["no protocol 'fly'"]),
-        (["environment", "math", "--as-port", "9600"], ["--as, which names the protocols"]),
-        (["model", "policy", "--as", "ors"], ["--as is for an environment"]),
+        (["environment", "math", "--as-port", "9600"], ["--as, which selects the protocols"]),
+        (["model", "policy", "--as", "ors"], ["--as applies to an environment"]),
         (["environment", "game", "--as", "nemo_gym"], ["'game' cannot be served as nemo_gym"]),
-        (["environment", "math", "--as", "ors", "--as-host", "0.0.0.0"], ["allow_other_hosts"]),
+        (
+            ["environment", "math", "--as", "ors", "--as-host", "0.0.0.0"],
+            ["--as-host 0.0.0.0: ", "add --insecure"],
+        ),
         (
             ["environment", "math", "--as", "ors", "--as-host", "0.0.0.0", "--insecure"],
-            ["token_file"],
+            ["--as-token-file: '0.0.0.0' is reachable"],
         ),
-        (["environment", "math", "--as", "ors", "--as-tasks", "none.jsonl"], ["cannot be read"]),
+        (
+            ["environment", "math", "--as", "ors", "--as-tasks", "none.jsonl"],
+            ["--as-tasks: none.jsonl cannot be read"],
+        ),
         (
             ["environment", "math", "--as", "ors", "--as-tasks", "a", "--as-tasks", "train=b"],
-            ["the split 'train' twice, a and b"],
+            ["names split 'train' twice: a and b"],
         ),
     ],
 )
@@ -70,3 +76,23 @@ async def test_what_is_wrong_is_said(arguments: list[str], words: list[str]) -> 
     ended = await gym("serve", *arguments)
     assert ended.code == 2
     ended.said(*words)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('{"task_id": "b", "expected_answer": "2"}', ":2: prompt: is missing"),
+        ('{"prompt": " ", "expected_answer": "2"}', ":2: prompt: is empty"),
+        ('{"prompt": "What is 1 + 1?"}', ":2: expected_answer: "),
+        ("[]", ":2: must be an object"),
+        ('{"prompt": ', ":2: is not JSON"),
+    ],
+)
+async def test_a_wrong_row_is_named_when_its_file_is_loaded(
+    tmp_path: Path, row: str, said: str
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f'{{"prompt": "What is 1 + 1?", "expected_answer": "2"}}\n{row}\n')
+    ended = await gym("serve", "environment", "math", "--as", "openenv", "--as-tasks", file)
+    assert ended.code == 2
+    ended.said(f"--as-tasks: {file}{said}")

@@ -107,15 +107,15 @@ async def test_a_shard_is_gone_on_with_as_itself_alone(bench: Bench) -> None:
     for other in ("2/3", "1/4"):
         done = await collect(bench, "part-1.jsonl", "--shard", other, "--resume")
         assert done.code == 1
-        done.said(f"is shard 1/3 of its run and cannot be gone on with as {other}")
+        done.said(f"is shard 1/3 of its run and can't be resumed as {other}")
     done = await collect(bench, "part-1.jsonl", "--resume")
-    done.said("cannot be gone on with without --shard; give --shard 1/3")
+    done.said("can't be resumed without --shard. Use --shard 1/3")
     bench.tasks.write_text(bench.tasks.read_text().replace("What", "what"))
     done = await collect_shard(bench, 1, "--resume")
-    done.said("because the tasks (line 1 (task 'sum-0') is another one")
+    done.said("the tasks (line 1 (task 'sum-0') differs")
     done = await collect_shard(bench, 1, "--resume", "--accept-change", "tasks")
     assert done.code == 2
-    done.said("collect all shards anew")
+    done.said("Collect all shards again")
     assert (folder / "part-1.jsonl").read_bytes() == before
 
 
@@ -137,9 +137,9 @@ async def test_a_shard_without_a_task_is_done(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--shard", "0/2"], "give each of them the same --run-id"),
-        (["--shard", "2/2", "--run-id", "a"], "'2/2' must be written INDEX/COUNT"),
-        (["--run-id", "../a"], "'../a' must be a letter or digit, then"),
+        (["--shard", "0/2"], "Give each collector the same new --run-id"),
+        (["--shard", "2/2", "--run-id", "a"], "'2/2': expected INDEX/COUNT"),
+        (["--run-id", "../a"], "'../a' must start with a letter or digit"),
     ],
 )
 async def test_wrong_usage_is_said(bench: Bench, flags: list[str], says: str) -> None:

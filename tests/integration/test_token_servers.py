@@ -310,11 +310,11 @@ def cut_prompt(answer: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "alter", "said"),
     [
-        ("vllm", other_prompt, "read another prompt"),
+        ("vllm", other_prompt, "prompt differs from"),
         ("vllm", no_ids, "no token ids"),
         ("vllm", fewer_logprobs, "log probabilities for 2 tokens"),
-        ("sglang", not_sampled, "output_ids are others"),
-        ("sglang", cut_prompt, "prompt tokens, and it was sent"),
+        ("sglang", not_sampled, "output_ids differ"),
+        ("sglang", cut_prompt, "prompt tokens but was sent"),
         ("sglang", lambda answer: {"text": "ok"}, "no meta_info"),
     ],
 )

@@ -70,7 +70,7 @@ def over(cluster: Cluster, namespace: str, folder: Path) -> list[str]:
 
 
 def pod_options(elsewhere: list[str], folder: Path, address: str, port: int) -> list[str]:
-    """What a pod of docs/kubernetes.md runs: an agent with an environment, and a slow model.
+    """What a pod of docs/how-to/kubernetes.md runs: an agent with an environment, and a slow model.
     ``elsewhere`` stands for the pod's account.
     """
     call = {"type": "function_call", "name": "calculator", "call_id": "call_1"}
@@ -80,7 +80,7 @@ def pod_options(elsewhere: list[str], folder: Path, address: str, port: int) -> 
     path.write_text(json.dumps({"match": "*", "answers": answers}) + "\n")
     mesh = folder / "mesh.yaml"
     mesh.write_text(json.dumps({"models": {"policy": {"backend": "replay", "path": str(path)}}}))
-    text = read_page(ROOT / "docs" / "kubernetes.md").files()["deploy-agent.yaml"]
+    text = read_page(ROOT / "docs" / "how-to" / "kubernetes.md").files()["deploy-agent.yaml"]
     _, deployment = yaml.safe_load_all(text)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["args"][:2] == ["gym-cli", "up"]
@@ -171,5 +171,7 @@ async def test_up_says_why_it_does_not_start(
     (tmp_path / "token").write_text("no-such-token")
     done = await gym("up", *elsewhere, "--discovery", "kubernetes")
     assert done.code == 1
-    done.said(f"Kubernetes at {cluster.server} refuses (401: Unauthorized)", "token_file")
+    done.said(
+        f"Kubernetes at {cluster.server} rejects the credentials (401: Unauthorized)", "token_file"
+    )
     assert "no-such-token" not in done.err

@@ -198,7 +198,7 @@ async def test_the_api_server_restarts(
         await cluster.ask("DELETE", f"{path}/one")
         await shows(backend, {"10.0.0.8:9400": S})
         assert backend.age_s() == 0.0
-        assert "is back after" in caplog.text
+        assert "is reachable again after" in caplog.text
 
 
 async def test_a_version_that_is_gone(cluster: Cluster, namespace: str, admin: Path) -> None:
@@ -260,7 +260,7 @@ async def test_who_is_let_in(cluster: Cluster, namespace: str, tmp_path: Path) -
     assert problem is not None
     assert problem.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
     assert problem.message == (
-        f"Kubernetes at {cluster.server} refuses (401: Unauthorized);"
+        f"Kubernetes at {cluster.server} rejects the credentials (401: Unauthorized);"
         " see discovery.kubernetes.token_file and ca_file"
     )
     async with opened(config(cluster, namespace, token)) as backend:
@@ -278,14 +278,14 @@ async def test_who_is_let_in(cluster: Cluster, namespace: str, tmp_path: Path) -
     token.write_text(ADMIN)
     problem = await problem_of(config(cluster, namespace, token, selector="in in in"))
     assert problem is not None
-    assert "see discovery.kubernetes.selector" in problem.message
+    assert "check discovery.kubernetes.selector" in problem.message
 
 
 async def test_a_pods_account_needs_no_more_than_the_page_says(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:
-    """The Role of docs/kubernetes.md, and a token as a pod gets it."""
-    page = read_page(ROOT / "docs" / "kubernetes.md")
+    """The Role of docs/how-to/kubernetes.md, and a token as a pod gets it."""
+    page = read_page(ROOT / "docs" / "how-to" / "kubernetes.md")
     documents = list(yaml.safe_load_all(page.files()["rbac.yaml"]))
     for one in documents:
         one["metadata"]["namespace"] = namespace
@@ -318,7 +318,7 @@ async def test_a_pods_account_needs_no_more_than_the_page_says(
 
 async def test_the_manifests_of_the_page(cluster: Cluster, namespace: str) -> None:
     """The API server takes them as they are."""
-    files = read_page(ROOT / "docs" / "kubernetes.md").files()
+    files = read_page(ROOT / "docs" / "how-to" / "kubernetes.md").files()
     for name in ("rbac.yaml", "deploy-model.yaml", "deploy-agent.yaml"):
         for one in yaml.safe_load_all(files[name]):
             one["metadata"]["namespace"] = namespace

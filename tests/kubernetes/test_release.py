@@ -1,4 +1,6 @@
-"""What becomes of a release: upgraded, drained and collected in, as docs/deploy.md has it."""
+"""What becomes of a release: upgraded, drained and collected in, as docs/how-to/deploy.md has
+it.
+"""
 
 from __future__ import annotations
 
@@ -194,7 +196,7 @@ async def tell(release: Release, pod: Object, status: Object) -> None:
 
 
 async def test_a_node_is_drained_one_pod_of_a_service_at_a_time(release: Release) -> None:
-    """docs/deploy.md's `kubectl drain` waits, by the budget, for the pod that follows."""
+    """docs/how-to/deploy.md's `kubectl drain` waits, by the budget, for the pod that follows."""
     # On the one node there is, other tests may have pods, too.
     only = "--pod-selector=drained=agents"
     drain = ("drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", only)

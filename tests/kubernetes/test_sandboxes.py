@@ -254,7 +254,7 @@ async def test_why_a_sandbox_was_lost(cluster: Cluster, namespace: str) -> None:
     ends: list[tuple[dict[str, Any], str]] = [
         ({"phase": "Failed", "containerStatuses": [container(killed)]}, OUT_OF_MEMORY),
         ({"phase": "Failed", "reason": "Evicted", "message": "low on disk"}, "low on disk"),
-        ({"phase": "Failed", "reason": "DeadlineExceeded"}, "its life is over"),
+        ({"phase": "Failed", "reason": "DeadlineExceeded"}, "its lifetime is over"),
     ]
     async with running_node(cluster, namespace) as node, opened(node, namespace) as backend:
         for number, (status, cause) in enumerate(ends):

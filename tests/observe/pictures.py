@@ -1,4 +1,5 @@
-"""Makes the pictures of docs/dashboards.md from a real run: python -m tests.observe.pictures.
+"""Makes the pictures of docs/how-to/dashboards.md from a real run: python -m
+tests.observe.pictures.
 
 GYMMESH_TEST_PROMETHEUS names the folder with Prometheus, as for `make test-observe`.
 """

@@ -178,7 +178,7 @@ async def test_a_sandbox_whose_life_is_over_ends_without_the_service(
     monkeypatch.setattr("gymmesh_sandbox.backends.docker.backend._LIFE_MARGIN_S", 1)
     async with running(backend, resources=sandbox_pb2.Resources(life_s=1)) as sandbox:
         async with asyncio.timeout(_PATIENCE_S):
-            assert await sandbox.wait_lost() == "its life is over"
+            assert await sandbox.wait_lost() == "its lifetime is over"
 
 
 async def test_a_creation_that_is_cancelled_leaves_nothing(daemon: Daemon) -> None:

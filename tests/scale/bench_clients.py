@@ -11,7 +11,7 @@ collector's process alone, after its first quarter of the rollouts, in which a p
 virtual machine compiles what it runs; the mesh's is that of its processes meanwhile, without the
 endpoint's. Before the rounds, each runs once while the agent is asked how many rollouts are in
 flight, and by which RPC; one that stays below what was asked for fails the bench. All but
-`--quick` and `--only` write their section of docs/performance.md.
+`--quick` and `--only` write their section of docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Makes a file of rows of three tool calls each, with eight repeats a task, then m
 in a process of its own: CPU seconds, the input's MB a second of CPU, and the most memory. Beside it
 stand two loops: one that reads and writes each row as it is, and one that writes what the format
 does, by hand and without any check (export_loops.py), measured right before the export. `--folder`
-says where the rows stand meanwhile; `--write` puts the table into docs/performance.md.
+says where the rows stand meanwhile; `--write` puts the table into docs/reference/performance.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
 
 CPU is user and system time over all processes of a contender; the model server and what plays the
 programs are processes of their own. Without an option it writes its section of
-docs/performance.md. `--quick` does less of everything.
+docs/reference/performance.md. `--quick` does less of everything.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ own, way after way and round after round, so that a drifting machine touches all
     python tests/scale/bench_model.py [--calls N] [--rounds N] [--concurrency N] [--loop uvloop]
 
 Prints CPU microseconds per call (user and system, of the calling process alone) and the ratio,
-medians over the rounds, as a table for docs/performance.md. Exits 1 when a ratio of the service
+medians over the rounds, as a table for docs/reference/performance.md. Exits 1 when a ratio of the
+service
 is above the target.
 """
 

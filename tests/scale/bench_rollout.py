@@ -13,7 +13,7 @@ can be read, a further run of each round counts its cycles: of those a shared ma
 that somebody else used. Prints medians and the ratio of each round's figures to
 the floor's in that round. A peer that is not installed is printed as ABSENT, and nothing is said
 about it; tools/setup-bench-peers.sh installs them. All but `--quick` and `--only` write their
-section of docs/performance.md.
+section of docs/reference/performance.md.
 
 `--one-processor` keeps the endpoint and all contenders on one processor, 512 in flight, without
 the peers. Two virtual processors of a shared machine may be one real one: then what keeps both

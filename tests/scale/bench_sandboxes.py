@@ -15,7 +15,7 @@ sandboxes, one program at a time and N at a time; and the memory of an open sand
 runs. Contenders take turns in each round, so that a drifting machine touches all. CPU time is user
 and system time over all processes of a contender, its sandboxes included. Ratios and differences
 are of figures of the same round; medians of the rounds are printed. All but `--quick` and `--only`
-write their section of docs/performance.md.
+write their section of docs/reference/performance.md.
 """
 
 from __future__ import annotations

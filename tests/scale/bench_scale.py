@@ -11,7 +11,7 @@ latency  what a mesh adds to a model call and a tool call, with 64, 512 and 10,0
 sessions 16,384 sessions opened, called and closed at one environment service.
 
 Needs 20,000 open files a process. Prints what was not reached, and exits 1 then. All but `--quick`
-and `--only` write their section of docs/performance.md.
+and `--only` write their section of docs/reference/performance.md.
 """
 
 from __future__ import annotations

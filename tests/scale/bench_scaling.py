@@ -1,4 +1,4 @@
-"""What docs/scaling.md is computed from: real services at the small end.
+"""What docs/ideas/scaling.md is computed from: real services at the small end.
 
     python -m tests.scale.bench_scaling [--only registry|directory|fanout|collectors|loss …]
 

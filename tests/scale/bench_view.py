@@ -8,7 +8,7 @@ milliseconds of each kind of question then (the median and the slowest of its re
 is asked with other values, so that no answer is one that was kept). Beside the seconds stand those
 of the server's own CPU time, which a busy machine does not stretch, and its memory at most.
 `--file` keeps the rows there, or takes those that are there; `--write` puts the figures into
-docs/performance.md.
+docs/reference/performance.md.
 """
 
 from __future__ import annotations

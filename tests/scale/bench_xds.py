@@ -8,7 +8,8 @@ DiscoveryService. The clients are bare ADS streams, each over a connection of it
 gRPC channels that call instances found through xDS. Where there is a Consul (the one that
 tools/setup-consul.sh builds, or ``--consul``), the same over it: from "critical" in Consul to the
 last call. Without it those lines say so. ``--write`` puts the figures into
-docs/performance.md. Exits 1 when a push takes longer than the target or a client is stale.
+docs/reference/performance.md. Exits 1 when a push takes longer than the target or a client is
+stale.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "performance.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "performance.md"
 
 
 def write_section(name: str, text: str, path: Path = PAGE) -> None:

@@ -2,9 +2,11 @@
 
     python -m tests.scale.scaling_sim [--write]
 
-Prints the tables of docs/scaling.md; --write puts them into the page, between their markers, and
+Prints the tables of docs/ideas/scaling.md; --write puts them into the page, between their markers,
+and
 draws docs/pictures/scaling.svg. What it computes from was measured by tests/scale/bench_scaling.py
-and by the benches of docs/performance.md. Nothing is measured here: two runs print the same.
+and by the benches of docs/reference/performance.md. Nothing is measured here: two runs print the
+same.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tests.scale.scaling.page import sections
 from tests.scale.scaling.picture import draw
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
-PAGE: Final = DOCS / "scaling.md"
+PAGE: Final = DOCS / "ideas" / "scaling.md"
 PICTURE: Final = DOCS / "pictures" / "scaling.svg"
 
 
@@ -33,7 +35,7 @@ def made() -> tuple[dict[str, str], str]:
 def main() -> None:
     """Prints the sections, and writes them where that is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="put them into docs/scaling.md")
+    parser.add_argument("--write", action="store_true", help="put them into docs/ideas/scaling.md")
     write = parser.parse_args().write
     texts, picture = made()
     for name, text in texts.items():

@@ -3,11 +3,15 @@
 A comment straight above a block says more than its language does:
 
     <!-- check: file NAME -->       saved under NAME in the page's folder before anything runs
-    <!-- check: run exit N -->      its gym-cli commands are run and end with N; what is shown below
-                                    the last one is what it says, fractions aside
+    <!-- check: write NAME -->      likewise, but when its turn comes among the commands; Python in
+                                    such a file runs by a command alone
+    <!-- check: run exit N -->      its gym-cli and python commands are run and end with N; what is
+                                    shown below the last one is what it says, fractions and ids of
+                                    rollouts aside
     <!-- check: row FILE -->        a row of FILE, as the page's commands wrote it
     <!-- check: part KEY of FILE -->  what stands under KEY in a row of FILE
     <!-- check: recording -->       JSON lines for the replay backend, not task rows
+    <!-- check: data -->            JSON lines that a command imports, not task rows
     <!-- check: skip -->            YAML that is wrong on purpose, or somebody else's; Python that
                                     another test runs
 
@@ -92,7 +96,8 @@ class Page:
 
     def python(self) -> str:
         """All Python of the page as one script."""
-        shown = [block for block in self.of("python") if "skip" not in block.check]
+        others = {"skip", "write"}
+        shown = [block for block in self.of("python") if not others & {*block.check}]
         return "\n".join(map(_script, shown))
 
     def links(self) -> list[str]:
@@ -193,7 +198,9 @@ def cli_options(command: click.Command = cli) -> set[str]:
 
 
 def reason_table() -> str:
-    """The table of docs/errors.md, made from errors.proto, the codes and the agent's rules."""
+    """The table of docs/reference/errors.md, made from errors.proto, the codes and the agent's
+    rules.
+    """
     proto = (ROOT / "proto/gymmesh/errors/v1/errors.proto").read_text(encoding="utf-8")
     rows = ["| reason | code | meaning | again |", "|---|---|---|---|"]
     for comment, name in re.findall(r"((?:  //[^\n]*\n)+)  ERROR_REASON_(\w+) = \d+", proto):

@@ -1,4 +1,6 @@
-"""The backend of docs/sandbox-backends.md, as a package with an entry point would bring it."""
+"""The backend of docs/how-to/sandbox-backends.md, as a package with an entry point would bring
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Final
 from tests.support.docs import ROOT, read_page
 
 EXAMPLE: Final = ROOT / "examples" / "sandbox_backend" / "namespaces.py"
-PAGE: Final = read_page(ROOT / "docs" / "sandbox-backends.md")
+PAGE: Final = read_page(ROOT / "docs" / "how-to" / "sandbox-backends.md")
 
 
 def install_own_backend(folder: Path) -> tuple[str, ...]:

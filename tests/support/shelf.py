@@ -37,7 +37,9 @@ from tests.unit.environments.nemo_gym.nemo_server import Counter, serving
 _MODEL: Final = "gymmesh.model.v1.ModelService"
 _VERIFY: Final = "gymmesh.verify.v1.VerifyService"
 _AUDIT: Final = "gymmesh.verify.v1.AuditService"
-_CALL_S: Final = 300.0
+_CALL_S: Final = 900.0
+# Of one step of an environment: on a busy machine, a server or a sandbox takes minutes to start.
+_STEP_S: Final = 600.0
 #: Of each session, so that its randomness is the same for every client.
 SEED: Final = 7
 MOST_TURNS: Final = 60
@@ -235,8 +237,9 @@ async def shelved(
                 use=name,
                 options=options,
                 audit=True,
-                verify_timeout_s=120.0,
-                tool_timeout_s=60.0,
+                verify_timeout_s=_STEP_S,
+                turn_timeout_s=_STEP_S,
+                tool_timeout_s=_STEP_S,
                 protocols=ProtocolsConfig(serve=tuple(protocols), **config),
             ),
             name,
@@ -265,15 +268,14 @@ async def _options(name: str, folder: Path, stack: AsyncExitStack) -> dict[str, 
             server = Path(__file__).parents[1] / "unit/environments/mcp/tool_server.py"
             command = [sys.executable, str(server), "stdio"]
             tools = {"command": command, "tools": ["reverse"], "quiet": True}
-            # On a busy machine an interpreter with a server takes longer than the default of 30 s.
             return {
                 "servers": {"tools": tools}, "verdict": "exact", "shared": True,
-                "start_timeout_s": 240.0,
+                "start_timeout_s": _STEP_S,
             }  # fmt: skip
         case "nemo_gym":
             return {"url": await stack.enter_async_context(serving(Counter().app))}
         case "code":
-            return {"test_timeout_s": 5.0, "suite_timeout_s": 20.0}
+            return {"test_timeout_s": 60.0, "suite_timeout_s": 240.0}
     return {}
 
 

@@ -45,7 +45,7 @@ def page(browser: Any, address: str) -> Iterator[Any]:
     """A page that has been entered and shows the table; at the end nothing has gone wrong in it."""
     context = browser.new_context(viewport={"width": 1320, "height": 900})
     found = context.new_page()
-    found.set_default_timeout(30_000)
+    found.set_default_timeout(120_000)
     requests = Requests(found)
     found.goto(address)
     found.wait_for_selector("a.open")

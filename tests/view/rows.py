@@ -62,6 +62,8 @@ def row(
     calls = [one for one in output if one["type"] == "function_call"]
     model_us = 900_000 + dice.randrange(2_000_000)
     tools_us = 40_000 * len(calls) + dice.randrange(20_000)
+    score = reward or 0.0
+    brief = min(1.0, 5 * score)
     return {
         "responses_create_params": {"input": prompt, "temperature": 0.7, **more.pop("params", {})},
         "response": {
@@ -87,8 +89,8 @@ def row(
             "reward": reward,
             "reason": "",
             "components": [
-                {"name": "correct", "value": float(bool(reward)), "weight": 0.8},
-                {"name": "brief", "value": 1.0, "weight": 0.2},
+                {"name": "correct", "value": (score - 0.2 * brief) / 0.8, "weight": 0.8},
+                {"name": "brief", "value": brief, "weight": 0.2},
             ],
             "verifier": environment,
             "version": "1",

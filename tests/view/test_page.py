@@ -106,7 +106,7 @@ def test_words_are_searched(page: Any) -> None:
     page.get_by_label("Search").fill("trees stree")
     until(lambda: count(page) == "40", page)
     page.get_by_label("Search").fill("nowhere at all")
-    until(lambda: page.get_by_text("No rollout is like that.").count() == 1, page)
+    until(lambda: page.get_by_text("No rollouts match these filters.").count() == 1, page)
 
 
 def test_a_column_sorts(page: Any) -> None:
@@ -114,9 +114,9 @@ def test_a_column_sorts(page: Any) -> None:
     until(lambda: "sort=-reward" in page.url, page)
     header = page.locator("th[aria-sort=descending]")
     until(lambda: header.count() == 1, page)
-    until(lambda: page.locator("tbody tr td:nth-child(4)").first.inner_text() == "1", page)
+    until(lambda: page.locator("tbody tr td:nth-child(3)").first.inner_text() == "1", page)
     page.get_by_role("button", name="Reward", exact=True).click()
-    until(lambda: page.locator("tbody tr td:nth-child(4)").first.inner_text() == "0", page)
+    until(lambda: page.locator("tbody tr td:nth-child(3)").first.inner_text() == "0", page)
 
 
 def test_a_rollout_is_a_conversation(page: Any) -> None:
@@ -133,7 +133,7 @@ def test_a_rollout_is_a_conversation(page: Any) -> None:
     assert not thought.is_visible()
     timeline = page.locator("table.timeline")
     assert timeline.locator("th").all_inner_texts() == [
-        "model", "tools", "verify", "compare", "score",
+        "model", "tools", "verify", "verify: compare", "verify: score",
     ]  # fmt: skip
     assert page.locator("table.bars").first.locator("th").all_inner_texts() == ["correct", "brief"]
 
@@ -181,8 +181,8 @@ def test_repeats_stand_side_by_side(page: Any) -> None:
     until(lambda: page.locator(".column .conversation").count() == 4, page)
     boxes = [one.bounding_box() for one in page.locator(".column").all()]
     assert len({box["y"] for box in boxes}) == 1
-    page.get_by_label("mark for a comparison").nth(0).check()
-    page.get_by_label("mark for a comparison").nth(1).check()
+    page.get_by_label("mark to compare").nth(0).check()
+    page.get_by_label("mark to compare").nth(1).check()
     page.get_by_role("link", name="compare the two that are marked").click()
     page.wait_for_selector(".pairs")
     assert page.url.endswith("#/diff/ro-shop-4-0/ro-shop-4-1")
@@ -193,7 +193,7 @@ def test_repeats_by_the_keyboard(page: Any) -> None:
     assert page.locator(".head").get_by_text("into the basket (order 4)").is_visible()
     for key in "jxjx":
         page.keyboard.press(key)
-    assert page.get_by_label("mark for a comparison").nth(1).is_checked()
+    assert page.get_by_label("mark to compare").nth(1).is_checked()
     page.keyboard.press("k")
     assert page.evaluate("document.activeElement.textContent").strip() == "repeat 0"
     page.keyboard.press("d")
@@ -212,7 +212,7 @@ def test_what_is_not_there_says_so(browser: Any, address: str) -> None:
     show(page, "#/?page=900", ".empty")
     assert page.locator(".empty").inner_text() == "There are fewer pages."
     show(page, "#/?tool=nosuch", ".empty")
-    assert page.locator(".empty").inner_text() == "No rollout is like that."
+    assert page.locator(".empty").inner_text() == "No rollouts match these filters."
     page.context.close()
 
 
@@ -226,11 +226,14 @@ def test_two_runs_are_told_apart(browser: Any, tmp_path: Path) -> None:
         until(lambda: count(page) == "12", page)
         page.get_by_role("combobox", name="Run").select_option("night/rows.jsonl")
         until(lambda: count(page) == "4", page)
-        runs = page.locator("tbody tr td:nth-child(4)")
+        runs = page.locator("tbody tr td:nth-child(5)")
         until(lambda: set(runs.all_inner_texts()) == {"night/rows.jsonl"}, page)
         show(page, "#/task/shop-0", ".column .conversation")
-        until(lambda: page.locator(".column").count() == 4, page)
-        until(lambda: page.get_by_text("day/rows.jsonl ·").count() > 0, page)
+        for run in ("day/rows.jsonl", "night/rows.jsonl"):
+            region = page.get_by_role("region", name=f"Run {run}", exact=True)
+            region.locator(".column .conversation").nth(3).wait_for()
+            said = region.locator(".column h3 a").all_inner_texts()
+            assert said == [f"repeat {number}" for number in range(4)]
         page.context.close()
 
 

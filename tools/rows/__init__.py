@@ -2,7 +2,7 @@
 
 contract   the messages of a row, as descriptors with their comments and options
 columns    proto/python/gymmesh_rows/columns.py
-page       docs/rows.md
+page       docs/reference/rows.md
 
 `python -m tools.rows` writes both, and `python -m tools.rows --check` fails when one is stale.
 """

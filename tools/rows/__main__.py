@@ -25,7 +25,7 @@ def fresh() -> dict[str, str]:
     contract = Contract()
     return {
         "proto/python/gymmesh_rows/columns.py": formatted(columns_text(contract)),
-        "docs/rows.md": page_text(contract),
+        "docs/reference/rows.md": page_text(contract),
     }
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/rows.md: the columns of a row, in the words of the contract."""
+"""Writes docs/reference/rows.md: the columns of a row, in the words of the contract."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tools.rows.contract import ROW, Column, Contract, Message, Proto, lines_of
 _HEAD: Final = (
     "# The columns of a row\n\n"
     "<!-- Generated from the comments of proto/gymmesh/row/v1 by `make proto`. Do not edit. -->\n\n"
-    "Every key that [a row](collecting.md#output-rows) can have. A key with nothing to say is "
+    "Every key that [a row](../how-to/collecting.md#output-rows) can have. A key with nothing "
+    "to say is "
     "absent, unless it is *always* written. Rows have further keys: the task's own, and those of "
     "the verifier's evidence.\n"
 )

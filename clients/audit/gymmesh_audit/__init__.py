@@ -1,4 +1,4 @@
-"""The audit of verifiers: what cheap and clever policies earn. Through the contract alone.
+"""Audits verifiers: which rewards do cheap and clever policies get? Uses only the contract.
 
 gold.py            a right answer, and what says the same (pure)
 answers/           what can be made of a right answer, by its kind (pure, plain data)

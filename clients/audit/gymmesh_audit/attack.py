@@ -1,4 +1,4 @@
-"""One thing that a policy may try, and what should come of it. Pure."""
+"""One attack of a policy, and its expected result. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Attack:
 
     name: of the attack, the same for all tasks. wins: whether it should earn the gold's reward;
     None: only that there is a verdict is checked. calls: made before the message. message: None
-    where nothing is said. raw_calls: calls whose arguments are bytes as a model wrote them.
+    where nothing is said. turns: the calls of each further turn, before the message is said again.
+    raw_calls: calls whose arguments are bytes as a model wrote them.
     echo: the message is what the tools answered. judge: how a scripted judge behaves.
     """
 
@@ -41,3 +42,4 @@ class Attack:
     raw_calls: Sequence[tuple[str, bytes]] = ()
     echo: bool = False
     judge: JudgeScript = "oracle"
+    turns: Sequence[Sequence[MadeCall]] = ()

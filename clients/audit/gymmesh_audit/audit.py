@@ -58,7 +58,7 @@ _CAPITALS: Final = ("in capitals", "in small letters")
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """How much is tried.
+    """How much an audit tries.
 
     seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
     so many. cheap: only what is made from nothing and the expected answers themselves. deal:
@@ -232,7 +232,14 @@ class _Audit:
     async def _task(self, one: Tried, all_tried: Sequence[Tried]) -> None:
         """Play everything on one task and judge it."""
         golds = [
-            Attack("the expected answer", "gold", gold.message or None, wins=True, calls=gold.calls)
+            Attack(
+                "the expected answer",
+                "gold",
+                gold.message or None,
+                wins=True,
+                calls=gold.calls,
+                turns=gold.turns,
+            )
             for gold in one.golds
         ]
         silent = Attack(SILENCE, "nothing")
@@ -349,7 +356,12 @@ class _Audit:
         for one in tried[:3]:
             answers = [
                 Attack(
-                    "the expected answer again", "stability", gold.message or None, None, gold.calls
+                    "the expected answer again",
+                    "stability",
+                    gold.message or None,
+                    None,
+                    gold.calls,
+                    turns=gold.turns,
                 )
                 for gold in one.golds[:1]
             ]

@@ -54,7 +54,8 @@ def read_deliberate(path: Path) -> list[Meant]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise ConfigError(
-            f"{path}: {error}; each entry has attack and reason, perhaps task, options, optional"
+            f"{path}: {error}; each entry needs attack and reason, and may have task, options, "
+            "optional"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""A right answer, as the contract gives it, and what can be made of it. Pure."""
+"""A right answer from the contract, and the messages built from it. Pure."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ class Gold:
     """An answer that earns the best reward.
 
     answer: the bare answer. form: the message, with `{answer}` in place of it. calls: made before.
+    turns: the calls of each further turn, after which the message is said again.
     reward: what it should earn, where the environment says so.
     """
 
@@ -54,6 +55,7 @@ class Gold:
     calls: Sequence[MadeCall] = ()
     reward: float | None = None
     choices: Sequence[str] = ()
+    turns: Sequence[Sequence[MadeCall]] = ()
 
     @property
     def message(self) -> str:
@@ -73,12 +75,14 @@ def gold_of(expected: verify_pb2.ExpectedAnswer) -> Gold:
     """The contract's answer. Raises CodecError for an answer that is not text."""
     answer = bytes_to_text(expected.answer)
     message = ""
-    calls: list[MadeCall] = []
+    groups: list[list[MadeCall]] = [[]]
     for item in expected.items:
         if item.WhichOneof("kind") == "function_call":
-            calls.append((item.function_call.name, _arguments(item)))
+            groups[-1].append((item.function_call.name, _arguments(item)))
         elif item.HasField("message"):
             message = text_of(item)
+            groups.append([])
+    calls, *turns = groups if groups[-1] else groups[:-1] or [[]]
     if not answer:
         answer = message
     before, found, after = message.rpartition(answer) if answer else ("", "", "")
@@ -89,6 +93,7 @@ def gold_of(expected: verify_pb2.ExpectedAnswer) -> Gold:
         calls=tuple(calls),
         reward=expected.reward if expected.HasField("reward") else None,
         choices=tuple(expected.choices),
+        turns=tuple(map(tuple, turns)),
     )
 
 

@@ -18,7 +18,7 @@ _SHOWN = 160
 
 @dataclass(frozen=True, slots=True)
 class Weakness:
-    """One kind of attack that came out wrong.
+    """One kind of attack with a wrong result.
 
     problem: `wins` (should not), `loses` (should win), `fault` (no verdict), `unstable`, `leak`.
     count: on how many tasks, of `tries`. task_id, shown, reward: the first example. reason: why it
@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an audit of one environment found.
+    """The result of auditing one environment.
 
     tasks: how many were tried; golds: for how many of them a right answer was known. notes: what
     was measured and is no fault. live: the models that were asked and are not scripted. unplayed:
@@ -86,12 +86,12 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is to be mended, in the verifier or in the list of what is deliberate."""
+        """Whether nothing needs a fix, in the verifier or in the list of deliberate findings."""
         return not self.open_weaknesses and not self.idle
 
     @property
     def open_weaknesses(self) -> list[Weakness]:
-        """What is to be mended: findings that are not deliberate."""
+        """Findings that need a fix: those that are not deliberate."""
         return [one for one in self.findings if not one.reason]
 
 
@@ -113,7 +113,7 @@ def target_of(
             continue
         floor = baseline if baseline is not None else 0.0
         if one.reward <= max(floor, 0.0) + _ROUNDING and one.reward < 1.0 - _ROUNDING:
-            detail = f"earns {one.reward:g}, no more than an answer that says nothing"
+            detail = f"earns {one.reward:g}, no more than an empty answer"
             findings.append(_found(one, "loses", detail))
             continue
         best = one.reward if best is None else max(best, one.reward)
@@ -164,7 +164,7 @@ def without_echoes(
     more = f"{first.detail}, and so do {len(wins) - 1} other wrong answers"
     return [
         *(one for one in found if one.problem != "wins"),
-        replace(first, detail=f"{more}; is doing nothing right here?"),
+        replace(first, detail=f"{more}. Is doing nothing right here?"),
     ]
 
 
@@ -229,7 +229,7 @@ def unstable(played: Sequence[Played]) -> list[Weakness]:
     if len(rewards) < 2:
         return []
     shown = ", ".join("no verdict" if one is None else f"{one:g}" for one in rewards)
-    return [_found(played[0], "unstable", f"{len(played)} times the same earned {shown}")]
+    return [_found(played[0], "unstable", f"{len(played)} identical answers earned {shown}")]
 
 
 def leak(task_id: str, where: str, shown: str) -> Weakness:

@@ -15,7 +15,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.verify.v1 import verify_pb2
 from gymmesh_audit.attack import Attack
-from gymmesh_audit.gold import Gold, gold_of
+from gymmesh_audit.gold import Gold, MadeCall, gold_of
 from gymmesh_audit.scripted_model import ScriptedModel
 from gymmesh_responses import CodecError, dumps, loads, new_message, rollout_reward
 from gymmesh_runtime.errors import MeshError
@@ -37,7 +37,7 @@ MakeArguments = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of an attack.
+    """The result of an attack.
 
     reward: with the turns' where the environment adds them; None without a verdict. fault: why
     there is none. refused: the task or the request was refused, which says nothing of the verifier.
@@ -97,7 +97,7 @@ class Player:
         return tasks[:limit]
 
     async def golds(self, task: rollout_pb2.Task) -> list[Gold]:
-        """The expected answers; none where the environment gives none. Raises MeshError."""
+        """The expected answers; empty if the environment provides none. Raises MeshError."""
         request = verify_pb2.GetExpectedRequest(task=task)
         try:
             reply = await self._auditor.GetExpected(request, timeout=_CALL_S)
@@ -166,12 +166,13 @@ class Player:
         opened = await self._resource.CreateSession(request, timeout=_CALL_S)
         try:
             step_rewards: list[float] = []
-            transcript, outputs = await self._calls(opened.session_id, attack, step_rewards)
+            made = self._calls(opened.session_id, attack.calls, attack.raw_calls, step_rewards)
+            transcript, outputs = await made
             message = "\n".join(outputs) if attack.echo else attack.message
             if message is not None:
                 transcript.append(new_message("assistant", message))
             if opened.multi_turn and message is not None:
-                step_rewards += await self._turns(opened.session_id, message, transcript)
+                step_rewards += await self._turns(opened.session_id, attack, message, transcript)
             return await self._verdict(
                 task, attack, rollout_id, opened.session_id, transcript, step_rewards, outputs
             )
@@ -179,15 +180,20 @@ class Player:
             await self.close(opened.session_id)
 
     async def _calls(
-        self, session_id: str, attack: Attack, rewards: list[float]
+        self,
+        session_id: str,
+        calls: Sequence[MadeCall],
+        raw_calls: Sequence[tuple[str, bytes]],
+        rewards: list[float],
+        before: int = 0,
     ) -> tuple[list[responses_pb2.Item], list[str]]:
-        """The items of the attack's calls with their outputs, and the outputs' texts; adds the
-        calls' rewards to `rewards`.
+        """The items of calls with their outputs, and the outputs' texts; adds the calls' rewards to
+        `rewards`. before: how many items precede them.
         """
-        written = [(name, dumps(dict(arguments))) for name, arguments in attack.calls]
+        written = [(name, dumps(dict(arguments))) for name, arguments in calls]
         transcript: list[responses_pb2.Item] = []
         outputs: list[str] = []
-        for number, (name, arguments) in enumerate((*written, *attack.raw_calls), start=1):
+        for number, (name, arguments) in enumerate((*written, *raw_calls), before + 1):
             answer = await self._resource.CallTool(
                 resource_pb2.CallToolRequest(
                     session_id=session_id, name=name, arguments=arguments, request_id=self._id()
@@ -209,12 +215,12 @@ class Player:
         return transcript, outputs
 
     async def _turns(
-        self, session_id: str, message: str, transcript: list[responses_pb2.Item]
+        self, session_id: str, attack: Attack, message: str, transcript: list[responses_pb2.Item]
     ) -> list[float]:
-        """Says the same in each of a few turns; the turns' rewards."""
+        """Says the same in a few turns, after the calls of each turn; the turns' rewards."""
         rewards: list[float] = []
         new = list(transcript)
-        for _ in range(_TURNS):
+        for number in range(max(_TURNS, len(attack.turns) + 1)):
             turn = await self._resource.NextTurn(
                 resource_pb2.NextTurnRequest(
                     session_id=session_id, new_items=new, request_id=self._id()
@@ -226,7 +232,9 @@ class Player:
                 rewards.append(turn.reward)
             if turn.done:
                 break
-            new = [new_message("assistant", message)]
+            calls = attack.turns[number] if number < len(attack.turns) else ()
+            made, _ = await self._calls(session_id, calls, (), rewards, len(transcript))
+            new = [*made, new_message("assistant", message)]
             transcript.extend(new)
         return rewards
 

@@ -53,7 +53,7 @@ def lines(report: Report) -> Iterator[str]:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """The report as JSON can hold it; the keys are those of docs/audit.md."""
+    """The report as JSON can hold it; the keys are those of docs/how-to/audit.md."""
     return {
         "environment": report.environment,
         "verifier_version": report.version,

@@ -12,40 +12,40 @@ from gymmesh_cli.terminal import echo, logged, plain_errors
 
 # name: where it is in this package, and its line in the list of commands.
 _COMMANDS: Final = {
-    "collect": ("collect.collect:collect", "Collect verified rollouts of a task file."),
+    "collect": ("collect.collect:collect", "Collect verified rollouts for tasks."),
     "run": ("collect.run:run", "Run one task and watch it live."),
-    "runs": ("runs.runs:runs", "Look at runs, steer them, and join shards."),
+    "runs": ("runs.runs:runs", "List, control and merge runs."),
     "up": ("services.up:up", "Start a mesh's services as processes."),
     "serve": ("services.serve:serve", "Serve one service of a mesh in this process."),
-    "env": ("environments.env:env", "Start, try out and list environments."),
-    "config": ("services.config:config", "Check configurations, and show what they say."),
-    "models": ("services.models:models", "List a mesh's models, fetch weights, try a call."),
-    "sandbox": ("sandboxes.sandbox:sandbox", "Run programs in sandboxes, and look after them."),
+    "env": ("environments.env:env", "Create, test, audit and list environments."),
+    "config": ("services.config:config", "Validate configurations."),
+    "models": ("services.models:models", "List models, download weights, try calls."),
+    "sandbox": ("sandboxes.sandbox:sandbox", "Run programs in sandboxes and manage them."),
     "conformance": (
         "services.conformance:conformance",
-        "Test whether a server or a collector keeps to the contract.",
+        "Test whether a server or collector follows the contract.",
     ),
-    "certs": ("services.certs:certs", "Make certificates for trying TLS."),
-    "xds": ("services.xds:xds", "Let gRPC clients of any language find services."),
-    "data": ("data.data:data", "Check and generate task files."),
-    "export": ("stored.export:export", "Write rollouts in the format of a trainer."),
-    "import": ("stored.importing:import_", "Make tasks or rollouts of other programs' files."),
+    "certs": ("services.certs:certs", "Create certificates to try TLS."),
+    "xds": ("services.xds:xds", "Let gRPC clients in any language find services."),
+    "data": ("data.data:data", "Check, generate and inspect task files and runs."),
+    "export": ("stored.export:export", "Export rollouts to a trainer's format."),
+    "import": ("stored.importing:import_", "Import tasks or rollouts from other formats."),
     "profile": (
         "stored.profile:profile",
-        "Statistics of rollouts: pass@k, lengths, tools, failures.",
+        "Rollout statistics: pass@k, lengths, tools, failures.",
     ),
-    "compare": ("stored.compare:compare", "Compare runs of the same tasks, with paired tests."),
+    "compare": ("stored.compare:compare", "Compare runs of the same tasks with paired tests."),
     "show": ("stored.show:show", "Print a stored rollout as a conversation."),
-    "reverify": ("stored.reverify:reverify", "Judge stored rollouts again, without inference."),
-    "view": ("stored.view:view", "Look at rollouts in a local page."),
+    "reverify": ("stored.reverify:reverify", "Rescore stored rollouts without inference."),
+    "view": ("stored.view:view", "Browse rollouts in a local web page."),
 }
 
 _EPILOG: Final = """\b
 Exit codes:
   0    done
   1    nothing could be done
-  2    wrong usage or configuration
-  3    done, but some rollouts failed or rows were left out, or the run ended early
+  2    invalid usage or configuration
+  3    done, but rollouts failed, rows were skipped, or the run ended early
   130  interrupted (Ctrl-C); finished rows are on disk
 
 \b
@@ -53,7 +53,7 @@ First steps:
   gym-cli env init word_count
   gym-cli env test word_count/
   gym-cli collect word_count/ --model-url http://127.0.0.1:8000/v1 --model my-model
-With the small model that comes with gymmesh[local,math], whose answers are often wrong:
+With the small model of gymmesh[local,math], whose answers are often wrong:
   gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
 """
 
@@ -125,8 +125,8 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: Any) -> No
 def cli() -> None:
     """Collect verified agent rollouts for RL training and evaluation.
 
-    Tasks go in as JSON lines, scored rollouts come out as JSON lines. With no mesh given, the
-    services run inside the command, with a small language model of their own.
+    Reads tasks as JSON lines and writes scored rollouts as JSON lines. Without a configuration, the
+    services run inside the command, with a small language model.
     """
 
 

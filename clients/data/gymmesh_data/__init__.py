@@ -1,6 +1,6 @@
-"""What becomes of stored rollouts: read them, choose among them, export them.
+"""Stored rollouts: read, select, export, import, profile and rescore them.
 
-sources.py       rows of runs and of files, one after another, each with the place it came from
+sources.py       rows of runs and files in order, each with its place
 rollout.py       what a row says, checked
 conversation.py  the Responses items of a rollout as chat messages (pure)
 actors.py        what actors beside the root agent said (pure)

@@ -19,7 +19,7 @@ class Actor:
     """An actor of a rollout.
 
     Attributes:
-        reward: its own, else the rollout's.
+        reward: its own reward, or else the rollout's.
         trainable: whether a trainer should learn from it.
         said: what else the row says of it.
         conversations: each as a rollout whose `output` begins where the actor begins to speak.

@@ -20,7 +20,7 @@ from gymmesh_rows import ModelCall
 _REASONING = "reasoning_content"  # as vLLM, TRL and chat templates spell it
 
 # An assistant message has one text, which stands before its calls, and results must follow these.
-_AFTER_CALLS: Final = "places of what a model said between or after its tool calls"
+_AFTER_CALLS: Final = "positions of text that the model wrote between or after its tool calls"
 _TEXTS: Final = frozenset(("input_text", "output_text", "text"))
 _OF_TOOLS: Final = ("name", "description", "parameters", "strict")
 
@@ -198,9 +198,9 @@ class _MessageWriter:
         name, call_id = item.get("name"), item.get("call_id")
         if not (type(arguments) is type(name) is type(call_id) is str):
             raise WrongItem(
-                ".arguments: must be a text with JSON in it"
+                ".arguments: must be JSON text"
                 if type(arguments) is not str
-                else f".{'call_id' if type(name) is str else 'name'}: must be a text"
+                else f".{'call_id' if type(name) is str else 'name'}: must be a string"
             )
         if self._style.arguments_as_objects:
             arguments = self._object(arguments)
@@ -215,7 +215,7 @@ class _MessageWriter:
             value = None
         if isinstance(value, dict):
             return value
-        self.losses["arguments of tool calls that are no JSON object, kept as text"] += 1
+        self.losses["tool call arguments that are not a JSON object, kept as text"] += 1
         return arguments
 
     def _tool_result(self, item: Json) -> None:
@@ -223,7 +223,7 @@ class _MessageWriter:
         output, call_id = item.get("output"), item.get("call_id")
         content = output if type(output) is str else self._content(output, "output")
         if type(call_id) is not str:
-            raise WrongItem(".call_id: must be a text")
+            raise WrongItem(".call_id: must be a string")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _reasoning(self, item: Json) -> None:
@@ -235,7 +235,7 @@ class _MessageWriter:
             raise WrongItem(": content and summary must be lists")
         texts = [part["text"] for part in parts if isinstance(part, dict) and "text" in part]
         if not texts:
-            self.losses["reasoning without a readable text"] += 1
+            self.losses["reasoning without readable text"] += 1
             return
         answer = self._going_on()
         said = "\n".join(map(str, texts))
@@ -296,5 +296,5 @@ def _text(item: Json, key: str, part: str = "", place: int = 0) -> str:
     value = item.get(key)
     if not isinstance(value, str):
         at = f"{part}[{place}]" if part else ""
-        raise WrongItem(f"{at}.{key}: must be a text")
+        raise WrongItem(f"{at}.{key}: must be a string")
     return value

@@ -15,11 +15,11 @@ _DIGITS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class PairRules:
-    """What makes a pair.
+    """Which rollouts form a pair.
 
     Attributes:
-        margin: by how much the better reward must be above the worse one; above 0 in any case.
-        per_task: at most so many pairs of a task.
+        margin: smallest difference of the two rewards; they always differ.
+        per_task: most pairs per task.
         whole: whether the answers are all that followed the common beginning, tool results
             included, or the one assistant message in which the two rollouts first differ. Trainers
             that tokenise again train what stands in the answers, tool results too.
@@ -57,7 +57,7 @@ def choose_pairs(scored: Sequence[tuple[float, K]], rules: PairRules) -> Iterato
 
 
 def pair_of(better: list[Json], worse: list[Json], rules: PairRules) -> Pair | None:
-    """The pair that two conversations make; None when they have none.
+    """The pair that two conversations form; None if they form none.
 
     The prompt is what both begin with. Both must go on with an answer of the model: where the
     environment said something different first, the difference is not the model's. The ids of tool

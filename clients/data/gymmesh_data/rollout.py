@@ -354,7 +354,7 @@ def request_of(row: Row, call: ModelCall | None) -> RequestBeside:
             place = f"annotations: gateway_request of call {call.call_id}"
     instructions, tools = sent.get("instructions"), sent.get("tools") or []
     if instructions is not None and not isinstance(instructions, str):
-        raise RowError(f"{place}.instructions: must be a text or null")
+        raise RowError(f"{place}.instructions: must be a string or null")
     _check_tools(tools, f"{place}.tools")
     others = ("input", "instructions", "tools")
     params = {key: value for key, value in sent.items() if key not in others}

@@ -63,11 +63,11 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
         return samples
     if any(writer.samples for writer in written):
         raise NoTokens(
-            f"{rollout.where}: {rollout.output_key}: has no token that the policy sampled freely: "
-            "all are of side calls, forced or bound by a grammar"
+            f"{rollout.where}: {rollout.output_key}: has no freely sampled policy token: all are "
+            "from side calls, forced, or bound by a grammar"
         )
     raise NoTokens(
-        f"{rollout.where}: {rollout.output_key}: has no generation_token_ids; collect with a "
+        f"{rollout.where}: {rollout.output_key}: has no generation_token_ids. Collect with a "
         "backend that captures tokens"
     )
 
@@ -97,7 +97,7 @@ def _written(rollout: StoredRollout) -> _SampleWriter:
         if one.prompt_length is None:
             raise NoTokens(
                 f"{rollout.where}: call {one.call.call_id}: has generation_token_ids but no "
-                "prompt_token_ids; it broke the exact-token law, and there is no sequence to "
+                "prompt_token_ids. This violates the exact-token rule, so there is no sequence to "
                 "train on"
             )
         writer.add(one, tokens)

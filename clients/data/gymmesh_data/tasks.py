@@ -48,7 +48,7 @@ def payload_of(row: Json, known: Collection[str] = ()) -> Json:
 
 
 def corrections_of(row: Json) -> Json:
-    """The keys of the task that its last verdict put right: see docs/reverify.md."""
+    """The keys of the task that its last verdict put right: see docs/how-to/reverify.md."""
     return object_of(object_of(object_of(row, "verification"), "reverified"), "task")
 
 

@@ -58,8 +58,8 @@ class ServiceSpec(msgspec.Struct, frozen=True, rename={"config_json": "config"})
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """What a program made itself, by the name of its service: it stands in place of what the
-    configuration would make.
+    """Objects that a program created itself, by service name. They replace what the configuration
+    would create.
     """
 
     backends: Mapping[str, Backend] = field(default_factory=dict)

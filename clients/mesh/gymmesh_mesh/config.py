@@ -23,7 +23,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a task row that names nothing gets: names of services in this mesh."""
+    """The services of this mesh for task rows that name none."""
 
     environment: str = "math"
     agent: str = "tool_loop"
@@ -31,7 +31,7 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How services are run as processes.
+    """How services run as processes.
 
     ``host`` is what they listen on; ``advertise_host`` is the address that others connect to, which
     is ``host`` where it is empty, or this machine's one address where that stands for all of them.

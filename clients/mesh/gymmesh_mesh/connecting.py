@@ -53,7 +53,7 @@ class EnvironmentClient:
     """A served environment.
 
     Attributes:
-        about: what it says of itself.
+        about: its description of itself.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class EnvironmentClient:
     async def session(
         self, task: Task | Mapping[str, Any] | None = None, *, seed: int | None = None
     ) -> AsyncIterator[EnvironmentSession]:
-        """A session for a task, a row of a task file, or the first example; closed afterwards.
+        """Open a session for a task row or the first example; it is closed afterwards.
 
-        Raises MeshError, and ConfigError where there is no example.
+        Raises MeshError, and ConfigError if there is no example.
         """
         if task is None:
             examples = await self.tasks()
             if not examples:
-                raise ConfigError(f"the environment {self.about.name!r} has no examples: give task")
+                raise ConfigError(f"environment {self.about.name!r} has no examples; pass task")
             task = examples[0]
         known = task if isinstance(task, Task) else Task.of(task)
         message = rollout_pb2.Task()
@@ -161,7 +161,7 @@ class EnvironmentSession:
         return text_of(output)
 
     async def say(self, text: str) -> str:
-        """The model's answer; what the environment says to it, where it takes turns. Raises
+        """Send the model's answer; returns the environment's reply if it takes turns. Raises
         MeshError.
         """
         self._transcript.append(new_message("assistant", text))

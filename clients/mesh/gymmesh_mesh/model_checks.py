@@ -179,7 +179,7 @@ async def _check_one(name: str, model: ModelConfig, prompt: str, timeout: float)
     try:
         await service.open(PeerDirectory())
     except ConfigError as error:
-        return replace(bare, reason="CONFIG", message=str(error), fix="correct the configuration")
+        return replace(bare, reason="CONFIG", message=str(error), fix="fix the configuration")
     try:
         return await _call(service, bare, prompt, timeout, is_recorded=model.facts.is_recorded)
     finally:
@@ -204,9 +204,9 @@ async def _call(
     except MeshError as error:
         message, fix = without_fix(error), fix_of(error)
         if is_recorded:
-            fix = "a recording answers only what it holds (--prompt)"
+            fix = "a recording only answers prompts that it contains (--prompt)"
         elif error.reason == errors.ERROR_REASON_MODEL_TIMEOUT:
-            fix = "give it more time with --timeout, or see how busy it is"
+            fix = "raise --timeout, or check how busy it is"
         return replace(bare, reason=error.reason_name, message=message, fix=fix)
     except CodecError as error:
         return replace(bare, reason="FIELD_INVALID", message=str(error), fix="correct --prompt")
@@ -257,5 +257,5 @@ def _without_call(response: responses_pb2.Response) -> str:
     except CodecError:
         arguments = None
     if not isinstance(arguments, dict):
-        return f"a tool call whose arguments are no JSON object: {excerpt(call.arguments)}"
+        return f"a tool call whose arguments are not a JSON object: {excerpt(call.arguments)}"
     return ""

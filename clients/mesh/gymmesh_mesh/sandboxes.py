@@ -55,7 +55,7 @@ async def sandboxes_here(config: MeshConfig, name: str = "") -> AsyncIterator[Sa
     if name and name not in known:
         raise ConfigError(f"there is no sandbox service {name!r} in the configuration")
     if not name and len(known) > 1:
-        raise ConfigError(f"the configuration has several: name one of {', '.join(known)}")
+        raise ConfigError(f"the configuration has several; choose one of {', '.join(known)}")
     chosen = name or next(iter(known), _USUAL)
     spec = known.get(chosen) or own_sandbox_spec(chosen, "gym-cli")
     async with AsyncExitStack() as stack:
@@ -141,7 +141,7 @@ def kept(file: Path) -> KeptSandbox:
         raise ConfigError(f"{file} can't be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, binascii.Error):
         raise ConfigError(
-            f"{file} is not a lease; `gym-cli sandbox run --keep FILE` writes one"
+            f"{file} is not a lease file; create one with `gym-cli sandbox run --keep FILE`"
         ) from None
     grant = grant_pb2.SandboxGrant(sandbox=ref, lease=lease)
     return KeptSandbox(texts["address"], texts["service"], grant)

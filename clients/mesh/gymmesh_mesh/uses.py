@@ -22,5 +22,5 @@ def one_use(place: str) -> str:
     except DefinitionError as error:
         raise ConfigError(str(error)) from None
     if len(uses) > 1:
-        raise ConfigError(f"{place} has {len(uses)} environments; name one: {', '.join(uses)}")
+        raise ConfigError(f"{place} has {len(uses)} environments; choose one: {', '.join(uses)}")
     return uses[0]

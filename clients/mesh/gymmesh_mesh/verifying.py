@@ -61,8 +61,8 @@ async def embedded_environments(
     for name in sorted(names):
         if name not in config.environments:
             raise ConfigError(
-                f"there are rollouts of environment {name!r}, which the configuration does not "
-                f"have; {_how_to_have(name, names, config, known)}",
+                f"there are rollouts of environment {name!r}, which is not in the configuration; "
+                f"{_how_to_have(name, names, config, known)}",
                 path="environments",
             )
     specs = specs_of(config, suffix="embedded")
@@ -89,13 +89,13 @@ def _how_to_have(
     use = known.get(name)
     if not use:
         return (
-            f"{nearest(name, config.environments)}; give --config, or --set "
+            f"{nearest(name, config.environments)}; pass --config, or --set "
             f"environments.{name}.use=NAME"
         )
     option = f"--verifier {shlex.quote(use)}"
     if len(names) > 1:  # which one verifier would judge all
         option = f"--set {shlex.quote(f'environments.{name}.use={use}')}"
-    return f"its run used {use}: give {option}, or the run's --config"
+    return f"its run used {use}: pass {option}, or the run's --config"
 
 
 @asynccontextmanager

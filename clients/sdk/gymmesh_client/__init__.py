@@ -1,21 +1,21 @@
 """The client's side of the mesh: tasks in, verified rollouts out.
 
 tasks           task files
-dispatch        decides what runs next, and what follows from how it ended (pure)
-collector       the collector: runs what the dispatcher assigns, records how it ends
+dispatch        decides what runs next, and how to react to each outcome (pure)
+collector       runs the rollouts that the dispatcher assigns, and records their outcomes
 collect_stream  many rollouts over one connection to an agent
-rollout         a rollout, made of its events (pure)
-groups          all repeats of a task: judged together, handed to a trainer
-control         a run steered from other processes
-output          a run's files: opened, gone on with, written to, merged
+rollout         builds a rollout from its events (pure)
+groups          all repeats of a task: scored together, passed to a trainer
+control         controls a run from other processes
+output          a run's files: open, resume, write, merge
 rows            rollouts as rows of JSON lines (pure)
-journal         writes rows and the log of outcomes, on disk before they count
-log             what the log of a run says (log_records: the records; rollout_ids: how rollouts are
-                named; output_files: how files are)
-row_files       rows at their places
-index           what is looked up, derived from log and rows; a run is read by it
+journal         writes rows and the log of outcomes to disk before they count
+log             reads the log of a run (log_records: its records; rollout_ids and output_files: the
+                names of rollouts and files)
+row_files       reads rows at their offsets
+index           looks up rollouts of a run; derived from log and rows
 traces          every event of a run, on disk
-run_file        what a run was made with: NAME.run.json
+run_file        records what a run was made with: NAME.run.json
 """
 
 from gymmesh_client.agents import (

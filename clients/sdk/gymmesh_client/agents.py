@@ -27,11 +27,11 @@ ends the attempt, and is raised by `run_rollout`."""
 
 @dataclass(frozen=True, slots=True)
 class AgentLoad:
-    """What the agents together say of this collector's rollouts.
+    """The load that all agents together report for this collector's rollouts.
 
     Attributes:
-        target: the most that should run side by side; None: they say nothing.
-        waiting: rollouts that wait for a place there.
+        target: most rollouts that should run at once; None: unknown.
+        waiting: rollouts that wait in the agents' queues.
     """
 
     target: int | None = None
@@ -113,7 +113,7 @@ class AgentServicer(Protocol):
 
 
 class InProcessAgent:
-    """An open agent service in this process. Its calls are checked, bounded and counted as any."""
+    """An agent service in this process. Its calls are checked, limited and counted as usual."""
 
     def __init__(self, service: AgentServicer) -> None:
         methods = methods_of(AGENT)

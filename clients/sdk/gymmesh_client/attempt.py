@@ -99,7 +99,7 @@ class AgentCall(msgspec.Struct, eq=False):
         """Its failure, when it did not end within that time."""
         error = MeshError(
             errors_pb2.ERROR_REASON_DEADLINE_PASSED,
-            f"the rollout did not end within {timeout_s:g} s",
+            f"the rollout did not finish within {timeout_s:g} s",
             metadata={"method": "gymmesh.agent.v1.AgentService/RunRollout"},
         )
         return await self._failed(error, False)
@@ -141,7 +141,7 @@ class AgentCall(msgspec.Struct, eq=False):
             if held > most:
                 raise MeshError(
                     errors_pb2.ERROR_REASON_ATTEMPT_TOO_LARGE,
-                    f"the agent's stream is larger than {limit} allows ({most})",
+                    f"the agent's stream exceeds {limit} ({most})",
                     metadata={"limit": limit, "most": str(most)},
                 )
 
@@ -165,9 +165,9 @@ async def run_attempt(
 ) -> pb.Rollout | FailedAttempt:
     """Run one attempt to its end: a completed rollout, or a typed failure.
 
-    A failure of the rollout itself is the agent's `failed` event. One of the call is put to the
-    AGENT boundary, or to DEADLINE when `timeout_s` seconds were over; a broken stream is never
-    data, and neither is an event on which `on_event` raised. Raises only CancelledError.
+    A failure of the rollout itself is the agent's `failed` event. A failure of the call has the
+    boundary AGENT, or DEADLINE after `timeout_s` seconds. A broken stream is never data,
+    and neither is an event on which `on_event` raised. Raises only CancelledError.
     """
     task = request.task
     fold = Fold(
@@ -193,7 +193,7 @@ async def run_attempt(
 def _violation_error(violation: StreamViolation) -> MeshError:
     """The error that stands for a broken stream law."""
     said = {"rule": violation.rule, "expected": violation.expected, "got": violation.got}
-    sentence = f"the agent's stream broke the stream law: {violation}"
+    sentence = f"the agent's stream violates the stream rules: {violation}"
     return MeshError(errors_pb2.ERROR_REASON_CONTRACT_VIOLATED, sentence, metadata=said)
 
 
@@ -219,7 +219,7 @@ def failed_recording(parts: RolloutParts, agent: str, error: Exception) -> Faile
     """The failure of a rollout that is complete but cannot be written as a row."""
     broken = MeshError(
         errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        f"the agent's rollout cannot be written as a row: {error}",
+        f"the agent's rollout can't be written as a row: {error}",
         metadata={"rule": "row", "expected": "", "got": ""},
     )
     bare = pb.Rollout(

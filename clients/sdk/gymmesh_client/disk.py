@@ -18,7 +18,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OutputError(UserError):
-    """The output can no longer be written (disk full, device gone); the run cannot go on."""
+    """The output can't be written any more (disk full, device lost); the run can't continue."""
 
 
 class Disk:
@@ -61,7 +61,7 @@ def lock(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise UserError(f"{path}: another collector is writing to it") from None
+        raise UserError(f"{path}: another collector writes to it") from None
 
 
 @contextlib.contextmanager
@@ -88,6 +88,6 @@ def cannot_write(path: Path, error: OSError) -> OutputError:
     """The one sentence for a file or folder that cannot be written any more."""
     mend = "make room" if error.errno in _FULL else "make it writable"
     return OutputError(
-        f"{unwritable(path, error)}; every outcome that was counted is on disk, so {mend} and "
-        "resume with --resume"
+        f"{unwritable(path, error)}. All counted outcomes are on disk: {mend} and resume with "
+        "--resume"
     )

@@ -1,4 +1,4 @@
-"""What a journal says, and the bytes that say it. Pure; docs/journal.md has the format.
+"""What a journal says, and the bytes that say it. Pure; docs/reference/journal.md has the format.
 
 A record is its type (1 byte), the length of its body (4 bytes) and the body. All numbers are
 little-endian. A reader skips records of a type from 128 on that it does not know, and refuses
@@ -213,7 +213,7 @@ def bodies(payload: bytes) -> Iterator[tuple[int, bytes]]:
     while place < end:
         begin = place + head
         if begin > end:
-            raise BadRecord("a record is cut short")
+            raise BadRecord("a record is truncated")
         kind, size = _HEAD.unpack_from(payload, place)
         place = begin + size
         if place > end:
@@ -246,7 +246,7 @@ def decode_one(kind: int, body: bytes) -> Record:
         raise
     except (struct.error, ValueError, TypeError) as error:
         raise BadRecord(str(error)) from None
-    raise BadRecord(f"a record of type {kind}, which another version of gymmesh wrote")
+    raise BadRecord(f"a record of type {kind}, written by another version of gymmesh")
 
 
 def _place(body: bytes, start: int) -> Place:
@@ -260,7 +260,7 @@ PLACE_BYTES: Final = _PLACE.size
 def place_of_outcome(body: bytes) -> bytes:
     """The place in the body of an outcome, packed. Raises BadRecord where there is none."""
     if len(body) < _OUTCOME.size + PLACE_BYTES:
-        raise BadRecord("an outcome is cut short")
+        raise BadRecord("an outcome is truncated")
     return body[_OUTCOME.size : _OUTCOME.size + PLACE_BYTES]
 
 
@@ -284,19 +284,19 @@ def checked_session(info: dict[str, Any]) -> dict[str, Any]:
     written the file. Raises BadRecord.
     """
     if not is_run_id(info.get("run_id")):
-        raise BadRecord("its run_id is none")
+        raise BadRecord("its run_id is invalid")
     for key, least, most in _NUMBERS:
         value = info.get(key)
         if key in info and not (type(value) is int and least <= value <= most):
             raise BadRecord(f"its {key} is not a whole number from {least} to {most}")
     shard = info.get("shard")
     if shard is not None and not _is_shard(shard):
-        raise BadRecord("its shard is no index and count")
+        raise BadRecord("its shard is not an index and count")
     shard_rows, zstd = info.get("shard_rows"), info.get("zstd", False)
     if shard_rows is not None and not (type(shard_rows) is int and shard_rows > 0):
-        raise BadRecord("its shard_rows is not a whole number from 1 on")
+        raise BadRecord("its shard_rows is not a whole number of at least 1")
     if type(zstd) is not bool or type(info.get("identity", {})) is not dict:
-        raise BadRecord("its zstd or identity is of another kind")
+        raise BadRecord("the type of its zstd or identity is wrong")
     return info
 
 

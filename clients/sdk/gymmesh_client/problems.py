@@ -16,20 +16,23 @@ class TaskProblem:
         line: the line, from 1.
         key: the path of the key concerned, such as `responses_create_params.tools[1]`; may be
             empty.
-        sentence: what is wrong and how to mend it.
+        sentence: what is wrong and how to fix it.
     """
 
     line: int
     key: str
     sentence: str
 
-    def at(self, path: Path) -> str:
-        """The mistake with its place, as `tasks.jsonl:3: seed: must be …`."""
+    def at(self, path: Path | str) -> str:
+        """The mistake with its place, as `tasks.jsonl:3: seed: must be …`.
+
+        path: of the file, or a name for it.
+        """
         return f"{path}:{self.line}: " + (f"{self.key}: " if self.key else "") + self.sentence
 
 
 class UserError(Exception):
-    """Something that a user can mend; the text is one sentence and needs no traceback."""
+    """An error that the user can fix. Its text is one sentence and needs no traceback."""
 
 
 def unreadable(path: Path, error: Exception) -> UserError:

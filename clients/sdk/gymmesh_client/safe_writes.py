@@ -44,7 +44,7 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Mapping[str, Iterable[Path]])
                 if output is not None:
                     same = "" if output == one else f", which is the same file as {one},"
                     raise UserError(
-                        f"{output}{same} is read by {what} and would be written over; choose "
+                        f"{output}{same} is an input of {what} and would be overwritten. Choose "
                         "another --output"
                     )
 
@@ -62,11 +62,10 @@ def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> No
     try:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):
-            raise UserError(f"{path}: is not a file; choose another --output")
+            raise UserError(f"{path} is not a file. Choose another --output")
         if about.st_size and not is_ours(path):
             raise UserError(
-                f"{path}: is not {what}, so it is not replaced; move it away or choose another "
-                "--output"
+                f"{path} is not {what}, so it is not replaced. Move it, or choose another --output"
             )
     except FileNotFoundError:
         return
@@ -79,7 +78,7 @@ def refuse_used(path: Path, *, overwrite: bool) -> None:
     with contextlib.suppress(OSError):
         if not overwrite and path.stat().st_size:
             raise UserError(
-                f"{path}: is there already and not empty; replace it with --overwrite, or choose "
+                f"{path} already exists and is not empty. Replace it with --overwrite, or choose "
                 "another --output"
             )
 
@@ -88,7 +87,7 @@ def refuse_no_folder(folder: Path) -> None:
     """Raise UserError where a folder is not there and cannot be made."""
     above = next((one for one in (folder, *folder.parents) if one.exists()), folder)
     if not above.is_dir():
-        raise UserError(f"{above}: is not a folder; choose another --output")
+        raise UserError(f"{above} is not a folder. Choose another --output")
 
 
 def is_task_file(path: Path) -> bool:

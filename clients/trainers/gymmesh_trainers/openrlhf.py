@@ -101,7 +101,7 @@ def executor(
             """
             if images:
                 raise UserError(
-                    "images: the hook for OpenRLHF hands over token ids alone; use tasks of text"
+                    "images: the hook for OpenRLHF only passes token ids; use text-only tasks"
                 )
             task = _task(label)
             key = dumps_sorted(task)
@@ -157,7 +157,9 @@ def executor(
             if mean is None and not self._judged.rewards:
                 if isinstance(rollout, FailedRollout):
                     raise RolloutFailed(rollout)
-                raise UserError(f"rollout {rollout.id}: has no reward, nor has any before it")
+                raise UserError(
+                    f"rollout {rollout.id}: neither this rollout nor an earlier one has a reward"
+                )
             reward = fmean(self._judged.rewards) if mean is None else mean
             why = repr(rollout) if isinstance(rollout, FailedRollout) else f"{rollout!r}: no reward"
             _LOG.warning("%s is not trained", why)
@@ -243,7 +245,7 @@ def executor_output(rollout: Rollout, lost: LostTokens, *, wants_logprobs: bool)
 def _masked(sample: TrainingSample, mask: list[int]) -> list[float]:
     logprobs = sample.logprobs
     if not logprobs:
-        raise UserError("the engine gave no log probabilities, though they were asked for")
+        raise UserError("the engine returned no log probabilities, although they were requested")
     return [value if on else 0.0 for value, on in zip(logprobs, mask, strict=True)]
 
 

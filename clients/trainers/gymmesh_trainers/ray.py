@@ -86,9 +86,11 @@ async def placed(
     options = dict(resources or {})
     for key in ("max_restarts", "name"):
         if key in options:
-            raise UserError(f"resources: {key}: is not for cells, see gymmesh_trainers.ray")
+            raise UserError(
+                f"resources: {key}: is not supported for cells, see gymmesh_trainers.ray"
+            )
     if not ray.is_initialized():
-        raise UserError("Ray is not connected: call ray.init first, or run in a job of the cluster")
+        raise UserError("Ray is not connected. Call ray.init first, or run in a job of the cluster")
     encoded = msgspec.json.encode(config)
     actor = ray.remote(Cell)
     run = uuid.uuid4().hex[:8]

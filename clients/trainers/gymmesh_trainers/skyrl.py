@@ -127,7 +127,7 @@ class GymmeshGenerator:
         self, rollouts: Sequence[Rollout | FailedRollout], ids: Sequence[Any] | None
     ) -> dict[str, Any]:
         if self._step_wise and ids is None:
-            raise UserError("trajectory_ids: are missing, and step-wise training needs them")
+            raise UserError("trajectory_ids: are missing, but step-wise training needs them")
         for rollout in rollouts:
             refuse_images(rollout, "SkyRL")
         kept = [self._kept(rollout) for rollout in rollouts]
@@ -224,7 +224,7 @@ def _rewards(rollouts: Sequence[Rollout | FailedRollout], ids: Sequence[Any] | N
     for rollout in rollouts:
         if isinstance(rollout, FailedRollout):
             raise RolloutFailed(rollout)
-    raise UserError("no rollout of the batch has a reward: nothing can be trained")
+    raise UserError("no rollout of the batch has a reward, so there is nothing to train")
 
 
 def _metrics(

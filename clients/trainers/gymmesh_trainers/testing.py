@@ -16,7 +16,7 @@ class RolloutFailed(Exception):
     """The rollout failed; its text says where and why.
 
     Attributes:
-        rollout: what there is of it.
+        rollout: the rollout as far as it got.
     """
 
     def __init__(self, rollout: FailedRollout) -> None:

@@ -183,8 +183,9 @@ def loop_outputs(
         raise UserError(f"rollout {rollout.id}: has no tokens to train")
     if rollout.reward_of(last.actor) is None:
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has no reward, and veRL would judge "
-            "it by a function of its own; use an environment that gives each rollout a verdict"
+            f"rollout {rollout.id} of task {rollout.task.id}: has no reward, and veRL would "
+            "compute one with its own function. Use an environment that gives each rollout a "
+            "verdict"
         )
     samples = lost.all_of_one_reward(rollout, most, room=room)
     return [_fields(rollout, sample, most) for sample in samples]

@@ -22,6 +22,7 @@ from gymmesh_view.index import Indexer, Store, index_path, own_index
 from gymmesh_view.reading import Reading, to_json
 from gymmesh_view.rows import ONE_OF, SETS, Filters, Json, Sort, ViewSource
 from gymmesh_view.server import STATIC, static_file
+from gymmesh_view.vocabulary import read_vocabulary
 
 _MARK: Final = "gymmesh-bundle"
 _PAGE: Final = 500
@@ -48,16 +49,20 @@ def write_bundle(
     limit: int,
     overwrite: bool = False,
     index: Path | None = None,
+    tokenizer: Path | None = None,
 ) -> BundleSummary:
     """Write a static site of the rollouts that filters choose.
 
     Args:
         folder: is made; one that is there must be empty, or an earlier bundle with `overwrite`.
         limit: the most rollouts, the first in the order of `sort`.
+        tokenizer: the tokenizer.json that token ids are read with, or its folder; None: the one
+            beside the rows.
 
     Raises:
         UserError: the folder holds something else, or something cannot be read or written.
     """
+    vocabulary = read_vocabulary(tokenizer) if tokenizer else None
     path = index or index_path(sources)
     indexer = Indexer(sources, path, own_index(sources) if index is None else None)
     indexer.prepare()
@@ -66,7 +71,7 @@ def write_bundle(
         with closing(Store(path)) as store:
             _make_room(folder, overwrite)
             try:
-                return _write(Reading(store, sources), folder, filters, sort, limit)
+                return _write(Reading(store, sources, vocabulary), folder, filters, sort, limit)
             except OSError as error:
                 raise unwritable(folder, error) from None
     finally:
@@ -108,6 +113,7 @@ def _write(
         row["tools"] = sorted({one["name"] for one in detail["items"] if one["kind"] == "call"})
         row["actors"] = [one["name"] for one in detail["actors"]]
         row["path"] = sources[row["source"]]["path"]
+        row["run_id"] = detail["run_id"]
         summaries.append(row)
         piece[row["key"]] = detail
         size += len(to_json(detail))

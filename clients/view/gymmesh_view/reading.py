@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -16,16 +18,32 @@ from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import rollout_of_line
 from gymmesh_responses import dumps
 from gymmesh_view.index import Store
-from gymmesh_view.rollout import detail_of, thread_of, tokens_of, traced
+from gymmesh_view.rollout import detail_of, spells, thread_of, tokens_of, traced
 from gymmesh_view.rows import Json, ViewSource, clean
+from gymmesh_view.vocabulary import Vocabulary, find_tokenizer, read_vocabulary
+
+_NO_TOKENIZER: Final = (
+    "No tokenizer.json was found beside the rows. To read the text, name the model's with "
+    "gym-cli view --tokenizer PATH."
+)
 
 
 class Reading:
-    """Answers the page's questions from an index and the rows themselves."""
+    """Answers the page's questions from an index and the rows themselves.
 
-    def __init__(self, store: Store, sources: Sequence[ViewSource]) -> None:
+    Args:
+        vocabulary: what token ids are read with; None: the tokenizer.json beside the rows, where
+            there is one.
+    """
+
+    def __init__(
+        self, store: Store, sources: Sequence[ViewSource], vocabulary: Vocabulary | None = None
+    ) -> None:
         self.store = store
         self.sources = sources
+        self._vocabulary = vocabulary
+        self._beside: dict[Path, Vocabulary] = {}
+        self._beside_lock = threading.Lock()
 
     def status(self) -> Json:
         """How far the index is, and what is shown: of each run its `state`, see `run_state`."""
@@ -56,18 +74,65 @@ class Reading:
         return {"summary": summary} | detail
 
     def tokens(self, key: str, call: int, thread: int = 0) -> Json:
-        """The sampled tokens of a model call. Raises UserError where there is no such rollout.
-        `thread`: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
+        """The sampled tokens of a model call, see `tokens_of`, with their texts where the row or a
+        vocabulary has them. `tokenizer`: the file that the texts are of, empty where the row has
+        them; `problem`: why there are no texts, or why they may be wrong.
+
+        Raises UserError where there is no such rollout.
+
+        Args:
+            thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
         """
         _, place = self.store.place(key)
         rollout = self._rollout(place)
-        said = thread_of(rollout, thread) if thread else rollout
-        return tokens_of(rollout if said is None else said, call if said is not None else -1)
+        spoken = thread_of(rollout, thread) if thread else rollout
+        found = tokens_of(rollout if spoken is None else spoken, -1 if spoken is None else call)
+        said = found.pop("said")
+        found |= {"tokenizer": "", "problem": ""}
+        if found["texts"] is not None or not found["ids"]:
+            return found
+        try:
+            vocabulary = self._vocabulary or self._vocabulary_of(place)
+        except UserError as error:
+            # A bundle must name no folder of this machine.
+            return found | {"problem": str(error).replace(f"{place.path.parent}/", "")}
+        if vocabulary is None:
+            return found | {"problem": _NO_TOKENIZER}
+        texts = vocabulary.texts(found["ids"])
+        problem = "" if found["left"] else _doubt(vocabulary.name, texts, said)
+        return found | {"texts": texts, "tokenizer": vocabulary.name, "problem": problem}
+
+    def task(self, name: str) -> list[Json]:
+        """The rollouts of a task by source, run and repeat. `run_id` is empty but where a file has
+        a repeat more than once, as one that was merged of several runs has.
+        """
+        rows = self.store.repeats(name)
+        counts = Counter((row["source"], row["repeat"]) for row in rows)
+        merged = {source for (source, _), count in counts.items() if count > 1}
+        for row in rows:
+            row["run_id"] = self._run_id(row["key"]) if row["source"] in merged else ""
+        return sorted(rows, key=lambda row: (row["source"], row["run_id"], row["repeat"]))
 
     def raw(self, key: str) -> bytes:
         """The row as it stands in its file. Raises UserError where there is none."""
         _, place = self.store.place(key)
         return self._line(place)
+
+    def _run_id(self, key: str) -> str:
+        try:
+            return clean(self._rollout(self.store.place(key)[1]).run_id)
+        except UserError:
+            return ""  # the row is being replaced, and the page asks again
+
+    def _vocabulary_of(self, at: RowPlace) -> Vocabulary | None:
+        """The vocabulary beside the rows. Raises UserError where the file cannot be read."""
+        file = find_tokenizer(at.path.parent)
+        if file is None:
+            return None
+        with self._beside_lock:
+            if file not in self._beside:
+                self._beside[file] = read_vocabulary(file)
+            return self._beside[file]
 
     def _rollout(self, at: RowPlace) -> StoredRollout:
         where = f"{at.path.name}: byte {at.place.offset + at.place.inner}"
@@ -84,6 +149,16 @@ class Reading:
             if run is None:
                 raise
             raise damaged_row(at.path, line_number(run, at.place)) from None
+
+
+def _doubt(name: str, texts: Sequence[str | None], said: Sequence[str]) -> str:
+    """Why texts may be of another vocabulary than the model's; empty where nothing shows it."""
+    unknown = sum(text is None for text in texts)
+    if unknown:
+        return f"{name} has no text for {unknown} of {len(texts)} ids: it may be another model's."
+    if not spells(texts, said):
+        return f"By {name} these tokens don't spell the answer: it may be another model's."
+    return ""
 
 
 def run_state(ended: Json | None, collected: bool) -> str:

@@ -195,7 +195,7 @@ def _answers(reading: Reading) -> dict[str, _Answer]:
         "facets": lambda request: store.facets(),
         "rollout": lambda request: reading.rollout(_one(request, "key")),
         "tokens": tokens,
-        "task": lambda request: {"rows": store.repeats(_one(request, "task"))},
+        "task": lambda request: {"rows": reading.task(_one(request, "task"))},
         "overview": lambda request: store.overview(parse_filters(_query(request))),
     }
 

@@ -14,11 +14,16 @@ from gymmesh_view.index import Indexer, Store, index_path, own_index
 from gymmesh_view.reading import Reading
 from gymmesh_view.rows import ViewSource
 from gymmesh_view.server import ViewServer
+from gymmesh_view.vocabulary import read_vocabulary
 
 
 @asynccontextmanager
 async def viewing(
-    sources: Sequence[ViewSource], *, port: int = 0, index: Path | None = None
+    sources: Sequence[ViewSource],
+    *,
+    port: int = 0,
+    index: Path | None = None,
+    tokenizer: Path | None = None,
 ) -> AsyncIterator[ViewServer]:
     """Index some sources and serve their page for as long as the context lasts.
 
@@ -26,17 +31,20 @@ async def viewing(
         port: of 127.0.0.1; 0 lets the system choose.
         index: where the index goes; None: beside the run, where one is shown, else the user's
             cache folder.
+        tokenizer: the tokenizer.json that token ids are read with, or its folder; None: the one
+            beside the rows.
 
     Raises:
-        UserError: the index cannot be written, or the port is taken.
+        UserError: the index cannot be written, the tokenizer cannot be read, or the port is taken.
     """
+    vocabulary = await asyncio.to_thread(read_vocabulary, tokenizer) if tokenizer else None
     path = index or index_path(sources)
     indexer = Indexer(sources, path, own_index(sources) if index is None else None)
     indexer.prepare()
     store = Store(path)
     try:
         indexer.start()
-        async with ViewServer(Reading(store, sources)).serving(port) as server:
+        async with ViewServer(Reading(store, sources, vocabulary)).serving(port) as server:
             yield server
     finally:
         store.close()
@@ -44,15 +52,21 @@ async def viewing(
 
 
 async def serve(
-    sources: Sequence[ViewSource], *, port: int, browser: bool, ready: Callable[[str], None]
+    sources: Sequence[ViewSource],
+    *,
+    port: int,
+    browser: bool,
+    ready: Callable[[str], None],
+    tokenizer: Path | None = None,
 ) -> None:
     """Serve until this is cancelled.
 
     Args:
         browser: whether to open the page in the user's browser.
         ready: is called with the address.
+        tokenizer: as for `viewing`.
     """
-    async with viewing(sources, port=port) as server:
+    async with viewing(sources, port=port, tokenizer=tokenizer) as server:
         ready(server.url)
         if browser:
             await asyncio.to_thread(webbrowser.open, server.url)

@@ -147,7 +147,7 @@ _FAILURES: Final = Row(
         Panel(
             "Failures by boundary",
             rates(_scope, m.ROLLOUT_FAILURES, "boundary"),
-            "Attempts that failed in a second, by where they did (docs/errors.md).",
+            "Attempts that failed in a second, by where they did (docs/reference/errors.md).",
             "ops",
             "areas",
         ),

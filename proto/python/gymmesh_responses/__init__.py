@@ -2,7 +2,7 @@
 
 The package is pure: it opens, sends and waits for nothing, and it never changes
 what it is given. `response_to_json(response_from_json(x))` is a document equal to
-`x` for every JSON object `x`; docs/codec.md defines equal.
+`x` for every JSON object `x`; docs/reference/codec.md defines equal.
 """
 
 from gymmesh_responses.errors import CodecError

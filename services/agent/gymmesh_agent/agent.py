@@ -7,9 +7,9 @@
         async def run(self, context: RolloutContext) -> Completion:
             ...
 
-One instance serves all rollouts of a service, side by side: keep what belongs to a rollout in
-local variables. An agent does everything through its context (context.py); it opens no session,
-sends no event and verifies nothing itself.
+One instance serves all rollouts of a service concurrently: keep what belongs to a rollout in local
+variables. An agent does everything through its context (context.py). It does not open sessions,
+send events or verify rollouts itself.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Agent(ABC):
     """The base of every agent.
 
     Args:
-        options: `options` of the agent's configuration. An agent that takes some overrides
-            `__init__`; this one refuses any with ValueError.
+        options: `options` of the agent's configuration. An agent with options overrides
+            `__init__`; this one raises ValueError for any option.
 
     Attributes:
-        version: changes whenever rollouts may change.
+        version: change it whenever rollouts may change.
         description: a few sentences for people.
         roles: the roles of the models that it calls; `policy` is the one that is trained.
-        sandboxes: the sandboxes that it opens itself, by role; each is made when `run` first uses
-            it, and ends when `run` has returned. See `RolloutContext.sandboxes`.
-        runs_programs: whether it runs programs that call the model through `context.gateway()`:
-            the gateway is then open, and listed in the registry, before the first rollout.
+        sandboxes: the sandboxes that it opens itself, by role. Each is created on first use, and
+            ends when `run` has returned. See `RolloutContext.sandboxes`.
+        runs_programs: whether it runs programs that call the model through `context.gateway()`.
+            The gateway then opens, and is listed in the registry, before the first rollout.
     """
 
     version: ClassVar[str] = "1"
@@ -68,27 +68,27 @@ class Agent(ABC):
 
     @property
     def program_sandbox(self) -> str:
-        """The role of the session's sandbox in which it runs a program, which calls the gateway
-        from there; empty: none.
+        """The role of the session's sandbox in which it runs a program that calls the gateway;
+        empty: none.
         """
         return ""
 
     @property
     def wants_play(self) -> bool:
-        """Whether it has environments play their episodes themselves."""
+        """Whether it lets environments play their episodes themselves."""
         return False
 
     async def program_of(self, context: RolloutContext) -> rollout_pb2.Program | None:
-        """The program that runs as the agent, for the rollout's first event; None: none does.
+        """The program that runs as the agent, for the rollout's first event; None: no program.
         Called before `run`, with the session open.
         """
         return None
 
     @abstractmethod
     async def run(self, context: RolloutContext) -> Completion:
-        """Run one rollout, from its open session to the point where it is to be judged.
+        """Run one rollout, from its open session to the point where it is judged.
 
-        Let errors of the context pass: each is attributed to the peer that failed. Any other
+        Do not catch errors of the context: each is attributed to the peer that failed. Any other
         exception is a fault of the agent (AGENT_FAULT).
         """
 

@@ -15,41 +15,43 @@ from gymmesh_responses import CodecError, item_from_json, params_from_json
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One agent of the mesh, as it stands under `agents:` in a configuration.
+    """One agent of the mesh, under `agents:` in a configuration.
 
     Attributes:
         use: the agent's entry point (group `gymmesh.agents`), `module:Class` or
             `folder/file.py:Class`.
-        options: what the agent's class takes; the default agent takes none.
-        max_steps: the most model calls of the root agent, at least 1; of a program all but side
-            calls; null: no limit.
+        options: the options of the agent's class; the default agent has none.
+        max_steps: the most model calls of the root agent, at least 1; of a program, all calls
+            except side calls; null: no limit.
         max_total_output_tokens: the most answer tokens over all model calls; null: no limit.
         max_wall_s: seconds of wall-clock time after which a rollout fails (BUDGET).
-        max_events: the most events of a rollout, at least 1; one with more fails (BUDGET).
-        max_event_bytes: the most bytes of its events, likewise.
-        system_prompt: put before everything else, as a system message.
-        examples: Responses items (worked examples) put after it.
-        params: Responses parameters under those of the task, which win.
-        default_environment: the environment of tasks that name none, which collectors ask for.
-        models: the model service for each role; a role not named is served by its namesake.
-        sandboxes: the agent's names for sandbox services, and theirs in the mesh.
-        model_timeout_s: seconds that one model call may take; null: what the model service
-            allows, within the rollout's time.
+        max_events: the most events of a rollout, at least 1; a rollout with more fails (BUDGET).
+        max_event_bytes: the most bytes of its events; a rollout with more fails (BUDGET).
+        system_prompt: a system message before all other items.
+        examples: Responses items (worked examples) after the system prompt.
+        params: default Responses parameters; those of the task override them.
+        default_environment: the environment of tasks without one; collectors request it.
+        models: the model service for each role. A role that is not in it uses the service of the
+            same name.
+        sandboxes: the agent's names for sandbox services, mapped to names in the mesh.
+        model_timeout_s: seconds that one model call may take; null: the model service's limit,
+            within the rollout's time.
         tool_timeout_s: seconds that one call of the environment (session, tool, turn) may take;
-            up to ten minutes more where the environment waits for sandboxes.
-        verify_timeout_s: seconds after which an environment that says nothing is given up. The
-            environment limits its verdicts itself, without what they wait for a processor.
-        capture_tokens: whether token ids and log probabilities are captured, where the model
-            gives them and the request does not say.
-        append_only: whether prompts keep the tokens of the calls before them also where the chat
-            template would write these otherwise (append-only prompts), for calls whose tokens are
-            captured and where the request does not say: `true`, `false`, or `auto`, where tokens
+            up to ten minutes more while the environment waits for sandboxes.
+        verify_timeout_s: seconds after which the agent gives up on a silent environment. The
+            environment limits its verdicts itself, not counting waits for a processor.
+        capture_tokens: whether token ids and log probabilities are captured, if the model
+            returns them and the request does not set it.
+        append_only: whether prompts keep the tokens of earlier calls even if the chat template
+            would now write them differently (append-only prompts). It applies to calls with token
+            capture, if the request does not set it. `true`, `false`, or `auto`: whenever tokens
             are captured.
-        collect: how collectors are served over Collect; None: as CollectConfig says.
-        gateway: where programs that run as the agent call the model; None: as GatewayConfig says.
+        collect: how collectors are served over Collect; None: CollectConfig's defaults.
+        gateway: where programs that run as the agent call the model; None: GatewayConfig's
+            defaults.
 
     Raises:
-        ValueError: a value that cannot be meant; the sentence names the key.
+        ValueError: an invalid value; the message names the key.
     """
 
     use: str = "tool_loop"
@@ -106,7 +108,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if answer.call_id and answer.call_id not in called:
                 raise ValueError(
                     f"examples[{index}]: answers the call {answer.call_id!r}, but no "
-                    "function_call with that call_id stands before it"
+                    "function_call with that call_id precedes it"
                 )
         return items
 

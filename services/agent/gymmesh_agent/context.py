@@ -18,7 +18,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_agent.environment import SessionClient
-from gymmesh_agent.environment_calls import EnvironmentCalls, ToolAnswer, TurnAnswer
+from gymmesh_agent.environment_calls import AttemptEnvironment, ToolAnswer, TurnAnswer
 from gymmesh_agent.events import EventStream
 from gymmesh_agent.failures import FailureStage, StepFailed
 from gymmesh_agent.gateway.gateway import Gateway, SideCallRule
@@ -97,7 +97,7 @@ class RolloutContext:
         self._media = media
         self._clock = clock
         self._conversations = ConversationTree(self.items)
-        self._environment_calls = EnvironmentCalls(
+        self._environment_calls = AttemptEnvironment(
             agent,
             attempt.name,
             plan.params,

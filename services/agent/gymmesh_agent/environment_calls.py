@@ -65,7 +65,7 @@ class TurnAnswer(msgspec.Struct, frozen=True):
     done: bool
 
 
-class EnvironmentCalls:
+class AttemptEnvironment:
     """The calls of one attempt to its environment.
 
     Args:

@@ -27,7 +27,7 @@ import grpc
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_runtime.errors import RULES, MeshError, to_status, unforeseen
-from gymmesh_runtime.telemetry.stalls import stalls_within
+from gymmesh_runtime.telemetry.stalls import advice, stalls_within
 from gymmesh_runtime.text import describe
 
 Reason = errors_pb2.ErrorReason
@@ -169,8 +169,7 @@ def _but_for_a_stall(failed: StepFailed) -> StepFailed:
     error = MeshError(
         Reason.ERROR_REASON_ENVIRONMENT_FAULT,
         f"{worst.method} blocked the event loop for {worst.seconds:.1f} s, so that a call of "
-        f"'{failed.component}' ran out of time ({timeout_s:g} s); make it a plain def, or use "
-        "asyncio.to_thread",
+        f"'{failed.component}' ran out of time ({timeout_s:g} s). {advice(worst.place)}",
         metadata={"environment": worst.owner, "stage": failed.stage.value, "at": worst.place},
     )
     return StepFailed(error, failed.stage, worst.owner, failed.call_id)
@@ -180,7 +179,7 @@ def deadline_failure(agent: str, *, environment_retry_safe: bool) -> rollout_pb2
     """The failure of a rollout whose own deadline passed."""
     error = MeshError(
         Reason.ERROR_REASON_DEADLINE_PASSED,
-        "the rollout's deadline passed; give the call more time",
+        "the rollout's deadline passed; raise the call's deadline",
         metadata={"method": "gymmesh.agent.v1.AgentService/RunRollout"},
     )
     return rollout_pb2.Failure(

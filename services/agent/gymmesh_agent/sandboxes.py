@@ -145,7 +145,7 @@ class AttemptSandboxes(Mapping[str, SandboxHandle]):
         if role in self._handles:
             raise ValueError(f"the rollout already has a sandbox {role!r}")
         if self._ended:
-            raise RuntimeError("the rollout's agent has returned; it opens no sandbox any more")
+            raise RuntimeError("the rollout's agent has returned; it can no longer open sandboxes")
         use = SandboxUse(
             role=role,
             opened=lambda ref: self._opened_own(ref, role),

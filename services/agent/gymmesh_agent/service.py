@@ -201,7 +201,7 @@ class AgentService(Service, SandboxUser):
         if task.agent and task.agent != self.name:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
-                f"the task asks for agent '{task.agent}', this is '{self.name}'",
+                f"the task requests agent '{task.agent}', but this is agent '{self.name}'",
                 metadata={"service": AGENT_SERVICE, "name": task.agent},
             )
         attempt = RunningAttempt(agent_context, request, context.deadline, sink, waited_s)
@@ -209,7 +209,7 @@ class AgentService(Service, SandboxUser):
         if attempt.key in self._running:
             raise MeshError(
                 errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
-                f"attempt {number} of rollout {rollout_id} is running here already",
+                f"attempt {number} of rollout {rollout_id} is already running here",
                 metadata={"rollout_id": rollout_id, "attempt": str(number)},
             )
         self._running[attempt.key] = attempt

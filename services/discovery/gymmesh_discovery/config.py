@@ -80,11 +80,11 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.server:
             check_server(self.server)
         elif self.token_file or self.ca_file:
-            raise ValueError("token_file and ca_file go with server")
+            raise ValueError("token_file and ca_file only apply with server")
         if self.server and (self.kubeconfig or self.context):
-            raise ValueError("give server, or kubeconfig and context, not both")
+            raise ValueError("set either server, or kubeconfig and context")
         if self.token_file and not self.server.startswith("https://"):
-            raise ValueError("a token is sent over https:// alone")
+            raise ValueError("a token is only sent over https://")
 
 
 class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,7 +131,7 @@ def split_host_port(text: str) -> tuple[str, int] | None:
 
 
 def read_token(config: ConsulConfig, env: Mapping[str, str] = os.environ) -> Secret | None:
-    """The ACL token, None where there is none. Raises ConfigError for a file without one."""
+    """The ACL token; None if there is none. Raises ConfigError for a file without a token."""
     if config.token_file:
         return read_token_file(Path(config.token_file), "Consul token file")
     text = env.get(config.token_env, "").strip() if config.token_env else ""

@@ -116,7 +116,7 @@ class HttpSdEdge:
 
 
 def targets_of(instances: list[discovery_pb2.Instance]) -> list[dict[str, Any]]:
-    """The targets, by address; an instance without a usable one is left out."""
+    """The targets by address; instances without a usable address are skipped."""
     by_address: dict[str, list[discovery_pb2.Instance]] = {}
     for one in instances:
         if split_host_port(one.metrics_address) is not None:
@@ -131,7 +131,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port. Raises ConfigError."""
     found = split_host_port(address)
     if found is None:
-        raise ConfigError(f"'{address}' is no host and port", path="discovery.http_sd")
+        raise ConfigError(f"'{address}' is not a host and port", path="discovery.http_sd")
     return found
 
 

@@ -13,14 +13,15 @@ INSTANCES: Final = gauge(
 )
 REGISTRY_EXPIRED: Final = counter(
     "gymmesh_registry_expired_total",
-    "Instances taken off the registry because nobody renewed their lease.",
+    "Instances removed from the registry because their lease expired.",
 )
-REGISTRY_WATCHES: Final = gauge("gymmesh_registry_watches", "Watches of the registry open.")
+REGISTRY_WATCHES: Final = gauge("gymmesh_registry_watches", "Open watches of the registry.")
 REGISTRY_VIEW_AGE: Final = gauge(
     "gymmesh_registry_view_age_seconds",
-    "How long a registry outside, such as Consul, has not confirmed this view of it; 0: it does.",
+    "Seconds since an external registry, such as Consul, last confirmed this view; 0: it is "
+    "confirmed.",
 )
-XDS_STREAMS: Final = gauge("gymmesh_xds_streams", "Streams of xDS clients open.")
+XDS_STREAMS: Final = gauge("gymmesh_xds_streams", "Open streams of xDS clients.")
 XDS_PUSHES: Final = counter(
     "gymmesh_xds_pushes_total",
     "Responses sent to xDS clients, by type (Listener, RouteConfiguration, Cluster,"
@@ -29,13 +30,13 @@ XDS_PUSHES: Final = counter(
 )
 XDS_PUSH_SECONDS: Final = histogram(
     "gymmesh_xds_push_seconds",
-    "Time from a change of the registry until a client's stream has taken it, in seconds, by type.",
+    "Seconds from a change of the registry until a client's stream accepted it, by type.",
     "type",
 )
 XDS_NACKS: Final = counter(
-    "gymmesh_xds_nacks_total", "Responses that xDS clients refused, by type.", "type"
+    "gymmesh_xds_nacks_total", "Responses that xDS clients rejected, by type.", "type"
 )
 XDS_VIEW_VERSION: Final = gauge(
     "gymmesh_xds_view_version",
-    "The version of what xDS clients are offered; grows with every change.",
+    "Version of the xDS resources; increases with every change.",
 )

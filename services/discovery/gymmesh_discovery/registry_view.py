@@ -144,7 +144,7 @@ class RegistryView(Listing):
 
 
 def lease_length(asked_s: int) -> int:
-    """The length of a lease in seconds, where so many were asked for; 0: any."""
+    """The granted length of a lease in seconds, for the requested length; 0: any."""
     return min(max(asked_s or DEFAULT_LEASE_S, SHORTEST_LEASE_S), LONGEST_LEASE_S)
 
 

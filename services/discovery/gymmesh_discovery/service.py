@@ -173,8 +173,8 @@ class DiscoveryService(Service):
         if service != named or noun not in known.registers:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"'{identity}' may not register {service or 'a service'}, but only "
-                f"{', '.join(known.registers)}",
+                f"'{identity}' may only register {', '.join(known.registers)}, not "
+                f"{service or 'a service'}",
                 metadata={"method": f"{KIND}/Register"},
             )
 
@@ -209,7 +209,7 @@ def _check_instance(instance: discovery_pb2.Instance) -> None:
         raise field_invalid("instance.meta", f"has more than {_MAX_META_KEYS} keys")
     # Every watcher holds it.
     if instance.ByteSize() > _MAX_INSTANCE_BYTES:
-        raise field_invalid("instance", f"is larger than {_MAX_INSTANCE_BYTES} bytes")
+        raise field_invalid("instance", f"exceeds {_MAX_INSTANCE_BYTES} bytes")
 
 
 def _known(health: discovery_pb2.Health.ValueType) -> discovery_pb2.Health.ValueType:

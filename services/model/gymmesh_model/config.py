@@ -1,4 +1,4 @@
-"""The configuration of one model of the mesh, as a user writes it under `models:`."""
+"""The configuration of one model of the mesh, under `models:`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gymmesh_runtime.config import Secret
 
 
 class AdaptConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the number of calls at an endpoint follows what it can take.
+    """How the number of concurrent calls adapts to an endpoint's capacity.
 
-    min_concurrency: calls at a time that are never gone below. backoff: what overload seen in
-        metrics leaves of the limit, between 0 and 1.
-    metrics: whether the endpoints' Prometheus `/metrics` are read, every `poll_s` seconds; null
-        is for vLLM alone.
-    queue_target_s: overload is when requests wait longer than that in the endpoint, in seconds,
-        on the average. kv_target: or when more than that part of its KV cache is used while
-        requests wait.
+    min_concurrency: the lower limit of concurrent calls. backoff: the limit is multiplied by this,
+        between 0 and 1, when metrics show overload.
+    metrics: whether the endpoints' Prometheus `/metrics` are read, every `poll_s` seconds; null:
+        only for vLLM.
+    queue_target_s: the endpoint is overloaded if its requests wait longer than this on average, in
+        seconds. kv_target: it is also overloaded if more than this share of its KV cache is used
+        while requests wait.
     """
 
     min_concurrency: int = 1
@@ -43,12 +43,12 @@ class AdaptConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class CacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Answers kept on disk, by what was asked.
+    """A cache of answers on disk, by request.
 
-    path: the folder, made when it is missing; several processes may share it. max_bytes: what
-        the answers in it may take; those not asked for longest are thrown out beyond it.
-    any_temperature: whether answers are kept that were sampled, too; the same request then gets
-        the same sample for as long as it is kept.
+    path: the folder, created if missing; several processes may share it. max_bytes: the most bytes
+        of all answers in it; the least recently used are evicted beyond it.
+    any_temperature: whether sampled answers are cached, too. The same request then returns the
+        same sample while it is cached.
     """
 
     path: str = ""
@@ -63,7 +63,7 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model: which backend serves it, and the bounds of its calls.
+    """One model: its backend, and the limits of its calls.
 
     backend: `local` (the embedded model), `responses` or `chat` (an endpoint of that API), `vllm`
         (a vLLM server, with exact tokens), `openai` or `azure` (the hosted ones, through the
@@ -73,35 +73,35 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     url: base URL of the endpoint, version included (`http://127.0.0.1:8000/v1`); required by
         `responses` and `chat`. For `azure`, where it is required too, without a path. For
         `openai`, null is OpenAI's own.
-    urls: base URLs of several endpoints that serve the same model, in place of `url`; for
+    urls: base URLs of several endpoints that serve the same model, instead of `url`; for
         `responses` and `chat`.
-    route_margin: how many calls busier than the least busy endpoint the one may be that holds a
-        rollout's prefix, before the rollout goes elsewhere.
-    model: the model's name at the endpoint, put in place of the request's own; for `azure` the
+    route_margin: a rollout stays at the endpoint that holds its prefix unless that endpoint has
+        more than this many calls more than the least busy one.
+    model: the model's name at the endpoint, which replaces the request's; for `azure` the
         deployment, required; for `local` the path of a .gguf file, or null for the default.
-    api_key: sent as a bearer token (to `azure` as its options say); never shown in errors, logs
-        or this object's repr.
-    headers: further HTTP headers for the endpoint; treated as secret too.
-    params: Responses parameters laid under the request's own; null in a request counts as not
-        given.
+    api_key: sent as a bearer token (for `azure`, see its options); never shown in errors, logs or
+        this object's repr.
+    headers: additional HTTP headers for the endpoint; also treated as secret.
+    params: default Responses parameters; the request's own override them. null in a request counts
+        as not given.
     timeout_s: seconds for one call, waiting and retries included; the caller's deadline may be
         shorter. connect_timeout_s: seconds for opening a connection.
-    max_concurrency: calls at the endpoints at a time, at most. max_queue: calls that may wait for a
-        place; one more is refused with QUEUE_FULL.
-    max_retries: how often a failed call is sent again, where that is safe; 0 is never.
-    images: whether the model reads images. False, or a backend of text alone: a call with one fails
-        before it is sent, with PARAMETER_UNSUPPORTED.
-    max_conversations: how many conversations are kept, so that only what is new need be sent;
-        0 keeps none. max_conversation_bytes: what they may take, by an estimate.
-    adapt: how that number follows what the endpoints can take; null is an AdaptConfig's defaults.
-    cache: where answers are kept on disk; null is nowhere.
-    serve: for `vllm`, in place of `url`: the model service starts such a server itself.
-    engine: for `vllm`, in place of `url`: vLLM's engine in the model service's process.
+    max_concurrency: the most concurrent calls at the endpoints. max_queue: the most calls that wait
+        for a place; further calls are refused with QUEUE_FULL.
+    max_retries: how often a failed call is retried, where that is safe; 0: never.
+    images: whether the model reads images. If False, or with a text-only backend, a call with an
+        image fails with PARAMETER_UNSUPPORTED before it is sent.
+    max_conversations: conversations that are kept, so that callers send only new items; 0: none.
+        max_conversation_bytes: the most bytes that they may take, by an estimate.
+    adapt: how `max_concurrency` adapts to the endpoints' capacity; null: AdaptConfig's defaults.
+    cache: the cache of answers on disk; null: no cache.
+    serve: for `vllm`, instead of `url`: the model service starts a vLLM server itself.
+    engine: for `vllm`, instead of `url`: vLLM's engine in the model service's process.
     path: the recording (JSONL) for `replay`.
-    options: what only the backend knows; see its module.
+    options: options of the backend; see its module.
 
-    A backend that a program made and hands over has its own bounds: `timeout_s`, `max_concurrency`
-    and `max_queue` are not applied to it.
+    A backend object that a program provides has its own limits: `timeout_s`, `max_concurrency` and
+    `max_queue` do not apply to it.
 
     Raises ValueError for values that cannot work; the loader adds file and line.
     """
@@ -131,7 +131,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         if self.backend == "auto":
-            # The struct is frozen for everybody else.
+            # The struct is frozen everywhere else.
             msgspec.structs.force_setattr(self, "backend", self._meant())
         facts = self.facts
         self._check_urls(facts)
@@ -157,8 +157,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         sampled = self.params.get("temperature") != 0
         if self.cache and not self.cache.any_temperature and sampled:
             raise ValueError(
-                "'cache' keeps what would be answered again: set params: {temperature: 0}, "
-                "or cache.any_temperature: true to keep sampled answers"
+                "'cache' needs answers that repeat: set params: {temperature: 0}, or "
+                "cache.any_temperature: true to cache sampled answers"
             )
 
     @property
@@ -191,14 +191,16 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if not facts.calls_endpoint and self.bases:
             others = ", ".join(backend_kinds(lambda one: one.calls_endpoint))
             raise ValueError(
-                f"backend '{self.backend}' calls no endpoint; leave out 'url', or set 'backend' to "
+                f"backend '{self.backend}' calls no endpoint; remove 'url', or set 'backend' to "
                 f"one of {others}"
             )
         if self.url and self.urls:
             raise ValueError("give 'url' or 'urls', not both")
         if self.urls and not facts.several_urls:
             allowed = "', '".join(backend_kinds(lambda one: one.several_urls))
-            raise ValueError(f"backend '{self.backend}' takes one 'url'; 'urls' is for '{allowed}'")
+            raise ValueError(
+                f"backend '{self.backend}' accepts one 'url'; 'urls' is only for '{allowed}'"
+            )
         starts_own = facts.starts_vllm  # which `_check_own_vllm` asks for in place of a URL
         if facts.calls_endpoint and facts.needs_url and not starts_own and not self.bases:
             raise ValueError(f"backend '{self.backend}' needs 'url', the endpoint's base URL")
@@ -207,7 +209,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if (url or key == "urls") and not str(url).startswith(("http://", "https://")):
                 raise ValueError(f"'{key}' must begin with http:// or https://")
             if url and not _is_readable(url):
-                raise ValueError(f"'{key}' has a host or port that cannot be read")
+                raise ValueError(f"'{key}' has an invalid host or port")
         if len(set(self.bases)) < len(self.bases):
             raise ValueError("'urls' must not name an endpoint twice")
 
@@ -215,9 +217,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         own = [key for key in ("serve", "engine") if getattr(self, key) is not None]
         if own and not facts.starts_vllm:
             allowed = "', '".join(backend_kinds(lambda one: one.starts_vllm))
-            raise ValueError(f"'{own[0]}' is for the backend '{allowed}'")
+            raise ValueError(f"'{own[0]}' is only for the backend '{allowed}'")
         if len(own) + bool(self.bases) > 1:
-            raise ValueError("give one of 'url', 'urls', 'serve' and 'engine'")
+            raise ValueError("give only one of 'url', 'urls', 'serve' and 'engine'")
         if facts.starts_vllm and not own and not self.bases:
             raise ValueError(
                 f"backend '{self.backend}' needs 'url', a server's base URL, or 'serve' or "

@@ -29,7 +29,7 @@ def unsupported(parameter: str, why: str) -> MeshError:
     """
     return MeshError(
         errors.ERROR_REASON_PARAMETER_UNSUPPORTED,
-        f"the parameter '{parameter}' cannot be expressed: {why}",
+        f"the parameter '{parameter}' is not supported: {why}",
         metadata={"parameter": parameter},
     )
 
@@ -43,7 +43,7 @@ def answer_invalid(model: str, cause: str) -> MeshError:
     """MODEL_ANSWER_INVALID."""
     return MeshError(
         errors.ERROR_REASON_MODEL_ANSWER_INVALID,
-        f"the endpoint of model '{model}' answered something that is not a response: {cause}",
+        f"the endpoint of model '{model}' sent an invalid response: {cause}",
         metadata={"model": model, "cause": cause},
     )
 
@@ -57,7 +57,7 @@ def answer_failed(model: str, finish_reason: object, told: str = "") -> MeshErro
     return MeshError(
         errors.ERROR_REASON_MODEL_SERVER_ERROR,
         f"the endpoint of model '{model}' ended its answer with finish_reason {said!r}, "
-        f"which is a failure and not an answer{told}",
+        f"which reports a failure{told}",
         metadata={"model": model, "finish_reason": said},
     )
 
@@ -73,7 +73,7 @@ def unreachable(model: str, cause: str, *, sent: bool = False) -> MeshError:
     """MODEL_UNREACHABLE. sent: whether the endpoint had been sent the request."""
     return MeshError(
         errors.ERROR_REASON_MODEL_UNREACHABLE,
-        f"the endpoint of model '{model}' cannot be reached or dropped the call: {cause}",
+        f"the endpoint of model '{model}' is unreachable or dropped the call: {cause}",
         metadata={"model": model, "cause": cause} | ({"sent": "true"} if sent else {}),
     )
 

@@ -38,12 +38,12 @@ MODEL_RETRIES: Final = counter(
 )
 MODEL_CONVERSATIONS: Final = counter(
     "gymmesh_model_conversations_total",
-    "Calls that go on with a conversation, by outcome (continued, unknown: sent whole then).",
+    "Calls that continue a conversation, by outcome (continued; unknown: resent whole).",
     "model outcome",
 )
 MODEL_CONCURRENCY_LIMIT: Final = gauge(
     "gymmesh_model_concurrency_limit",
-    "Calls at a time that the model's endpoints are given at present.",
+    "Most calls at a time that the model's endpoints are sent at present.",
     "model",
 )
 MODEL_ENDPOINT_IN_FLIGHT: Final = gauge(
@@ -53,12 +53,12 @@ MODEL_ENDPOINT_IN_FLIGHT: Final = gauge(
 )
 MODEL_ENDPOINT_DOWN: Final = gauge(
     "gymmesh_model_endpoint_down",
-    "1 while an endpoint is left alone because it failed too often in a row, else 0.",
+    "1 while an endpoint is skipped after too many failures in a row, else 0.",
     "model endpoint",
 )
 MODEL_ENDPOINT_KV_CACHE: Final = gauge(
     "gymmesh_model_endpoint_kv_cache_ratio",
-    "How full an endpoint's KV cache is, from 0 to 1, where the endpoint says so.",
+    "How full an endpoint's KV cache is, from 0 to 1, where the endpoint reports it.",
     "model endpoint",
 )
 MODEL_WEIGHTS_VERSION: Final = gauge(
@@ -68,7 +68,7 @@ MODEL_WEIGHTS_VERSION: Final = gauge(
 )
 MODEL_REROUTES: Final = counter(
     "gymmesh_model_reroutes_total",
-    "Calls sent elsewhere than to the endpoint with their rollout's prefix: it was busy, or down.",
+    "Calls not sent to the endpoint with their rollout's prefix, which was busy or down.",
     "model cause",
 )
 MODEL_CACHE_LOOKUPS: Final = counter(

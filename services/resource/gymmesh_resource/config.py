@@ -1,4 +1,4 @@
-"""The configuration of one environment, as a user writes it under `environments:`."""
+"""The configuration of one environment, under `environments:`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Where an environment's tools are offered over MCP, with a token for each session.
 
     host, port: what to listen on; port 0 lets the system choose. allow_other_hosts: whether
-        `host` may be an address that other machines can reach.
+        `host` may be reachable from other machines.
     """
 
     host: str = "127.0.0.1"
@@ -32,7 +32,7 @@ class ProtocolsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     serve: which ones (PROTOCOLS).
     host, port: what to listen on; port 0 lets the system choose. allow_other_hosts: whether `host`
-        may be an address that other machines can reach; `token_file` is needed then.
+        may be reachable from other machines; `token_file` is required then.
     token_file: a file with the token that clients must send as `Authorization: Bearer TOKEN` or
         `X-API-Key: TOKEN`; empty: no token.
     tasks: the task file of each split, by the split's name; empty: the environment's examples, as
@@ -54,8 +54,8 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One of an environment's rewards.
 
     use: the function, as `package.module:function` or `folder/file.py:function`; empty: the class's
-        own of this name. weight: by which its value counts; null: as the class says, else 1. A
-        reward of weight 0 is a component of the verdict and does not count.
+        function of this name. weight: multiplies its value; null: the class's weight, or 1. A
+        reward of weight 0 is a component of the verdict but does not count.
     """
 
     use: str = ""
@@ -63,30 +63,30 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One environment: which class it is, and the bounds of its calls.
+    """One environment: its class, and the limits of its calls.
 
     use: a name of the entry point group `gymmesh.environments` (`math`), or a class or a plain
         reward function as `package.module:Class` or `folder/file.py:function`.
     options: passed to the class by keyword; checked against its `__init__`.
     tool_timeout_s: seconds for one tool call. turn_timeout_s: for one turn of the environment,
         and for opening a session. verify_timeout_s: for one verdict.
-    session_limit: sessions open at a time; session_limit_each: those that one identity opened
-        (see docs/security.md); 0 is no limit. session_idle_s: seconds without a
-        call after which a session is closed; 0 is never.
+    session_limit: sessions open at a time; session_limit_each: those of one identity (see
+        docs/how-to/security.md); 0 is no limit. session_idle_s: seconds without a call after which
+        a session is closed; 0 is never.
     threads: how many synchronous tools and verifiers may run at a time.
     rewards: weights of the class's reward functions by name (`brief: 0.2`), functions that replace
-        them, and further ones.
-    models: the environment's names for model services, and theirs in the mesh.
-    sandboxes: its names for sandbox services, and theirs in the mesh.
-    audit: answer AuditService.GetExpected, which gives the right answers, for `gym-cli env audit`
-        over the network; callers with identities need the permission `audit` as well.
-    mcp: offer the tools over MCP, too; `{}` does so on a free port of this machine.
-    protocols: serve other frameworks' protocols, too.
-    compat: a reference whose own verdicts it gives, right or wrong, such as `nemo`; the page of
-        each environment names those that it knows. Empty: the right verdicts.
+        them, and additional ones.
+    models: the environment's names for model services, mapped to names in the mesh.
+    sandboxes: its names for sandbox services, mapped to names in the mesh.
+    audit: answer AuditService.GetExpected, which returns the right answers, for `gym-cli env audit`
+        over the network; callers with identities also need the permission `audit`.
+    mcp: also offer the tools over MCP; `{}` does so on a free port of this machine.
+    protocols: also serve other frameworks' protocols.
+    compat: a reference verifier whose verdicts it reproduces, right or wrong, such as `nemo`; the
+        page of each environment lists the ones it knows. Empty: the right verdicts.
     keep_state: keep sessions' final states with their rollouts, so that these can be judged again;
-        null: as the class says. state_bytes: the most bytes of one, as JSON; larger ones are left
-        out.
+        null: the class's setting. state_bytes: the most bytes of a state, as JSON; larger ones
+        are not kept.
     """
 
     use: str = "math"

@@ -13,9 +13,9 @@ A whole environment:
         def verify(self, session: Session[None], rollout: Rollout) -> float:
             return float(rollout.answer == rollout.task.payload["wanted"])
 
-One object of the class serves all sessions: what belongs to one rollout goes into its session's
-state, nowhere else. Every method may be `async`, or plain and then runs in a thread, where it
-may block without holding up others.
+One object of the class serves all sessions. Keep what belongs to one rollout in its session's state
+and nowhere else. Every method may be `async` or plain. A plain method runs in a thread, where it
+may block without delaying others.
 '''
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Said: TypeAlias = "str | Image | responses_pb2.Item"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The environment's turn: what it says, the turn's reward if any, whether all is over."""
+    """The environment's turn: what it says, an optional reward, whether the episode is over."""
 
     say: Said | Sequence[Said] = ()
     reward: float | None = None
@@ -66,39 +66,39 @@ class Turn:
 class Environment(Generic[S]):
     """Base of all environments; `S` is the type of a session's state.
 
-    To be set by a subclass, where the default does not do:
-    version: changes when tools or verdicts may change. verifier_version: of the verdicts alone.
-    state: makes a session's fresh state, usually a dataclass; None: there is none.
-    in_order: calls of one session run one after another, in order of arrival; by default
-        exactly when there is state or a sandbox.
-    verify_needs_session: whether `verify` needs the live session; by default exactly when there
-        is state or a sandbox. Otherwise it is given a fresh session when the old one is gone.
-    keep_state: whether a session's final state is kept with the rollout, as far as JSON can hold
-        it, for a later verdict; by default exactly when `verify` needs the session.
-    tools_replayable: whether the tools give the same answers again in a new session of the same
-        task and seed, and do no harm: stored calls may then be replayed for a later verdict.
-    references: the references whose own verdicts it can give, right or wrong, such as `nemo`: the
-        configuration's `compat` chooses one, or a task's row does by its key `compat`.
-    retry_safe: whether a rollout that failed may run again in a fresh session.
-    reward_range: the least and the most that a reward may be, also with the turns' rewards where
-        `reward_rule` adds them; anything else is a fault of the verifier. A turn's own may be as
-        much as the range is wide, and may take it back.
-    win_reward: the least reward that counts as won, where rewards are partial; None: that of the
-        expected answer.
-    reward_rule: how the rewards of turns add up with the verifier's (REWARD_RULE_*).
-    examples: the example tasks, if any: their rows, or the name of a file of rows (JSONL) beside
-        the class's module.
-    models: its own names for the model services that it asks (`session.ask`): judges, simulated
-        users. The configuration maps them to services of the mesh; by default to those of the
-        same name.
-    sandbox: a sandbox for each session, at `session.sandbox`. sandboxes: further ones by role, at
-        `session.sandboxes[role]`. A verifier that says that it does not need the session gets
-        new ones where the session is gone.
-    strict_tools: ask the model's host to hold all tools' arguments to their schemas (see `tool`).
-    processes: how many worker processes there may be. process_memory: bytes of address space of
-        each, where that is to be bounded. process_warm_up: called in each before its first work.
+    A subclass sets these where the default is not right:
+    version: change it when tools or verdicts may change. verifier_version: of the verdicts only.
+    state: makes the new state of a session, usually a dataclass; None: no state.
+    in_order: calls of one session run one after another, in order of arrival. Default: only with
+        a state or a sandbox.
+    verify_needs_session: whether `verify` needs the live session. Default: only with a state or a
+        sandbox. Otherwise `verify` gets a new session when the old one has ended.
+    keep_state: whether the final state of a session is kept with the rollout for a later verdict,
+        as far as JSON can hold it. Default: only when `verify` needs the session.
+    tools_replayable: whether tools return the same answers in a new session of the same task and
+        seed, and have no lasting effect. Stored calls may then be replayed for a later verdict.
+    references: the reference verifiers whose verdicts it can reproduce, right or wrong, such as
+        `nemo`. The configuration's `compat`, or the key `compat` of a task row, selects one.
+    retry_safe: whether a failed rollout may run again in a new session.
+    reward_range: the lowest and the highest reward, also for the sum with the turns' rewards where
+        `reward_rule` adds them. A reward outside is a fault of the verifier. A single turn's
+        reward may be as large as the range is wide, positive or negative.
+    win_reward: the lowest reward that counts as a win, where rewards are partial; None: the reward
+        of the expected answer.
+    reward_rule: how the rewards of turns are added to the verifier's (REWARD_RULE_*).
+    examples: optional example tasks: their rows, or the name of a file of rows (JSONL) in the
+        folder of the class's module.
+    models: its own names for the model services that it asks (`session.ask`), such as judges and
+        simulated users. The configuration maps them to services of the mesh. Default: the
+        services with the same names.
+    sandbox: a sandbox for each session, at `session.sandbox`. sandboxes: more of them by role, at
+        `session.sandboxes[role]`. If `verify` does not need the session and the session has
+        ended, `verify` gets new sandboxes.
+    strict_tools: ask the model's host to enforce the schemas of all tools' arguments (see `tool`).
+    processes: the maximum number of worker processes. process_memory: bytes of address space for
+        each; None: no limit. process_warm_up: called in each before its first work.
     open_timeout_s: seconds that `open` may take.
-    extra: the extra of gymmesh that it cannot do without, for environments that come with it.
+    extra: the extra of gymmesh that it requires, for built-in environments.
     """
 
     version: ClassVar[str] = "1"
@@ -110,7 +110,7 @@ class Environment(Generic[S]):
     tools_replayable: ClassVar[bool] = False
     references: ClassVar[tuple[str, ...]] = ()
     retry_safe: ClassVar[bool] = True
-    # No ClassVars: where options decide, an object sets its own.
+    # Not ClassVars: an object may set its own, from its options.
     compat: str = ""
     reward_range: tuple[float, float] = (0.0, 1.0)
     processes: int = 2
@@ -130,7 +130,7 @@ class Environment(Generic[S]):
     _worker_pool: ProcessPool | None = None
 
     def open(self) -> Awaitable[None] | None:
-        """Get ready, once, before the first session; quickly, for the whole mesh waits."""
+        """Prepare, once, before the first session. Be quick: the whole mesh waits for it."""
         return None
 
     def close(self) -> Awaitable[None] | None:
@@ -138,10 +138,10 @@ class Environment(Generic[S]):
         return None
 
     def check_task(self, task: Task) -> None:
-        """Raise `TaskInvalid` for a task that cannot be run or judged. Pure and quick."""
+        """Raise `TaskInvalid` for a task that cannot be run or judged. Be pure and quick."""
 
     def compat_of(self, task: Task) -> str:
-        """The reference whose own verdict a task is to get; empty: the right verdict.
+        """The reference verifier whose verdict a task gets; empty: the right verdict.
 
         Raises `TaskInvalid` for a row whose `compat` is not one of `references`.
         """
@@ -150,112 +150,112 @@ class Environment(Generic[S]):
         chosen: object = task.payload.get("compat", self.compat)
         if chosen == "" or (isinstance(chosen, str) and chosen in self.references):
             return str(chosen)
-        raise TaskInvalid("compat", f"must be one of {', '.join(self.references)}, or be left out")
+        raise TaskInvalid("compat", f"must be one of {', '.join(self.references)}; or omit it")
 
     def create_state(self, task: Task, seed: int) -> S | Awaitable[S]:
-        """A session's state, made from the task and the seed of the session's chance."""
+        """A new session's state, made from the task and the session's random seed."""
         factory = type(self).state
         return None if factory is None else factory()  # type: ignore[return-value]  # S is None then
 
     def close_session(self, session: Session[S]) -> Awaitable[None] | None:
-        """Free what the session holds; called once, however the rollout ended."""
+        """Free what the session holds. Called once, however the rollout ended."""
         return None
 
     def opening(self, session: Session[S]) -> Said | Sequence[Said] | Awaitable[Sequence[Said]]:
-        """What follows the task's input: a game's opening, a user's first words."""
+        """What follows the task's input, such as a game's opening or a user's first message."""
         return ()
 
     def next_turn(self, session: Session[S], new: Transcript) -> Turn | str | Awaitable[Turn | str]:
         """The environment's turn after the model answered without calling a tool.
 
-        An environment that defines this is multi-turn. `new`: what came since the last turn.
+        An environment that defines this is multi-turn. `new`: the items since the last turn.
         """
         raise NotImplementedError
 
     async def play(self, session: Session[S], endpoint: ModelEndpoint) -> None:
-        """Play the session's whole episode, with the model at this endpoint: for environments whose
-        other side brings a loop of its own. Optional; the agent `program` with `program:
-        environment` calls it, once for a session.
+        """Play the session's whole episode with the model at this endpoint. Optional; for an
+        environment whose framework has its own loop. The agent `program` with `program:
+        environment` calls it once per session.
 
-        Leave in the session's state what `verify` judges by. It is cancelled when the rollout is,
-        or when its time or a limit of the policy is up: end everything then that was started.
-        `verify` is called after a limit or the agent's time, too, and finds no result there; let it
-        raise where that is no basis for a verdict. What is raised here fails the rollout.
+        Leave what `verify` needs in the session's state. The call is cancelled when the rollout is,
+        when its time runs out or when the policy reaches a limit; then end everything that was
+        started. After a limit or a time-out `verify` is still called and finds no result in the
+        state; raise there if no verdict is possible. An exception raised here fails the rollout.
         """
         raise NotImplementedError
 
     @property
     def multi_turn(self) -> bool:
-        """Whether the environment takes turns: by default where the class defines `next_turn`. To
-        be overridden where options decide.
+        """Whether the environment takes turns. Default: whether the class defines `next_turn`.
+        Override it where options decide.
         """
         return type(self).next_turn is not Environment.next_turn
 
     @property
     def plays(self) -> bool:
-        """Whether `play` may be called: by default where the class defines it. To be overridden
-        where options decide.
+        """Whether `play` may be called. Default: whether the class defines it. Override it where
+        options decide.
         """
         return type(self).play is not Environment.play
 
     def verify(self, session: Session[S], rollout: Rollout) -> Outcome | Awaitable[Outcome]:
-        """The verdict on a rollout. What goes wrong here is never a reward: raise it."""
+        """The verdict on a rollout. Raise when something goes wrong: a fault is never a reward."""
         return Pending("Judged together with the task's other repeats.")
 
     def verify_group(
         self, task: Task, members: Sequence[Member]
     ) -> Sequence[Outcome] | Awaitable[Sequence[Outcome]]:
-        """The verdicts on a task's repeats, judged together: one each, in order."""
+        """The verdicts on a task's repeats, judged together: one for each member, in order."""
         raise NotImplementedError
 
     def expected(self, task: Task) -> ExpectedAnswers:
         """Right answers to a task, for an audit of the verifier (`gym-cli env audit`).
 
-        Optional. Pure and quick. No policy gets them: over the network they need a permission of
-        their own. None, or an empty list: this task has none that is known.
+        Optional. Be pure and quick. Policies never get them: over the network they need their own
+        permission. None or an empty list: no right answer to this task is known.
         """
         return None
 
     def harbor_folder(self, task: Task) -> FolderFiles:
-        """The task as a task folder of Harbor, whose own tests give the same reward. Optional: for
+        """The task as a Harbor task folder, whose tests return the same reward. Optional; for
         environments that work in a sandbox (`gym-cli data harbor`).
 
-        Raises `TaskInvalid` for what a folder cannot say, and names the key.
+        Raises `TaskInvalid` with the key of a value that a folder cannot express.
         """
         raise TaskInvalid(
             "environment",
-            f"{type(self).__name__} judges by code of its own, which no task folder of Harbor has",
+            f"{type(self).__name__} judges with its own code, which no Harbor task folder can hold",
         )
 
     def session_tools(
         self, session: Session[S]
     ) -> Sequence[Mapping[str, Any]] | Awaitable[Sequence[Mapping[str, Any]]]:
-        """Further function tools of this session alone, as Responses JSON (`{"type": "function",
-        "name": …, "description": …, "parameters": {…}}`); their calls come to `call_other`.
+        """Additional function tools of this session only, as Responses JSON (`{"type": "function",
+        "name": …, "description": …, "parameters": {…}}`). `call_other` answers their calls.
         """
         return ()
 
     def call_other(
         self, session: Session[S], name: str, arguments: dict[str, Any]
     ) -> Any | Awaitable[Any]:
-        """A call of a tool that is none of the class's own, but one of `session_tools` or of the
-        task's own `tools`. Answers as a `@tool` method does. The arguments are an object, and not
-        checked further. Without this method the model gets the error that there is no such tool.
+        """Answers a call of a tool from `session_tools` or from the task's own `tools`, as a
+        `@tool` method does. The arguments are an object and are not checked further. Without this
+        method the model gets the error that there is no such tool.
         """
         raise NotImplementedError
 
     def sandbox_specs(self, task: Task) -> Mapping[str, SandboxSpec]:
-        """The sandboxes of a task's session by role: by default those that the class declares.
+        """The sandboxes of a task's session, by role. Default: those that the class declares.
 
-        For what a task decides, such as its image. Pure and quick. A class that writes it needs no
-        `sandbox` beside it; see `sandbox_services`.
+        Define it where the task decides, for example on the image. Be pure and quick. A class that
+        defines it needs no `sandbox` attribute; see `sandbox_services`.
         """
         return self.declared_sandboxes()
 
     def sandbox_services(self, mapped: Collection[str]) -> Collection[str]:
-        """Its own names for the sandbox services that it uses: those of the sandboxes that the
-        class declares. Where tasks alone decide, those that the configuration maps, or the usual
-        one.
+        """Its own names for the sandbox services that it uses: the services of the declared
+        sandboxes. Where only tasks decide: the services that the configuration maps, or the
+        default one.
         """
         declared = {spec.service for spec in self.declared_sandboxes().values()}
         if declared or type(self).sandbox_specs is Environment.sandbox_specs:
@@ -281,18 +281,19 @@ class Environment(Generic[S]):
         }
 
     def called_models(self) -> Sequence[str]:
-        """The models that must be there, by the environment's names: for what options decide."""
+        """The models that it requires, by its own names. Override it where options decide."""
         return self.models
 
     async def in_process(
         self, function: Callable[[*Ts], T], *arguments: *Ts, timeout_s: float = 30.0
     ) -> T:
-        """`function(*arguments)` in a worker process, for what keeps a processor busy: a thread
-        would hold up all others, and cannot be stopped.
+        """Runs `function(*arguments)` in a worker process, for CPU-bound work: a thread would block
+        all others, and it cannot be stopped.
 
-        The function is one at the top of a module that can be imported; arguments and result
-        pickle. Over its time it is killed, which counts as the caller's own time-out. Raises
-        what the function raises, and `PoolError` when its process crashed.
+        The function must be defined at the top of an importable module. Its arguments and result
+        must pickle. After `timeout_s` seconds the process is killed; that counts as a time-out of
+        the calling method. Raises what the function raises, and `PoolError` when its process
+        crashed.
         """
         from gymmesh_resource.workers import WorkerTimeout
 
@@ -309,11 +310,11 @@ class Environment(Generic[S]):
     async def work_on_answer(
         self, function: Callable[[*Ts], T], *arguments: *Ts, cpu_s: float
     ) -> T:
-        """`function(*arguments)` on what a model wrote, in a worker process, within `cpu_s`
-        seconds of processor time.
+        """Runs `function(*arguments)` on text that a model wrote, in a worker process, within
+        `cpu_s` seconds of processor time.
 
-        Raises what the function raises; `AnswerTooMuch` where it used up its time or memory, or
-        broke its process; TimeoutError where the machine gave it no time; and `PoolError`.
+        Raises what the function raises; `AnswerTooMuch` when it exceeded its time or memory or
+        crashed its process; TimeoutError when the machine was too busy to run it; `PoolError`.
         """
         from gymmesh_resource.workers import WorkerTimeout, work_on_answer
 
@@ -342,16 +343,18 @@ class Environment(Generic[S]):
             await pool.aclose()
 
     def types_by_tool(self) -> Mapping[str, Mapping[str, Any]]:
-        """Types that replace parameters' annotated ones, by tool: for what options decide."""
+        """Types that replace the annotated types of parameters, by tool and parameter. Override it
+        where options decide.
+        """
         return {}
 
     def tasks(self) -> Iterable[Mapping[str, Any]]:
-        """The example tasks as rows of a task file: by default those in `examples`."""
+        """The example tasks as rows of a task file. Default: those in `examples`."""
         examples: Any = self.examples
         return examples if isinstance(examples, list | tuple) else ()
 
     def examples_file(self) -> Path | None:
-        """Where the example tasks are, or None. Raises DefinitionError."""
+        """The file with the example tasks, or None. Raises DefinitionError."""
         examples: Any = self.examples  # an author may have set anything
         if examples is None or isinstance(examples, list | tuple):
             return None

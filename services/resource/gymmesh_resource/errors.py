@@ -1,7 +1,7 @@
-"""What environment code raises to say more than "it broke", and errors for its author.
+"""Exceptions for environment code to raise, and errors for its author.
 
-Everything else that environment code raises is a fault of the environment (or of the verifier):
-it fails the rollout at that boundary and is never shown to the model.
+Any other exception from environment code is a fault of the environment (or of the verifier). It
+fails the rollout at that boundary and is never shown to the model.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class ToolError(Exception):
 
 
 class TaskInvalid(Exception):
-    """A task that this environment cannot run or judge; the task file is to be corrected.
+    """A task that this environment cannot run or judge. The author of the task file corrects it.
 
     `field`: the key of the task row that is missing or wrong, such as `expected_answer`.
-    `problem`: one clause that says what is wrong with it.
+    `problem`: one clause on what is wrong with it.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -34,17 +34,17 @@ class TaskInvalid(Exception):
 
 
 class DefinitionError(ValueError):
-    """An environment that cannot be used as it is written or configured; one clear sentence."""
+    """An environment whose code or configuration cannot work; the text is one sentence."""
 
 
 class TookTooLong(Exception):
-    """A method took longer than it may; the caller knows what that is called."""
+    """A method exceeded its time limit; the caller maps it to an error reason."""
 
 
 class WrongResult(ValueError):
-    """What a method answered cannot be used: a reward out of range, a turn that is none.
+    """A method returned an unusable value, such as a reward out of range.
 
-    The text says what was answered and what to answer instead. `method`: which one did.
+    The text says what it returned and what to return instead. `method`: the method.
     """
 
     def __init__(self, problem: str, method: Callable[..., Any] | None = None) -> None:
@@ -53,12 +53,10 @@ class WrongResult(ValueError):
 
 
 class StateGone(Exception):
-    """A verifier reads the state of a session that is gone. `why` it was not kept, where that is
-    known.
-    """
+    """A verifier reads the state of a session that has ended. `why`: why it was not kept."""
 
     def __init__(self, environment: str, why: str = "") -> None:
-        keep = "A class that leaves out verify_needs_session = False keeps it"
+        keep = "Remove verify_needs_session = False from the class to keep it"
         super().__init__(
             f"the verifier of {environment} reads a session's state, and the rollout's session is "
             f"gone and its state was not kept{f': {why}' if why else f'. {keep}'}"
@@ -66,17 +64,17 @@ class StateGone(Exception):
 
 
 class SandboxGone(Exception):
-    """A verifier asks for the sandbox of a session that is gone."""
+    """A verifier uses the sandbox of a session that has ended."""
 
     def __init__(self, environment: str) -> None:
         super().__init__(
             f"the verifier of {environment} looks into the session's sandbox, which ended with the "
-            "session. A verifier that does with a new sandbox says so: verify_needs_session = False"
+            "session. If a new sandbox is enough, set verify_needs_session = False in its class"
         )
 
 
 class Blocked(Exception):
-    """An async method that held up the event loop for longer than it may take.
+    """An async method that blocked the event loop for longer than the limit.
 
     `place`: where the method is written, as `file.py:12`.
     """

@@ -1,4 +1,4 @@
-"""A right answer to a task, which an audit of the verifier gets and a policy never. Pure."""
+"""A right answer to a task. Audits of the verifier get it; policies never do. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymmesh_responses import dumps, new_message
 AnswerKind = Literal["text", "number", "choice", "json", "sql", "calls", "code"]
 ExpectedCall: TypeAlias = "tuple[str, Mapping[str, Any]] | Mapping[str, Any]"
 _CALL_FORM: Final = '(name, arguments) or {"name": name, "arguments": {…}}'
-#: Where a form has the bare answer.
+#: The placeholder of the bare answer in a form.
 ANSWER: Final = "{answer}"
 
 
@@ -20,13 +20,15 @@ ANSWER: Final = "{answer}"
 class Expected:
     r"""An answer that earns the best reward.
 
-    answer: the bare answer, such as `42`; empty where calls are all that is expected.
-    kind: what it is made of, which decides what an audit makes of it.
+    answer: the bare answer, such as `42`; empty if only calls are expected.
+    kind: the kind of answer, which decides how an audit varies it.
     form: a message with the answer in it, such as `\boxed{{answer}}`; `{answer}` is replaced.
-    calls: the tool calls made before the message, in order, each as `(name, arguments)` or as
-    `{"name": name, "arguments": arguments}`; kept as the former.
-    reward: what it earns; None: the most that the environment gives.
-    choices: all that could be chosen, for the kind `choice`.
+    calls: the tool calls before the message, in order, each as `(name, arguments)` or as
+    `{"name": name, "arguments": arguments}`; stored in the first form.
+    turns: the calls of each further turn, for environments that take turns: after the answer comes
+    the environment's turn, then these calls and the answer again.
+    reward: the reward that it earns; None: the environment's highest.
+    choices: all available choices, for the kind `choice`.
 
     Raises TypeError for calls in another form.
     """
@@ -37,32 +39,46 @@ class Expected:
     calls: Sequence[ExpectedCall] = ()
     reward: float | None = None
     choices: Sequence[str] = ()
+    turns: Sequence[Sequence[ExpectedCall]] = ()
 
     def __post_init__(self) -> None:
         """Raises TypeError for calls of another form."""
         if isinstance(self.calls, str | Mapping) or not isinstance(self.calls, Iterable):
             raise TypeError(f"the expected calls are {self.calls!r}; give a list of {_CALL_FORM}")
         object.__setattr__(self, "calls", tuple(map(_call, self.calls)))
+        turns = tuple(tuple(map(_call, calls)) for calls in self.turns)
+        object.__setattr__(self, "turns", turns)
+        if turns and not self.answer:
+            raise TypeError("expected turns need an answer, which ends each of them")
 
     @property
     def message(self) -> str:
-        """The message that a policy would write; empty where there is none."""
+        """The message that a policy would write; empty if there is none."""
         return self.form.replace(ANSWER, self.answer) if self.answer else ""
 
     def items(self) -> list[responses_pb2.Item]:
-        """What a policy would say, as items: the calls, without outputs, and the message."""
-        made = [
-            responses_pb2.Item(
-                function_call=responses_pb2.FunctionCall(
-                    name=name,
-                    call_id=f"call_{number}",
-                    arguments=dumps(dict(arguments)),
-                    status="completed",
-                )
+        """The policy's items: the calls, without outputs, and the message."""
+        if not self.answer:
+            return _call_items(self.calls)
+        items: list[responses_pb2.Item] = []
+        for calls in (self.calls, *self.turns):
+            items += [*_call_items(calls, len(items)), new_message("assistant", self.message)]
+        return items
+
+
+def _call_items(calls: Iterable[ExpectedCall], before: int = 0) -> list[responses_pb2.Item]:
+    """Calls as items; before: how many items precede them."""
+    return [
+        responses_pb2.Item(
+            function_call=responses_pb2.FunctionCall(
+                name=name,
+                call_id=f"call_{number}",
+                arguments=dumps(dict(arguments)),
+                status="completed",
             )
-            for number, (name, arguments) in enumerate(map(_call, self.calls), start=1)
-        ]
-        return [*made, new_message("assistant", self.message)] if self.answer else made
+        )
+        for number, (name, arguments) in enumerate(map(_call, calls), start=before + 1)
+    ]
 
 
 def _call(given: ExpectedCall) -> tuple[str, Mapping[str, Any]]:
@@ -77,7 +93,7 @@ def _call(given: ExpectedCall) -> tuple[str, Mapping[str, Any]]:
 
 
 ExpectedAnswers: TypeAlias = "Expected | Sequence[Expected] | None"
-"""What `Environment.expected` may return: one answer, several that are all right, or none."""
+"""What `Environment.expected` may return: one answer, several equally right ones, or None."""
 
 
 def is_number(text: str) -> bool:

@@ -86,7 +86,7 @@ def state_to_json(state: Any, names: StateClasses, most_bytes: int) -> bytes:
     except (CodecError, RuntimeError) as error:  # such as a dictionary that a thread changes
         raise NotKept(f"the state is not JSON: {error}") from None
     if len(text) > most_bytes:
-        raise NotKept(f"the state has {len(text)} bytes, and {most_bytes} are kept")
+        raise NotKept(f"the state has {len(text)} bytes, more than the {most_bytes} that are kept")
     return text
 
 
@@ -112,7 +112,7 @@ class _Writing:
             return value
         if kind is float:
             if not math.isfinite(value):
-                raise NotKept(f"{place} is {value}, which JSON does not have")
+                raise NotKept(f"{place} is {value}, which JSON cannot hold")
             return value
         if kind is bytes:
             return {"$bytes": base64.b64encode(value).decode()}
@@ -156,7 +156,9 @@ class _Writing:
         kind = type(value)
         fields = [one.name for one in dataclasses.fields(value)]
         if not self._names.knows(kind):
-            raise NotKept(f"{place} is a {kind.__qualname__}, which the environment's module lacks")
+            raise NotKept(
+                f"{place} is a {kind.__qualname__}, which the environment's module does not have"
+            )
         if more := sorted(getattr(value, "__dict__", {}).keys() - set(fields)):
             raise NotKept(f"{place}.{more[0]} is not a field of {kind.__qualname__}")
         return {
@@ -187,7 +189,7 @@ def _read(value: Any, names: StateClasses, depth: int) -> Any:
         kind = names.find(name)
         if isinstance(kind, type) and issubclass(kind, Enum) and member in kind.__members__:
             return kind[member]
-        raise ValueError(f"{held} is no member of an enum of the environment's module")
+        raise ValueError(f"{held} is not a member of an enum of the environment's module")
     if tag == "$dataclass":
         return names.dataclass(held, _read(value.get("fields"), names, depth + 1))
     content = _read(held, names, depth + 1)
@@ -204,7 +206,7 @@ def _read(value: Any, names: StateClasses, depth: int) -> Any:
 def _dataclass(kind: Any, fields: Any) -> Any:
     """A dataclass with these fields, without a call of its `__init__`."""
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        raise ValueError(f"{kind!r} is no dataclass")
+        raise ValueError(f"{kind!r} is not a dataclass")
     known = {one.name for one in dataclasses.fields(kind)}
     if not isinstance(fields, dict) or not known.issuperset(fields):
         raise ValueError(f"the fields are not those of {kind.__qualname__}")

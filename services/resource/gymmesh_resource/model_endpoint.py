@@ -1,4 +1,4 @@
-"""Where an environment that plays its episodes itself calls the model."""
+"""The model endpoint for an environment that plays its episodes itself."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ModelEndpoint:
-    """An endpoint as OpenAI has it, for one episode: Responses and Chat Completions.
+    """An endpoint for one episode, with OpenAI's Responses and Chat Completions APIs.
 
     Attributes:
-        base_url: the root of the API, `http://HOST:PORT/v1`, without a slash at the end.
+        base_url: the root of the API, `http://HOST:PORT/v1`, without a trailing slash.
         key: sent as `Authorization: Bearer KEY`. A secret that ends with the rollout: keep it out
             of logs, of the session's state and of what the verdict returns.
-        model: the name under which to ask for the model.
+        model: the model's name for requests.
     """
 
     base_url: str

@@ -21,10 +21,10 @@ from gymmesh_responses import CodecError, loads, message_text, text_of
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool: what the model wrote, and what it was answered.
+    """One call of a tool: what the model wrote, and the tool's answer.
 
-    `arguments`: the parsed object, or None where the model wrote no JSON object.
-    `output`: the answer's text, or None where the rollout ended before it.
+    `arguments`: the parsed object, or None if the model did not write a JSON object.
+    `output`: the answer's text, or None if the rollout ended before the answer.
     """
 
     name: str
@@ -35,9 +35,9 @@ class ToolCall:
 
 
 class Transcript:
-    """Items of a conversation in order, and what is usually wanted of them.
+    """Items of a conversation in order, with shortcuts to their common parts.
 
-    `items` are the contract's messages and are not to be changed.
+    `items` are the contract's messages. Do not change them.
     """
 
     def __init__(self, items: Sequence[responses_pb2.Item]) -> None:
@@ -45,7 +45,7 @@ class Transcript:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The text of each message that the model wrote; one without text is empty."""
+        """The text of each message that the model wrote; empty for a message without text."""
         return [
             message_text(item, item.message)
             for item in self.items
@@ -54,20 +54,20 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """All that the model wrote in messages, a line break between two of them."""
+        """The texts of all the model's messages, joined by line breaks."""
         return "\n".join(self.texts)
 
     @property
     def answer(self) -> str:
-        """The model's last message; empty where there is none."""
+        """The text of the model's last message; empty if there is none."""
         return self.texts[-1] if self.texts else ""
 
     @cached_property
     def tool_calls(self) -> list[ToolCall]:
         """The tool calls in the order in which the model made them.
 
-        Some models give the same call_id in every answer: of several outputs with one id, the
-        first is that of the first call with it.
+        Some models repeat a call_id in every answer. Outputs with the same id then belong to the
+        calls with that id in order.
         """
         outputs: defaultdict[str, deque[str]] = defaultdict(deque)
         for item in self.items:
@@ -125,7 +125,7 @@ class Rollout(Transcript, ModelAccess):
     def stage(self, name: str) -> Iterator[Stage]:
         """Time a step of the verifier: `with rollout.stage("parse") as stage: …`.
 
-        The step is reported with its duration, and with `stage.note` where that is set.
+        The step is reported with its duration, and with `stage.note` if it is set.
         """
         stage = Stage(name)
         self.stages.append(stage)
@@ -139,7 +139,7 @@ class Rollout(Transcript, ModelAccess):
 class Member:
     """One of a task's repeats that are judged together; `verification`: its own verdict so far.
 
-    `session`: the one that stands for its own, which is gone; None: there was no state.
+    `session`: replaces its own session, which has ended; None: there was no state.
     """
 
     def __init__(
@@ -154,15 +154,15 @@ class Member:
 
     @property
     def state(self) -> Any:
-        """The state that its session had when it stopped. Raises StateGone where that was not kept.
+        """The state of its session when the rollout stopped. Raises StateGone if it was not kept.
 
-        A group gets no verdicts from a verifier that asked for a state that is gone.
+        If the verifier reads a state that was not kept, the whole group gets no verdicts.
         """
         return None if self._session is None else self._session.state
 
     @property
     def failure(self) -> Exception | None:
-        """What asking for its state has raised."""
+        """The exception that reading its state raised."""
         return None if self._session is None else self._session.failure
 
 

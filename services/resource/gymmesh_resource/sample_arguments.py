@@ -114,7 +114,7 @@ def _referred(reference: str, root: Mapping[str, Any]) -> Any:
     for name in reference.removeprefix("#/").split("/"):
         found = found.get(name) if isinstance(found, Mapping) else None
     if found is None:
-        raise CannotMakeUp(f"{reference} leads nowhere")
+        raise CannotMakeUp(f"{reference} points to nothing")
     return found
 
 

@@ -219,7 +219,7 @@ def _set_compat(environment: Environment[Any], compat: str) -> None:
     known = environment.references
     if compat and compat not in known:
         kind = type(environment).__name__
-        offered = f"it knows {', '.join(known)}" if known else "it follows no reference"
+        offered = f"it knows {', '.join(known)}" if known else "it has no reference verifiers"
         raise DefinitionError(f"{kind} cannot judge as {compat!r} does; {offered}.")
     if compat:
         environment.compat = compat
@@ -236,12 +236,12 @@ def _check(environment: Environment[Any], config: EnvironmentConfig) -> None:
     check_signatures(environment)
     if kind.state is not None and not callable(kind.state):
         raise DefinitionError(
-            f"{kind.__name__}.state must make a fresh object for each session (a dataclass, say); "
+            f"{kind.__name__}.state must make a new object for each session (such as a dataclass); "
             "it is one object that all sessions would share."
         )
     for check in (kind.check_task, kind.tasks):
         if inspect.iscoroutinefunction(check):
             raise DefinitionError(
-                f"{check.__qualname__} is async, and is never awaited: write it as a plain def."
+                f"{check.__qualname__} is async, but is never awaited: write it as a plain def."
             )
     check_range(kind.__name__, environment.reward_range)

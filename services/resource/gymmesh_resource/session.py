@@ -18,8 +18,9 @@ S = TypeVar("S")
 class Session(ModelAccess, Generic[S]):
     """What belongs to one attempt of a rollout.
 
-    `state` is the environment's own object, `seed` and `random` the session's chance: two
-    sessions with the same task and seed behave the same. `done`: whether the episode is over.
+    `state` is the environment's own object. `seed` and `random` are the session's only source of
+    randomness: two sessions with the same task and seed behave the same. `done`: whether the
+    episode is over.
     """
 
     def __init__(
@@ -43,14 +44,14 @@ class Session(ModelAccess, Generic[S]):
 
     @cached_property
     def random(self) -> random.Random:
-        """A source of chance that starts from the seed."""
+        """A random number generator that starts from the seed."""
         return random.Random(self.seed)
 
     @property
     def sandboxes(self) -> SessionSandboxes:
         """The session's sandboxes by role; see `Environment.sandboxes`. They end with it."""
         if self._sandboxes is None:
-            raise RuntimeError("the environment is not being served: there are no sandboxes")
+            raise RuntimeError("the environment is not being served, so it has no sandboxes")
         return self._sandboxes
 
     @property
@@ -60,7 +61,7 @@ class Session(ModelAccess, Generic[S]):
 
     @property
     def lost(self) -> Exception | None:
-        """Why one of its sandboxes can't be used any more: there is no verdict then."""
+        """Why one of its sandboxes can no longer be used, in which case there is no verdict."""
         return None if self._sandboxes is None else self._sandboxes.failure
 
     def finish(self) -> None:
@@ -69,11 +70,11 @@ class Session(ModelAccess, Generic[S]):
 
 
 class JudgedSession(Session[S]):
-    """A new session in which a rollout is judged whose own is gone.
+    """A new session for judging a rollout whose own session has ended.
 
-    `lend`: makes the state that the verifier sees, when it first asks: the rollout's own, or an
-    exception. None: it sees the new session's. `failure`: what was raised, which the verifier may
-    have caught.
+    `lend`: returns the state for the verifier when it first reads it: the rollout's own, or raises.
+    None: the verifier sees the new session's state. `failure`: what `lend` raised, which the
+    verifier may have caught.
     """
 
     lend: Callable[[], S] | None = None

@@ -42,11 +42,11 @@ def _declare(role: str) -> str:
 
 
 class SessionSandboxes:
-    """A session's sandboxes: those that its environment declares, and further ones.
+    """A session's sandboxes: those that its environment declares, and any added ones.
 
-    failure: why one of them can't be used any more, or what asking for a gone one raised; a
-        verifier may have caught it, and gives no verdict then.
-    gone: the environment's name, where the session stands for one whose sandboxes are gone.
+    failure: why one of them can no longer be used, or the exception for a sandbox that has ended.
+        A verifier may have caught it; there is no verdict then.
+    gone: the environment's name, if the session replaces one whose sandboxes have ended.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SessionSandboxes:
         self.gone = ""
 
     def __getitem__(self, role: str) -> SandboxHandle:
-        """The sandbox of a role; made when it is first used.
+        """The sandbox of a role, created on first use.
 
         Raises DefinitionError for a role that was not declared, and SandboxGone.
         """
@@ -93,12 +93,12 @@ class SessionSandboxes:
         return iter({**self._specs, **self._handles})
 
     def add(self, role: str, spec: SandboxSpec) -> SandboxHandle:
-        """A further sandbox, made when it is first used. It ends with the session.
+        """Adds a sandbox, created on first use. It ends with the session.
 
-        Raises DefinitionError for a role that is taken, or a spec that can't be asked for.
+        Raises DefinitionError for a role that already exists, or an invalid spec.
         """
         if role in self._handles:
-            raise DefinitionError(f"The session has a sandbox {role!r} already.")
+            raise DefinitionError(f"The session already has a sandbox {role!r}.")
         try:
             handle = self._services.client(spec.service).sandbox(
                 spec,
@@ -113,25 +113,25 @@ class SessionSandboxes:
                 ),
             )
         except ValueError as error:
-            raise DefinitionError(f"The sandbox {role!r} can't be asked for: {error}.") from None
+            raise DefinitionError(f"The sandbox {role!r} has an invalid spec: {error}.") from None
         self._handles[role] = handle
         return handle
 
     async def grants(self) -> list[grant_pb2.SandboxGrant]:
-        """Opens the sandboxes that the agent may work in; what lets it. Raises MeshError."""
+        """Opens the sandboxes that the agent may use; their grants. Raises MeshError."""
         lent = [role for role, spec in self._specs.items() if spec.lent]
         return await asyncio.gather(*(self[role].grant(role) for role in lent))
 
     def report(self, answer: SessionAnswer) -> None:
-        """Adds what opened and ended since the answer before; those that are lent are named as
-        they end alone, since their grants named them.
+        """Adds the sandboxes that opened or ended since the previous answer. Lent ones are added
+        only when they end, since their grants named them when they opened.
         """
         answer.sandboxes.extend(self._opened)
         answer.ended_sandboxes.extend(self._ended)
         self._opened, self._ended = [], []
 
     async def worked_in(self) -> bool:
-        """Whether somebody used a lent one since this was asked last. Bounded; raises nothing."""
+        """Whether a lent sandbox was used since the last call of this. Bounded; never raises."""
         lent = [role for role, spec in self._specs.items() if spec.lent and role in self._handles]
         return any(await asyncio.gather(*map(self._was_used, lent)))
 
@@ -145,7 +145,7 @@ class SessionSandboxes:
         return used != before
 
     async def end(self) -> None:
-        """Ends all of them. Bounded; raises nothing."""
+        """Ends all of them. Bounded; never raises."""
         handles, self._handles = list(self._handles.values()), {}
         await asyncio.gather(*(handle.end() for handle in handles))
 

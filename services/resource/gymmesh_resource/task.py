@@ -28,7 +28,7 @@ _REMEMBERED = 4096
 
 
 class MissingKey(TaskInvalid, KeyError):
-    """A key of the task row that an environment reads and that is not there."""
+    """A key that an environment reads but the task row does not have."""
 
     def __init__(self, field: str) -> None:
         TaskInvalid.__init__(self, field, "is missing; the environment reads it")
@@ -47,7 +47,7 @@ class Payload(dict[str, Any]):
 class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
     """One task: its id, and the payload that the verifier reads.
 
-    `message` is the contract's message, with the prompt in `params`; it is not to be changed.
+    `message` is the contract's message, with the prompt in `params`. Do not change it.
     """
 
     # A Struct, as every call for a rollout makes one: it is filled without a step in Python.
@@ -61,13 +61,14 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
 
     @staticmethod
     def of(row: Mapping[str, Any]) -> Task:
-        """The task of a row, as a line of a task file holds it.
+        """The task of a row, as in a line of a task file.
 
-        `prompt`, a text or a list of messages, may stand in place of `responses_create_params`.
-        A row without `task_id` gets one made of its content. Raises `TaskInvalid` naming the key.
+        A row may have `prompt`, a text or a list of messages, instead of `responses_create_params`.
+        A row without `task_id` gets an id derived from its content. Raises `TaskInvalid` with the
+        key.
         """
         if not isinstance(row, Mapping):
-            raise TaskInvalid("", "must be an object, as a line of a task file")
+            raise TaskInvalid("", "must be an object, like a line of a task file")
         if _PARAMS not in row and _PROMPT not in row:
             raise TaskInvalid(_PROMPT, f"is missing; add it, or {_PARAMS}")
         conversation = _PARAMS if _PARAMS in row else _PROMPT
@@ -104,8 +105,8 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The row's own keys, a fresh copy for each session. Raises `TaskInvalid`, also where a key
-        is read by `payload[key]` that the row does not have.
+        """The row's own keys, as a new copy for each session. Raises `TaskInvalid`, also when
+        `payload[key]` reads a key that the row does not have.
         """
         if self._payload is None:
             raw = self.message.payload_json
@@ -121,9 +122,10 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
             _remembered(self.message.payload_json)
 
     def require(self, field: str, *types: type) -> Any:
-        """The payload's value of a key that must be there, and of one of the types if given.
+        """The payload's value of a required key; `types`: the types that it may have.
 
-        A bool is no int, and an int is a float. Raises `TaskInvalid` naming the key.
+        A bool does not count as an int; an int counts as a float. Raises `TaskInvalid` with the
+        key.
         """
         if field not in self.payload:
             raise TaskInvalid(field, "is missing; the verifier of this environment reads it")
@@ -148,7 +150,7 @@ def _read(raw: bytes) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _remembered(raw: bytes) -> dict[str, Any] | None:
-    """A payload of which a shallow copy is fresh, read once for a task's repeats; else None."""
+    """A payload read once for a task's repeats; None where a shallow copy would not do."""
     payload = _read(raw)
     return None if any(isinstance(value, dict | list) for value in payload.values()) else payload
 

@@ -1,7 +1,7 @@
-"""What `verify` may answer, and its conversion to the contract's Verification.
+"""What `verify` may return, and its conversion to the contract's Verification.
 
-Invariant: a Verification that is VERIFIED has a finite reward in the environment's range, and no
-other one has any.
+Invariant: a VERIFIED Verification has a finite reward in the environment's range. Any other has no
+reward.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EVIDENCE_BITS = 14_000
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A part of a reward. `weight` where the reward is the weighted sum of its parts."""
+    """A part of a reward. Set `weight` where the reward is the weighted sum of its parts."""
 
     value: float
     weight: float | None = None
@@ -42,12 +42,12 @@ class Verdict:
     """A judgement.
 
     `reward`: the scalar, in the environment's `reward_range`.
-    `components`: its parts by name, the same names for every task; finite numbers of any range.
-    One called like an actor of the agent is that actor's reward, for trainers that learn from each
-    actor's conversation; an actor without one has `reward`.
-    `evidence`: what it rests on, anything that JSON can hold; goes to the output row.
-    `explanation`: the verdict in one line for people, such as `expected 42, got 41`; longer ones
-    are cut.
+    `components`: its parts by name, with the same names for every task; finite numbers of any size.
+    A component with the name of an actor is that actor's reward, for trainers that learn from each
+    actor's conversation. An actor without a component has `reward`.
+    `evidence`: the grounds of the verdict, as any JSON value; it is written to the output row.
+    `explanation`: the verdict in one line for people, such as `expected 42, got 41`; truncated to
+    500 characters.
     """
 
     reward: float
@@ -72,7 +72,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Judged later, or together with the task's other repeats; `reason` is one line."""
+    """To be judged later, or together with the task's other repeats; `reason` is one line."""
 
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -80,14 +80,14 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Deliberately not judged; `reason` is one line. Not a reward of 0."""
+    """Deliberately not judged, which is not a reward of 0; `reason` is one line."""
 
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 Outcome: TypeAlias = "float | Verdict | Pending | Skipped"
-"""What a verifier answers; a plain number is a verdict with nothing but its reward."""
+"""What a verifier returns; a plain number is a verdict with only a reward."""
 
 
 class Stage(msgspec.Struct):
@@ -110,11 +110,11 @@ def write_verification(
     earlier: float = 0.0,
     usage: Sequence[rollout_pb2.ModelCallUsage] = (),
 ) -> float | None:
-    """Write the contract's message, which is empty before; the reward, if there is one.
+    """Fills the contract's empty message, and returns the reward, if there is one.
 
-    compat: the reference whose own verdict it is; empty: none's.
-    earlier: what the agent adds to the reward, so that the sum must be in the range, too.
-    Raises WrongResult for what is no verdict.
+    compat: the reference verifier whose verdict it reproduces; empty: none.
+    earlier: the amount that the agent adds to the reward; the sum must be in the range, too.
+    Raises WrongResult for a value that is not a verdict.
     """
     message.verifier = verifier
     message.verifier_version = version
@@ -142,7 +142,7 @@ def write_verification(
 
 
 def check_range(where: str, given: object) -> None:
-    """Raises DefinitionError for a `reward_range` that is none."""
+    """Raises DefinitionError for an invalid `reward_range`."""
     if isinstance(given, tuple | list) and len(given) == 2:
         least, most = given
         if _is_number(least) and _is_number(most) and least < most:
@@ -154,25 +154,25 @@ def check_range(where: str, given: object) -> None:
 
 
 def in_range(value: object, what: str, reward_range: tuple[float, float]) -> float:
-    """A reward as a float. Raises WrongResult for what is no number, or outside of the range."""
+    """A reward as a float. Raises WrongResult for a non-number, or one outside the range."""
     number = _number(value, what)
     least, most = reward_range
     if not least - _ROUNDING <= number <= most + _ROUNDING:
         wanted = f"({min(least, math.floor(number)):.1f}, {max(most, math.ceil(number)):.1f})"
         raise WrongResult(
-            f"{what} is {number:g}, outside of the environment's range from {least:g} to {most:g}: "
+            f"{what} is {number:g}, outside the environment's range from {least:g} to {most:g}: "
             f"scale it, or declare another range in the class, such as reward_range = {wanted}"
         )
     return number
 
 
 def reward_number(value: object, what: str) -> float:
-    """A part of a reward as a float. Raises WrongResult for what is not a finite number."""
+    """A part of a reward as a float. Raises WrongResult if it is not a finite number."""
     return _number(value, what)
 
 
 def turn_reward(value: object, reward_range: tuple[float, float]) -> float:
-    """The reward of a turn, which may take back what others gave. Raises WrongResult."""
+    """The reward of a turn, which may take back earlier rewards. Raises WrongResult."""
     least, most = reward_range
     return in_range(value, "the turn's reward", (min(least, least - most), max(most, most - least)))
 
@@ -203,11 +203,11 @@ def _number(value: object, what: str) -> float:
             number = math.inf
     else:
         raise WrongResult(
-            f"{what} is {_shown(value)}, which is no number: answer a float, such as "
-            "float(right), or a Verdict"
+            f"{what} is {_shown(value)}, not a number: return a float, such as float(right), or "
+            "a Verdict"
         )
     if not math.isfinite(number):
-        raise WrongResult(f"{what} is {number}, which is no finite number")
+        raise WrongResult(f"{what} is {number}, not a finite number")
     return number
 
 

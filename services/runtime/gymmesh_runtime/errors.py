@@ -115,7 +115,7 @@ class MeshError(Exception):
 
     @property
     def reason_name(self) -> str:
-        """The reason as it stands in ``ErrorInfo.reason``, such as ``MODEL_TIMEOUT``."""
+        """The reason as in ``ErrorInfo.reason``, such as ``MODEL_TIMEOUT``."""
         return reason_name(self.reason)
 
     def __str__(self) -> str:
@@ -186,7 +186,7 @@ def copy_of(error: MeshError, more: Mapping[str, str] = NO_METADATA) -> MeshErro
 
 
 def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> MeshError:
-    """Turns an exception that nobody foresaw into INTERNAL_FAULT.
+    """Turns an unexpected exception into INTERNAL_FAULT.
 
     ``authors``: it comes from an author's code, be it an installed package.
 
@@ -196,7 +196,7 @@ def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> Mesh
     """
     error_id = traceback_id(exc)
     shown = shown_traceback(exc, installed=authors)
-    _log.error("unforeseen failure in %s (error_id %s)", where, error_id, exc_info=shown)
+    _log.error("unexpected failure in %s (error_id %s)", where, error_id, exc_info=shown)
     place = place_of(exc)
     return MeshError(
         Reason.ERROR_REASON_INTERNAL_FAULT,
@@ -309,7 +309,7 @@ def _too_large(detail: str, metadata: dict[str, str], code: grpc.StatusCode) -> 
     # What a server sent, or a client received.
     answered = re.search(r"SERVER: Sent|CLIENT: Received", detail) is not None
     which = f"the {'response' if answered else 'request'} of {metadata['method']} was refused"
-    message = f"{metadata['address']}: {which} for its size: {detail}"
+    message = f"{metadata['address']}: {which} because of its size: {detail}"
     return MeshError(Reason.ERROR_REASON_MESSAGE_TOO_LARGE, message, metadata=metadata, code=code)
 
 
@@ -334,7 +334,7 @@ def bounded_timeout(timeout: float, method: str) -> float:
 
 def connection_closed(address: str) -> MeshError:
     """The error of a call that was closed under it, by this process or without a status."""
-    return unavailable(f"{address}: the connection was closed while the call ran", address)
+    return unavailable(f"{address}: the connection was closed during the call", address)
 
 
 def _status_in_trailers(exc: grpc.aio.AioRpcError) -> status_pb2.Status | None:

@@ -54,13 +54,13 @@ RPC_SECONDS: Final = histogram(
 )
 CERTIFICATE_BEGINS: Final = gauge(
     "gymmesh_certificate_not_before_timestamp_seconds",
-    "From when the certificate in use is valid, in Unix time, by file: certificate, and authority"
-    " (of several, the one that ends last).",
+    "When the certificate in use becomes valid, in Unix time, by file: certificate, and authority "
+    "(of several, the one that expires last).",
     "file",
 )
 CERTIFICATE_ENDS: Final = gauge(
     "gymmesh_certificate_not_after_timestamp_seconds",
-    "Until when the certificate in use is valid, in Unix time, by file as above.",
+    "When the certificate in use expires, in Unix time, by file as above.",
     "file",
 )
 EVENT_LOOP_LAG_SECONDS: Final = gauge(
@@ -72,13 +72,13 @@ MUX_STREAMS: Final = gauge(
     "side",
 )
 MUX_BROKEN: Final = counter(
-    "gymmesh_mux_broken_total", "Mux streams that broke before their time, by side.", "side"
+    "gymmesh_mux_broken_total", "Mux streams that broke before their end, by side.", "side"
 )
 MUX_BATCHES: Final = counter(
     "gymmesh_mux_batches_total", "Batches of frames sent over mux streams, by side.", "side"
 )
 MUX_FRAMES: Final = counter(
     "gymmesh_mux_frames_total",
-    "Frames sent over mux streams, by side; per batch, they say how well batching works.",
+    "Frames sent over mux streams, by side. Frames per batch show how well batching works.",
     "side",
 )

@@ -1,4 +1,4 @@
-"""Names and ids that come from elsewhere: short, and fit to be printed."""
+"""Checks names and ids from outside: short and printable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_name(field: str, text: str) -> None:
     They end up in logs, metrics and messages to people. An empty one is not looked at.
     """
     if len(text) > MAX_NAME:
-        problem = f"has more than {MAX_NAME} characters"
+        problem = f"exceeds {MAX_NAME} characters"
     elif not text.isprintable():
         problem = "has control characters"
     else:

@@ -343,7 +343,7 @@ class PeerDirectory:
         kind = service.rpartition(".")[2].removesuffix("Service").lower()
         near = difflib.get_close_matches(name, known, n=1)
         if name in known:
-            hint = "; there is one, but it takes no calls (starting, unhealthy or draining)"
+            hint = "; one exists, but it accepts no calls (starting, unhealthy or draining)"
         elif near:
             hint = f"; did you mean '{near[0]}'?"
         else:

@@ -281,7 +281,7 @@ async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
             async with asyncio.timeout(seconds):
                 await service.let_go()
         except TimeoutError:
-            _log.warning("%s goes down with sessions open", service.instance_id)
+            _log.warning("%s stops with open sessions", service.instance_id)
 
     # All at once: a later one would take new sessions until the callers of the first had ended.
     await asyncio.gather(*map(let_one_go, services))
@@ -306,7 +306,7 @@ async def serve(
 ) -> None:
     """Serves until SIGTERM or SIGINT, then drains. ``on_ready`` is called once SERVING.
 
-    A signal that comes earlier breaks the start off.
+    An earlier signal aborts the start.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""How large a message may be, and the error of one that is larger.
+"""The size limit of messages, and its error.
 
 Senders check before they send: what gRPC itself refuses comes back as a bare status, or, on a
 stream of requests, as an internal error.
@@ -22,7 +22,7 @@ _KEPT: Final = 1000  # characters of a description
 def too_large(
     what: str, limit: int = MAX_MESSAGE_BYTES, *, size: int | None = None, method: str = ""
 ) -> MeshError:
-    """The error of something over the limit. Sizes are in bytes; None: it has not all come."""
+    """The error for a message over the limit. Sizes are in bytes; None: not all of it arrived."""
     has = "is larger than" if size is None else f"has {size} bytes, more than"
     where = f" of {method}" if method else ""
     metadata = {"limit_bytes": str(limit)}

@@ -71,7 +71,7 @@ class Archives:
         elif archive.kind != kind:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-                "The request_id was used for another archive before; give each its own.",
+                "The request_id was already used for another archive. Give each archive its own.",
                 metadata={"request_id": request.request_id},
             )
         async with archive.lock:
@@ -102,11 +102,11 @@ class Archives:
         rest = request.content[known:]
         if rest:
             if not archive.path or archive.unpacking is not None:
-                raise field_invalid("offset", "lies behind the last piece of the archive")
+                raise field_invalid("offset", "is beyond the last piece of the archive")
             if self._kept + len(rest) > self._max_bytes:
                 raise field_invalid(
                     "content",
-                    f"makes the archives of this sandbox larger than {self._max_bytes} bytes",
+                    f"would make the archives of this sandbox larger than {self._max_bytes} bytes",
                 )
             self._kept += len(rest)
             try:

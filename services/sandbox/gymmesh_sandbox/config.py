@@ -24,7 +24,7 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         memory_bytes: memory of all its processes together.
         pids: processes and threads at a time.
         disk_bytes: what it may write to its file system.
-        life_s: seconds from its start to its end, whatever is renewed.
+        life_s: its lifetime in seconds, which renewals do not extend.
     """
 
     cpu_millis: _Optional = 0
@@ -39,22 +39,22 @@ class ResourceAmounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class SandboxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sandbox service of the mesh, as it is written under `sandboxes:` in a configuration.
+    """One sandbox service of the mesh, under `sandboxes:` in a configuration.
 
     Attributes:
-        backend: what runs the sandboxes: the name of an entry point (group `gymmesh.sandboxes`),
-            or `module:Class`.
-        options: what the backend's class accepts.
+        backend: runs the sandboxes: the name of an entry point (group `gymmesh.sandboxes`), or
+            `module:Class`.
+        options: the options of the backend's class.
         places: the most sandboxes at a time.
-        adapts: whether fewer are started while memory or processors are short.
+        adapts: whether fewer are started while memory or processors are scarce.
         max_waiting: the most calls of CreateSandbox that wait for a place.
-        default_resources: what a sandbox gets that asks for nothing.
-        max_resources: the most that one may ask for.
-        default_ttl_s: how long an own lease lasts when the request does not say.
-        max_ttl_s: the longest that any lease may last without being renewed.
+        default_resources: for sandboxes whose request sets none.
+        max_resources: the most that a request may set.
+        default_ttl_s: the time to live of the owner's lease if the request sets none.
+        max_ttl_s: the longest time that any lease may last without a renewal.
         start_timeout_s: the longest that a sandbox may take to be ready.
         max_processes: the most processes that Exec and StartProcess run in one sandbox.
-        default_output_bytes: how much of each output stream is kept when the request does not say.
+        default_output_bytes: how much of each output stream is kept if the request does not set it.
         max_output_bytes: the most of each output stream that can be kept.
         kept_output_bytes: the most output that is kept of all processes of one sandbox.
         max_port_bytes: the most bytes of the body of an answer to CallPort.

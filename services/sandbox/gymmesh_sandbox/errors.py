@@ -125,7 +125,7 @@ def archive_too_large(limit: str, most: int) -> MeshError:
     """FIELD_INVALID of a folder that is too large to be read as an archive."""
     return MeshError(
         errors_pb2.ERROR_REASON_FIELD_INVALID,
-        f"What is to be archived exceeds {limit}, {most}. Name a smaller folder.",
+        f"The archive would exceed {limit}, {most}. Name a smaller folder.",
         metadata={"field": "path", "limit": limit, "limit_bytes": str(most)},
     )
 
@@ -134,7 +134,7 @@ def process_not_found(process_id: str) -> MeshError:
     """SANDBOX_PROCESS_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND,
-        "There is no such process in the sandbox: it never was, or its end is forgotten.",
+        "There is no such process in the sandbox: it never existed, or its end is no longer kept.",
         metadata={"process_id": process_id},
     )
 

@@ -185,4 +185,4 @@ def _read_token(token: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(token.encode())
     except (binascii.Error, ValueError):
-        raise field_invalid("page_token", "is not one that this service gave") from None
+        raise field_invalid("page_token", "was not issued by this service") from None

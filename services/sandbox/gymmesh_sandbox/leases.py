@@ -25,11 +25,11 @@ MOST_LEASES: Final = 10_000
 class Right(enum.Enum):
     """What a call needs, as the table in sandbox.proto has it."""
 
-    ANY = "use"
-    READ = "read files with"
-    FILES = "write files with"
-    PROGRAMS = "run programs with"
-    OWN = "end, snapshot or fork the sandbox with"
+    ANY = "using the sandbox"
+    READ = "reading files"
+    FILES = "writing files"
+    PROGRAMS = "running programs"
+    OWN = "ending, snapshotting or forking the sandbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,9 @@ class Leases:
         """
         narrowed = parent.scope.narrowed(scope)
         if narrowed is None:
-            raise lease_invalid(self._sandbox_id, "that is asked for allows more than this one")
+            raise lease_invalid(self._sandbox_id, "that was requested allows more than this one")
         if len(self._by_digest) >= MOST_LEASES:
-            raise sandbox_limit(f"The sandbox has {MOST_LEASES} leases already.", MOST_LEASES)
+            raise sandbox_limit(f"The sandbox already has {MOST_LEASES} leases.", MOST_LEASES)
         return self._add(False, narrowed, ttl_s or parent.expires - now, parent, now)
 
     def check(self, secret: bytes, right: Right, now: float, *, user: str = "") -> Lease:
@@ -149,9 +149,9 @@ class Leases:
         if lease.expires <= now:
             raise lease_expired(self._sandbox_id)
         if not lease.own and not lease.scope.allows(right):
-            raise lease_invalid(self._sandbox_id, f"is not one to {right.value}")
+            raise lease_invalid(self._sandbox_id, f"does not allow {right.value}")
         if user and lease.scope.user and user != lease.scope.user:
-            raise lease_invalid(self._sandbox_id, f"is for the user {lease.scope.user!r} alone")
+            raise lease_invalid(self._sandbox_id, f"is only for the user {lease.scope.user!r}")
         return lease
 
     def check_path(self, lease: Lease, path: bytes) -> None:

@@ -262,7 +262,7 @@ def _check_texts(request: sandbox_pb2.CreateSandboxRequest) -> None:
 def _check_env(field: str, env: Mapping[str, str]) -> None:
     for name, value in env.items():
         if not name or "=" in name or "\0" in name or "\0" in value:
-            raise field_invalid(field, f"has a variable that no process can have, {name!r}")
+            raise field_invalid(field, f"has an invalid variable name, {name!r}")
 
 
 def _check_text(field: str, text: str) -> None:

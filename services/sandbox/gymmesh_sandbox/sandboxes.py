@@ -374,7 +374,7 @@ class Sandboxes:
     async def _undo(self, tasks: Sequence[asyncio.Task[RunningSandbox]]) -> None:
         await cancel_and_wait(*tasks)
         done = [task.result() for task in tasks if not task.cancelled() and not task.exception()]
-        await asyncio.gather(*(self._end_running(one, "that was not needed") for one in done))
+        await asyncio.gather(*(self._end_running(one, "it was not needed") for one in done))
 
     def _give_back(self, places: int) -> None:
         self.places.release(places)
@@ -394,7 +394,7 @@ class Sandboxes:
 def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
     """A clause for people."""
     if cause == "life":
-        return f"its life of {live.plan.spec.resources.life_s} s (resources.life_s) is over"
+        return f"its lifetime of {live.plan.spec.resources.life_s} s (resources.life_s) is over"
     if cause == "expired":
         return f"its own lease, of {live.plan.ttl_s:g} s (ttl_s), was not renewed in time"
     if error is not None:
@@ -404,7 +404,7 @@ def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
 
 def _check_digest(spec: SandboxSpec, running: RunningSandbox) -> None:
     if spec.image_digest and running.image_digest != spec.image_digest:
-        raise image_failed(running.image, "it has another digest than the one asked for")
+        raise image_failed(running.image, "its digest differs from the requested one")
 
 
 def _nothing() -> None:

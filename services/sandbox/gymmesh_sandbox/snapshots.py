@@ -40,7 +40,7 @@ class Snapshots:
             )
         taken = name in self._timer_of
         if name and (taken or any(one.name == name for one in await self._backend.images())):
-            raise field_invalid("name", f"is {name!r}, which an image or a snapshot has already")
+            raise field_invalid("name", f"is {name!r}, which an image or a snapshot already has")
         name = name or f"snapshot-{secrets.token_hex(_ID_BYTES)}"
         self._timer_of[name] = None
         try:

@@ -259,9 +259,9 @@ class SandboxClient:
 def _unknown(sandbox: grant_pb2.SandboxRef) -> MeshError:
     return MeshError(
         _Reason.ERROR_REASON_SANDBOX_LOST,
-        f"the sandbox {sandbox.sandbox_id} is at an instance {sandbox.instance_id!r} of "
-        f"{sandbox.service!r} that is not known here: it is gone, or runs in the process of its "
-        "owner alone; name a sandbox service under sandboxes, which all processes reach",
+        f"the sandbox {sandbox.sandbox_id} is at the instance {sandbox.instance_id!r} of "
+        f"{sandbox.service!r}, which is unknown here: it has ended, or it runs inside its owner's "
+        "process; name a sandbox service under sandboxes, which all processes can reach",
         metadata={"sandbox_id": sandbox.sandbox_id, "cause": "unknown"},
     )
 

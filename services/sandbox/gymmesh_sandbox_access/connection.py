@@ -273,7 +273,9 @@ class SandboxConnection:
             await opened.calls.call(lambda peer: peer.EndSandbox, request, _END_S)
         except MeshError as error:
             _LOGGER.warning(
-                "sandbox %s was not ended, and ends with its lease: %s", request.sandbox_id, error
+                "sandbox %s could not be ended; it ends when its lease expires: %s",
+                request.sandbox_id,
+                error,
             )
 
     async def _begin(self) -> OpenedSandbox:

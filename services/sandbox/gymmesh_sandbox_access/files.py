@@ -205,9 +205,13 @@ def _pieces(path: bytes, content: bytes, mode: int) -> Iterable[files_pb2.FileCo
 def packed(source: Path, without: Collection[str] = ()) -> bytes:
     """A local folder's content, or a file, as a tar archive that says nothing of who owns it.
 
-    The same files give the same bytes. without: names at the top of the folder that are left out.
-    Raises OSError.
+    The same files give the same bytes. without: paths below the folder that are left out, with all
+    that is in them. Raises OSError.
     """
+
+    def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if member.name in without else _nobodys(member)
+
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as zipped,
@@ -215,8 +219,7 @@ def packed(source: Path, without: Collection[str] = ()) -> bytes:
     ):
         members = sorted(source.iterdir()) if source.is_dir() else [source]
         for member in members:
-            if member.name not in without:
-                archive.add(member, arcname=member.name, filter=_nobodys)
+            archive.add(member, arcname=member.name, filter=kept)
     return buffer.getvalue()
 
 

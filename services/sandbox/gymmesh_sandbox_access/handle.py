@@ -59,11 +59,11 @@ class SandboxHandle:
         return f"<SandboxHandle {opened.ref.sandbox_id if opened is not None else 'not open'}>"
 
     async def open(self) -> grant_pb2.SandboxRef:
-        """Opens it where that was not done, and says what it is: safe to store, without access."""
+        """Opens it if it is not open. The reference gives no access, so it is safe to store."""
         return (await self._connection.ready()).ref
 
     async def about(self) -> sandbox_pb2.AttachSandboxResponse:
-        """What the service says of it and of the lease used here."""
+        """The service's description of it and of the lease used here."""
         answer: sandbox_pb2.AttachSandboxResponse = await self._connection.call(
             lambda peer: peer.AttachSandbox, sandbox_pb2.AttachSandboxRequest()
         )
@@ -83,8 +83,9 @@ class SandboxHandle:
     ) -> ExecResult:
         """Runs a program to its end: a line for `/bin/sh`, or a list of the program and arguments.
 
-        timeout_s: it is killed then, with all that descends from it. output_bytes: of each stream,
-        that are kept; 0: as many as the service keeps. on_output: takes its output as it comes.
+        timeout_s: after this time it is killed with all its descendants. output_bytes: the most
+        bytes of each stream that are kept; 0: the service's default. on_output: receives the output
+        as it arrives.
         """
         spec = process_spec(
             command,
@@ -109,7 +110,10 @@ class SandboxHandle:
         user: str = "",
         output_bytes: int = 0,
     ) -> ProcessHandle:
-        """Starts a program that stays: a server, a shell. `timeout_s` 0: as long as the sandbox."""
+        """Starts a program that keeps running, such as a server or a shell.
+
+        timeout_s: after this time it is killed; 0: it may run as long as the sandbox.
+        """
         spec = process_spec(
             command,
             timeout_s=timeout_s,
@@ -152,7 +156,7 @@ class SandboxHandle:
         return PortResponse(answer.status, tuple(found), answer.body)
 
     async def snapshot(self, name: str = "", *, ttl_s: int = 0) -> sandbox_pb2.Image:
-        """Keeps its file system as an image, from which others start (`SandboxSpec.image`)."""
+        """Saves its file system as an image for other sandboxes (`SandboxSpec.image`)."""
         request = sandbox_pb2.SnapshotSandboxRequest(request_id=_new_id(), name=name, ttl_s=ttl_s)
         answer = await self._connection.call(
             lambda peer: peer.SnapshotSandbox, request, _SNAPSHOT_S
@@ -161,9 +165,9 @@ class SandboxHandle:
         return image
 
     async def fork(self, count: int = 1) -> list[SandboxHandle]:
-        """New sandboxes whose files start as this one's are now; the caller ends them.
+        """New sandboxes that start with a copy of this one's files; the caller ends them.
 
-        Their leases are renewed from now on, also while nobody uses them.
+        Their leases are renewed from now on, even while they are unused.
         """
         opened = await self._connection.ready()
         request = sandbox_pb2.ForkSandboxRequest(request_id=_new_id(), count=count)
@@ -174,9 +178,9 @@ class SandboxHandle:
         return forks
 
     async def grant(self, role: str) -> grant_pb2.SandboxGrant:
-        """What lets another service work in it for as long as its lease is renewed here.
+        """A grant for another service to work in it while its lease is renewed here.
 
-        Hand it on in requests and answers alone: it holds a secret.
+        Pass it on only in requests and answers: it holds a secret.
         """
         opened = await self._connection.ready()
         if opened.operate is None:
@@ -196,7 +200,7 @@ class SandboxHandle:
         user: str = "",
         ttl_s: int = 0,
     ) -> grant_pb2.SandboxGrant:
-        """A further lease, narrowed: its holder renews it. See LendSandbox in the contract."""
+        """A new, narrower lease, which its holder renews. See LendSandbox in the contract."""
         request = sandbox_pb2.LendSandboxRequest(
             request_id=_new_id(),
             scope=sandbox_pb2.LeaseScope(read_only=read_only, folder=folder, user=user),
@@ -208,7 +212,7 @@ class SandboxHandle:
         return grant
 
     async def revoke(self, grant: grant_pb2.SandboxGrant) -> None:
-        """Ends a lease that was lent, and those made of it."""
+        """Ends a lent lease, and all leases derived from it."""
         opened = await self._connection.ready()
         request = sandbox_pb2.RevokeLeaseRequest(
             sandbox_id=opened.ref.sandbox_id, lease=grant.lease
@@ -216,25 +220,25 @@ class SandboxHandle:
         await opened.calls.call(lambda peer: peer.RevokeLease, request, MARGIN_S)
 
     async def end(self) -> None:
-        """Ends it. Raises no MeshError; RuntimeError for one that was lent: its owner ends it."""
+        """Ends it. Raises no MeshError, but RuntimeError if it was lent: its owner ends it."""
         if self._connection.lent:
             raise RuntimeError(
-                "this sandbox was lent, and its owner ends it; leave() only stops using it"
+                "this sandbox was lent, so only its owner ends it; call leave() to stop using it"
             )
         await self._connection.end()
 
     async def renewed_lease(self) -> bytes:
-        """Renews the lease that is used here, and returns it: a secret, for another holder."""
+        """Renews the lease used here, and returns it: a secret, for another holder."""
         opened = await self._connection.ready()
         await self._connection.call(lambda peer: peer.RenewLease, sandbox_pb2.RenewLeaseRequest())
         return opened.lease
 
     async def leave(self) -> None:
-        """Leaves it running, for another holder of its lease, which is no longer renewed here."""
+        """Stops renewing its lease and leaves it running for another holder of the lease."""
         await self._connection.end(let_go=True)
 
     def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine of this sandbox gives, for a plain method, which runs in a thread:
+        """The result of a coroutine of this sandbox, for a plain method, which runs in a thread:
         `sandbox.from_thread(sandbox.exec("ls"))`.
         """
         try:

@@ -1,4 +1,4 @@
-"""What an environment asks of a sandbox."""
+"""The sandbox that an environment or agent requests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Reach: TypeAlias = (
     "Literal['none', 'open', 'agent'] | Sequence[str | sandbox_pb2.AllowedHost]"
     " | sandbox_pb2.Network"
 )
-"""What a sandbox can reach: nothing, everything its host can, the model gateway of the rollout's
-agent at `AGENT_PORT`, the hosts listed as `name` or `name:port` (`*.name` stands for all names
-below; an AllowedHost of the contract may have private addresses), or the contract's own message."""
+"""What a sandbox can reach: nothing, everything that its host can, the model gateway of the
+rollout's agent at `AGENT_PORT`, or the hosts in a list, as `name` or `name:port` (`*.name` matches
+all subdomains; an AllowedHost of the contract may have private addresses). It may also be the
+contract's message."""
 
-#: Where a sandbox with the network `agent` reaches the gateway, at 127.0.0.1.
+#: The port of the gateway at 127.0.0.1, in a sandbox with the network `agent`.
 AGENT_PORT: Final = 8377
 
 #: The role of the sandbox that `Environment.sandbox` declares.
@@ -47,22 +48,22 @@ class RolloutAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """A sandbox as an author asks for it. Zero or empty: the default of the sandbox service.
+    """A sandbox that an author requests. Zero or empty: the default of the sandbox service.
 
-    image: what its file system is made from: an image or a snapshot, by name. image_digest: what
-        the image's digest must be. build: an image that is built instead.
-    cpus: processors. memory_mb, disk_mb: MiB. pids: processes and threads at a time.
-        life_s: seconds until it ends in any case.
+    image: the name of the image or snapshot that its file system starts from. image_digest: the
+        required digest of the image. build: an image to build instead.
+    cpus: processors. memory_mb, disk_mb: MiB. pids: the most processes and threads at a time.
+        life_s: its lifetime in seconds, after which it always ends.
     network: see `Reach`.
-    env: variables of all its processes. user: of its processes. workdir: where they start.
-    files: written before anything runs, by path.
+    env: variables of all its processes. user: their user. workdir: their working directory.
+    files: written before any process starts, by path.
     labels: for people and the backend's own tools.
-    ttl_s: seconds after which it ends when nobody renews its lease; the client renews it.
-    start_timeout_s: seconds that it may take to be ready, an image's fetch or build included.
+    ttl_s: it ends this many seconds after its lease was last renewed; the client renews it.
+    start_timeout_s: the most seconds until it is ready, including an image's fetch or build.
     service: the environment's own name for the sandbox service, which the configuration maps to
         one of the mesh (`sandboxes: {sandbox: boxes}`).
-    lent: whether the agent may work in it. It is then opened with the session, and granted to
-        the agent; others are opened when they are first used.
+    lent: whether the agent may work in it. A lent sandbox opens with the session and is granted to
+        the agent. Others open on first use.
     """
 
     image: str = ""
@@ -85,7 +86,7 @@ class SandboxSpec:
     lent: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for an amount that can't be meant; the sentence names the field."""
+        """Raises ValueError for an invalid amount; the message names the field."""
         for name in ("cpus", "memory_mb", "disk_mb", "pids", "life_s", "ttl_s", "start_timeout_s"):
             amount = getattr(self, name)
             if not 0 <= amount <= _MOST:
@@ -96,9 +97,9 @@ class SandboxSpec:
     def request(
         self, request_id: str, agent: RolloutAgent | None = None
     ) -> sandbox_pb2.CreateSandboxRequest:
-        """The request that asks for it. Raises ValueError for a network that cannot be read.
+        """The request for it. Raises ValueError for an invalid network.
 
-        agent: for the network `agent`; None: there is none to reach.
+        agent: the agent that the network `agent` reaches; None: no agent is reachable.
         """
         request = sandbox_pb2.CreateSandboxRequest(
             request_id=request_id,

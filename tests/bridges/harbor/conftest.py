@@ -39,7 +39,7 @@ driver = "overlay"
 graphroot = "{folder}/graph"
 runroot = "{folder}/run"
 """
-_START_S: Final = 60.0
+_START_S: Final = 300.0
 #: What Harbor raises where tests leave no reward.
 _FAULTS: Final = (
     "RewardFileNotFoundError",
@@ -140,10 +140,10 @@ def task_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def own_verdicts(
-    bridge_python: Path, podman: Podman, task_folder: Path
+    request: pytest.FixtureRequest, bridge_python: Path, podman: Podman, task_folder: Path
 ) -> Mapping[tuple[str, str], OwnVerdict]:
-    """What Harbor's runner says, by agent and task. A trial takes ten seconds and more, so what it
-    said of the same files is kept beside the runner.
+    """What Harbor's runner says, by agent and task, of those that the tests of this run ask for. A
+    trial takes ten seconds and more, so what it said of the same files is kept beside the runner.
     """
     runner = Path(__file__).with_name("own_runner.py")
     kept = bridge_python.parents[1] / "verdicts"
@@ -151,8 +151,7 @@ def own_verdicts(
     ran = Path(__file__).parents[3] / "tools/bridges/harbor.lock.txt"
     files = {
         (agent, name): kept / f"{_digest(ran, runner, task_folder / name)}-{agent}.json"
-        for agent in ("oracle", "nop")
-        for name in tasks.NAMES
+        for agent, name in _asked_for(request.session.items)
     }
     missing = {f"{agent}={task_folder / name}": file for (agent, name), file in files.items()
                if not file.exists()}  # fmt: skip
@@ -171,6 +170,18 @@ def own_verdicts(
     assert all(file.exists() for file in files.values()), log.read_text()[-4000:]
     verdicts = {key: json.loads(file.read_bytes()) for key, file in files.items()}
     return {key: OwnVerdict(said["rewards"], said["error"]) for key, said in verdicts.items()}
+
+
+def _asked_for(items: list[pytest.Item]) -> list[tuple[str, str]]:
+    """Agents and tasks of parametrized tests; all where a test has no parameters."""
+    trials = [
+        (str(item.callspec.params["agent"]), str(item.callspec.params["name"]))
+        for item in items
+        if isinstance(item, pytest.Function) and item.get_closest_marker("parametrize")
+    ]
+    if len(trials) == len(items):
+        return list(dict.fromkeys(trials))
+    return [(agent, name) for agent in ("oracle", "nop") for name in tasks.NAMES]
 
 
 def _digest(*sources: Path) -> str:

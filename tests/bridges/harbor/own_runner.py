@@ -30,6 +30,9 @@ async def _trial(trials: Path, agent: str, folder: Path) -> dict[str, Any]:
         agent=AgentConfig(name=agent),
         # Deleting takes the image away with the containers.
         environment=EnvironmentConfig(type=EnvironmentType.PODMAN, delete=False),
+        # A task names the time of its tests; all else has what a busy machine needs.
+        timeout_multiplier=10.0,
+        verifier_timeout_multiplier=1.0,
     )
     answer: dict[str, Any] = {"task": folder.name, "agent": agent, "rewards": None, "error": ""}
     try:

@@ -128,7 +128,7 @@ def faulty_score() -> Any:
             case "dies":
                 os._exit(7)
             case "unscored":
-                return Score.unscored(explanation="nothing to judge")
+                return Score.unscored(explanation="nothing to score")
             case "word":
                 return Score(value="maybe")
             case "nothing":

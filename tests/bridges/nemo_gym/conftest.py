@@ -20,7 +20,7 @@ from aiohttp import web
 from tests.bridges.nemo_gym.policy import PlannedPolicy
 
 _HOST: Final = "127.0.0.1"
-_START_S: Final = 300.0
+_START_S: Final = 900.0
 #: Words that wordle takes; the wheel has no list.
 WORDS: Final = ("chump", "crane", "slate", "house", "chime", "clump")
 

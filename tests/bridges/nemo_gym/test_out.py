@@ -25,7 +25,7 @@ from tests.support.shelf import SHELF, Play, shelved
 from tests.unit.protocols.clients import NemoGymClient, said
 
 _HOST: Final = "127.0.0.1"
-_START_S: Final = 300.0
+_START_S: Final = 900.0
 _TURNS: Final = ("game", "user_simulator")
 
 

@@ -46,7 +46,13 @@ async def main() -> None:
     play = corridor if kind == "corridor" else tools
     played = []
     for seed in range(episodes):
-        async with GenericEnvClient(base_url=url) as env:
+        # Its default times are for machines that do nothing else.
+        async with GenericEnvClient(
+            base_url=url,
+            connect_timeout_s=300.0,
+            message_timeout_s=600.0,
+            websocket_ping_timeout_s=300.0,
+        ) as env:
             played.append(await play(env, seed))
     print(json.dumps(played))
 

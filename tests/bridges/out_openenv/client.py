@@ -25,9 +25,14 @@ from openenv.core.env_server.types import (
 from openenv.core.generic_client import GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
 
+# Their defaults are for machines that do nothing else.
+BOUNDS = {
+    "connect_timeout_s": 300.0, "message_timeout_s": 900.0, "websocket_ping_timeout_s": 300.0,
+}  # fmt: skip
+
 
 async def generic(url, play):
-    async with GenericEnvClient(base_url=url) as env:
+    async with GenericEnvClient(base_url=url, **BOUNDS) as env:
         first = await env.reset(task_id=play["task_id"], seed=play["seed"])
         assert (first.reward, first.done) == (None, False)
         assert first.observation["input"]
@@ -45,7 +50,7 @@ async def generic(url, play):
 
 
 async def mcp(url, play):
-    async with MCPToolClient(base_url=url) as env:
+    async with MCPToolClient(base_url=url, **BOUNDS) as env:
         await env.reset(task_id=play["task_id"], seed=play["seed"])
         tools = await env.list_tools()
         assert tools[-1].name == "answer"
@@ -64,7 +69,7 @@ async def mcp(url, play):
 
 async def over_http(url, play):
     """A reset and a step, each in an environment of its own: for plays without calls."""
-    async with httpx.AsyncClient(base_url=url, timeout=300) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=900) as http:
         SchemaResponse(**(await http.get("/schema")).json())
         EnvironmentMetadata(**(await http.get("/metadata")).json())
         ask = {"task_id": play["task_id"], "seed": play["seed"]}
@@ -77,7 +82,7 @@ async def over_http(url, play):
 async def errors(url, play):
     """What the clients make of errors: the socket stays, and the next episode is a good one."""
     said = []
-    async with GenericEnvClient(base_url=url) as env:
+    async with GenericEnvClient(base_url=url, **BOUNDS) as env:
         for action in (
             {"type": "answer", "answer": "too early"},
             {"type": "fly"},
@@ -103,7 +108,7 @@ async def errors(url, play):
 
 async def two(url, play):
     """Two sessions of one server at once: the second is another episode."""
-    async with GenericEnvClient(base_url=url) as parent:
+    async with GenericEnvClient(base_url=url, **BOUNDS) as parent:
         one, other = await parent.new_session(), await parent.new_session()
         await one.reset(task_id=play["task_id"])
         await other.reset(task_id=play["task_id"])

@@ -7,30 +7,40 @@ import json
 from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tests.bridges.driving import Driver, driving
+from tests.bridges.driving import Driver, driving_two, played_at_once
 from tests.support.shelf import SHELF, shelved
+
+_KINDS: Final = ("generic", "mcp")
 
 
 @pytest.fixture(scope="module")
-def client(bridge_python: Path) -> Iterator[Driver]:
-    """OpenEnv's clients, in one process: they take long to import."""
-    with driving(bridge_python, Path(__file__).with_name("client.py")) as driver:
-        yield driver
+def clients(bridge_python: Path) -> Iterator[tuple[Driver, Driver]]:
+    """OpenEnv's clients, in two processes for all tests: they take long to import."""
+    with driving_two(bridge_python, Path(__file__).with_name("client.py")) as drivers:
+        yield drivers
+
+
+@pytest.fixture
+def client(clients: tuple[Driver, Driver]) -> Driver:
+    return clients[0]
 
 
 @pytest.mark.parametrize("name", SHELF)
-async def test_verdicts_are_the_environments_own(name: str, client: Driver, tmp_path: Path) -> None:
+async def test_verdicts_are_the_environments_own(
+    name: str, clients: tuple[Driver, Driver], tmp_path: Path
+) -> None:
     async with shelved(name, ["openenv"], tmp_path) as shelf:
         for play in await shelf.plays(100):
             reward = await shelf.worth(play)
             shelf.model.attack = play.attack
-            assert await client.play(shelf, play, "generic") == reward, play
-            assert await client.play(shelf, play, "mcp") == reward, play
+            rewards = await played_at_once(clients, shelf, play, _KINDS)
+            assert rewards == dict.fromkeys(_KINDS, reward), play
             if not play.calls and name not in ("game", "user_simulator"):
-                assert await client.play(shelf, play, "http") == reward, play
+                assert await clients[0].play(shelf, play, "http") == reward, play
         assert not len(shelf.service.sessions)
 
 

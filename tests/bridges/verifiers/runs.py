@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support import endpoint as fake
-from tests.support.cli import Ended, ended, rows_of, start
+from tests.support.cli import Ended, ended, rows_of, start, write_tasks
 from tests.support.endpoint import Seen
 
 TASKSET: Final = Path(__file__).with_name("sums_taskset.py")
 _OWN_RUN: Final = Path(__file__).with_name("own_run.py")
 # verifiers is imported twice, which takes a busy machine minutes.
 _RUN_S: Final = 1_500
+START_S: Final = 900
 ASK: Final = "And now the number."
 SUBPROCESS: Final = {"agent": {"runtime": {"type": "subprocess"}}}
 
@@ -65,8 +66,12 @@ async def collect(
     agents: Mapping[str, Any] | None = None,
     concurrency: int = 8,
     environment: Mapping[str, Any] | None = None,
+    played_by: Sequence[str] = (),
 ) -> MeshRun:
-    """All tasks of the taskset once, one attempt each."""
+    """All tasks of the taskset once, one attempt each.
+
+    played_by: names of agents: of the first tasks, each is played by the one in its place.
+    """
     program = {"use": "program", "options": {"program": "environment", **(agent or {})}}
     config = {
         "models": {"policy": {"backend": "chat", "url": url, "max_retries": 0}},
@@ -75,6 +80,7 @@ async def collect(
                 "use": "verifiers",
                 "options": {
                     "python": str(python),
+                    "start_timeout_s": START_S,
                     "taskset": {"id": str(TASKSET), **taskset},
                     "env": env,
                     **(options or {}),
@@ -86,9 +92,21 @@ async def collect(
         "defaults": {"environment": "sums", "agent": next(iter(agents or {"theirs": 0}))},
     }
     (folder / "mesh.json").write_text(json.dumps(config))
+    chosen: list[str | Path] = []
+    if played_by:
+        rows = [
+            {
+                "task_id": f"sums-{number}",
+                "prompt": "Go.",
+                "verifiers": {"index": number},
+                "agent": one,
+            }
+            for number, one in enumerate(played_by)
+        ]
+        chosen = ["--input", write_tasks(folder, rows)]
     output = folder / "rollouts.jsonl"
     process = await start(
-        "collect", "--config", folder / "mesh.json", "--output", output,
+        "collect", "--config", folder / "mesh.json", "--output", output, *chosen,
         "--concurrency", str(concurrency), "--max-attempts", "1", "--timeout", str(_RUN_S),
         "--quiet", cwd=folder,
     )  # fmt: skip

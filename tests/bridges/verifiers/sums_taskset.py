@@ -44,14 +44,15 @@ class SumsTask(vf.Task[SumsData]):
 
 class SumsConfig(vf.TasksetConfig):
     tasks: int = 100
-    fault: str = ""
+    faults: tuple[str, ...] = ()
 
 
 class SumsTaskset(vf.Taskset[SumsTask, SumsConfig]):
     def load(self) -> Iterator[SumsTask]:
         for number in range(self.config.tasks):
-            # Only every second task has it: the others go on.
-            fault = self.config.fault if number % 2 else ""
+            # Every second task has one of them, in turn: the others go on.
+            faults = self.config.faults
+            fault = faults[number // 2 % len(faults)] if number % 2 and faults else ""
             yield SumsTask(
                 SumsData(
                     prompt=f"What is {number} + {number}?",

@@ -8,8 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_resource import Environment, Expected, Task
 from gymmesh_resource.expected import as_list
@@ -35,8 +33,6 @@ _CHAT: Final = {
     }
 }
 _KINDS: Final = ("right", "wrong")
-# verifiers starts a tool server for each environment, which takes a busy machine minutes.
-pytestmark = pytest.mark.timeout(1_800)
 
 
 def _rows(name: str) -> tuple[list[dict[str, Any]], dict[str, Expected]]:

@@ -7,10 +7,12 @@ import os
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+import pytest_asyncio
 
+from gymmesh_resource.environments import verifiers
 from tests.bridges.verifiers.runs import (
     SUBPROCESS,
     TASKSET,
@@ -21,9 +23,6 @@ from tests.bridges.verifiers.runs import (
     scripted,
 )
 from tests.support.endpoint import FakeEndpoint, Reply, status
-
-# Many processes start, which takes a busy machine minutes.
-pytestmark = pytest.mark.timeout(1_800)
 
 
 async def both(
@@ -88,27 +87,32 @@ async def test_our_agent_plays_and_the_taskset_scores(bridge_python: Path, tmp_p
     assert _rewards(run) == {index: one["reward"] for index, one in own.items()}
 
 
-@pytest.mark.parametrize(
-    ("fault", "boundary", "said"),
-    [
-        (
-            "scorer",
-            "VERIFIER",
-            "TaskError: task SumsTask scoring: ValueError: the scorer is",
-        ),
-        ("slow", "VERIFIER", "scoring took longer than its time"),
-        ("endless", "VERIFIER", "the reward 'correct' is nan"),
-        ("harness", "RESOURCE", "HarnessError: harness 'sums_taskset' exited 1: the harness is"),
-    ],
-)
-async def test_a_fault_is_a_failure_of_its_task_alone(
-    bridge_python: Path, tmp_path: Path, fault: str, boundary: str, said: str
-) -> None:
+# What other people's code does, whose failure it is, and what of it is said.
+FAULTS: Final = {
+    "scorer": ("VERIFIER", "TaskError: task SumsTask scoring: ValueError: the scorer is"),
+    "slow": ("VERIFIER", "scoring took longer than its time"),
+    "endless": ("VERIFIER", "the reward 'correct' is nan"),
+    "harness": ("RESOURCE", "HarnessError: harness 'sums_taskset' exited 1: the harness is"),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def faulty(bridge_python: Path, tmp_path_factory: pytest.TempPathFactory) -> MeshRun:
+    """A run of tasks of which every second one has a fault: one of each kind, twice."""
     async with FakeEndpoint(default=scripted) as endpoint:
-        taskset = {"tasks": 4, "fault": fault}
-        run = await collect(tmp_path, bridge_python, endpoint.url, taskset=taskset)
-    assert sorted(run.rows) == [0, 2], run.ended.err
-    for failure in (run.failures[1], run.failures[3]):
+        taskset = {"tasks": 4 * len(FAULTS), "faults": list(FAULTS)}
+        folder = tmp_path_factory.mktemp("faulty")
+        return await collect(folder, bridge_python, endpoint.url, taskset=taskset)
+
+
+# On the loop of the fixture that the tests share: else each test would make it anew.
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_fault_is_a_failure_of_its_task_alone(faulty: MeshRun, fault: str) -> None:
+    assert sorted(faulty.rows) == list(range(0, 4 * len(FAULTS), 2)), faulty.ended.err
+    boundary, said = FAULTS[fault]
+    first = 2 * list(FAULTS).index(fault) + 1
+    for failure in (faulty.failures[first], faulty.failures[first + 2 * len(FAULTS)]):
         assert failure["failure"]["boundary"] == boundary
         assert said in failure["failure"]["status"]["message"]
         assert failure["reward"] is None
@@ -118,7 +122,7 @@ async def test_a_death_fails_what_was_played_and_others_go_on(
     bridge_python: Path, tmp_path: Path
 ) -> None:
     async with FakeEndpoint(default=scripted) as endpoint:
-        taskset = {"tasks": 6, "fault": "die"}
+        taskset = {"tasks": 6, "faults": ["die"]}
         run = await collect(tmp_path, bridge_python, endpoint.url, taskset=taskset, concurrency=1)
     assert sorted(run.rows) == [0, 2, 4], run.ended.err
     assert sorted(run.failures) == [1, 3, 5]
@@ -129,11 +133,15 @@ async def test_a_death_fails_what_was_played_and_others_go_on(
 
 async def test_a_hang_is_ended_by_the_agents_time(bridge_python: Path, tmp_path: Path) -> None:
     async with FakeEndpoint(default=scripted) as endpoint:
-        taskset = {"tasks": 2, "fault": "hang"}
-        # verifiers starts within that time, too.
+        # The first task has all the time that a busy machine needs.
         run = await collect(
-            tmp_path, bridge_python, endpoint.url, taskset=taskset, agent={"timeout_s": 120}
-        )
+            tmp_path, bridge_python, endpoint.url, taskset={"tasks": 2, "faults": ["hang"]},
+            concurrency=1, played_by=["patient", "hasty"],
+            agents={
+                name: {"use": "program", "options": {"program": "environment", "timeout_s": time_s}}
+                for name, time_s in {"patient": 1_200, "hasty": 5}.items()
+            },
+        )  # fmt: skip
     assert sorted(run.rows) == [0], run.ended.err
     assert run.failures[1]["reward"] is None
 
@@ -157,7 +165,9 @@ async def test_a_process_that_is_killed_fails_its_episodes(
         running = asyncio.create_task(
             collect(tmp_path, bridge_python, endpoint.url, taskset={"tasks": 1})
         )
-        await waiting.wait()
+        asked = asyncio.create_task(waiting.wait())
+        await asyncio.wait((asked, running), return_when=asyncio.FIRST_COMPLETED)
+        assert asked.done(), (await running).ended.err
         for process in _peers(bridge_python):
             os.kill(process, signal.SIGKILL)
         run = await running
@@ -184,13 +194,14 @@ def _answers(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _peers(python: Path) -> list[int]:
-    """The processes that run verifiers, without their guards."""
+    """The processes that run verifiers for this checkout, without their guards."""
+    script = os.fsencode(Path(verifiers.__file__).with_name("runner.py"))
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if words[0] == os.fsencode(python) and any(word.endswith(b"/runner.py") for word in words):
+        if words[0] == os.fsencode(python) and script in words:
             found.append(int(folder.name))
     return found

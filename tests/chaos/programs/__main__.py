@@ -1,6 +1,6 @@
 """The chaos runs of programs: python -m tests.chaos.programs (`make chaos-programs`).
 
-docs/chaos.md explains them.
+docs/ideas/chaos.md explains them.
 """
 
 from __future__ import annotations

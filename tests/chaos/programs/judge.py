@@ -28,7 +28,7 @@ def judge_rows(
     """Each rollout has one outcome: completed and right, or failed with its cause.
 
     killed: how many programs were killed. Such an end may be judged by what the program did, see
-    docs/programs.md; no more rollouts may end so.
+    docs/how-to/programs.md; no more rollouts may end so.
     """
     counts = Counter(row["task_id"] for row in (*rows, *failures))
     asked = {one.task_id: one for one in wanted}

@@ -1,6 +1,6 @@
 """The chaos runs of sandboxes: python -m tests.chaos.sandboxes (`make chaos-sandboxes`).
 
-docs/chaos.md explains them.
+docs/ideas/chaos.md explains them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A run at W&B, MLflow and Trackio: written by their own libraries, read back by their own code.
 
 Nothing leaves the machine: W&B is offline, MLflow has a database in a file, Trackio a folder. The
-commands are those of docs/training.md and docs/profile.md.
+commands are those of docs/how-to/training.md and docs/how-to/profile.md.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Place:
         """The page's command, with the tracker of this place."""
         policy = ("models.policy.backend=replay", "models.policy.path=answers.jsonl")
         sets = [part for one in policy for part in ("--set", one)]
-        command = [*self._command("training.md"), *sets, "--num-repeats", "3", *more]
+        command = [*self._command("how-to/training.md"), *sets, "--num-repeats", "3", *more]
         return await gym(*command, cwd=self.folder, env=self.env | env, fresh=True)
 
     async def profile(self, *more: str, **env: str) -> Ended:
         """The page's command, likewise, over what was collected."""
-        command = [*self._command("profile.md"), *more]
+        command = [*self._command("how-to/profile.md"), *more]
         return await gym(*command, cwd=self.folder, env=self.env | env, fresh=True)
 
     def known(self) -> dict[str, Any]:
@@ -308,8 +308,8 @@ async def test_a_tracker_that_is_away_changes_no_profile(tmp_path: Path) -> None
         done = await place.profile("--json", **env)
     assert done.code == 0
     assert json.loads(done.out)["rollouts"]["judged"] == 3
-    assert done.err.count("the profile is whole without it") == 1
-    assert "messages did not arrive" in done.err
+    assert done.err.count("the profile is complete without it") == 1
+    assert "messages were lost" in done.err
 
 
 async def test_a_tracker_that_is_away_harms_no_run(tmp_path: Path) -> None:
@@ -319,8 +319,8 @@ async def test_a_tracker_that_is_away_harms_no_run(tmp_path: Path) -> None:
         away = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         done = await place.collect(MLFLOW_TRACKING_URI=away, MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
     assert done.code == 3
-    assert done.err.count("the run goes on without it") == 1
-    assert "messages did not arrive" in done.err
+    assert done.err.count("the run continues without it") == 1
+    assert "messages were lost" in done.err
     assert len((tmp_path / "rollouts.jsonl").read_text().splitlines()) == 3
 
 

@@ -52,7 +52,9 @@ def test_verl_reads_demonstrations(rollouts: Path, tmp_path: Path, tokenizer: An
     path = tmp_path / "sft.parquet"
     summary = exported(rollouts, path, "verl-sft", GOOD)
     # Two tools of different parameters are united in a table, and this is said.
-    assert summary.losses["tools whose schemas get nulls, as a table unites them"] == 4
+    assert (
+        summary.losses["tools whose schemas get nulls because a table has one schema for all"] == 4
+    )
     config = OmegaConf.create({"max_length": 2048, "pad_mode": "no_padding"})
     data = MultiTurnSFTDataset(str(path), tokenizer, config)
     assert len(data) == 4

@@ -141,7 +141,7 @@ def test_a_shop_in_this_process_is_an_environment_of_trl(tmp_path: Path, chat: A
 def test_the_snippet_of_the_docs_runs(
     tmp_path: Path, chat: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "training.md").read_text()
     begin = "```python\n# TRL with environment_factory\n"
     snippet = page.partition(begin)[2].partition("```")[0]
     assert snippet

@@ -210,6 +210,6 @@ async def test_a_model_of_text_alone_refuses_images(
     finally:
         await opened.close()
     assert caught.value.reason == errors.ERROR_REASON_PARAMETER_UNSUPPORTED
-    assert "the model reads text alone" in caught.value.message
+    assert "the model reads only text" in caught.value.message
     place = f"input[{len(asked(SENT['held'])) - 1}]"
     assert caught.value.metadata["parameter"] == place

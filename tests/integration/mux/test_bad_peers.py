@@ -76,7 +76,7 @@ async def test_a_request_whose_end_does_not_come_is_given_up() -> None:
         (frame,) = unpack(await call.read()).frames
         error = from_status(frame.end.status)
         assert error.reason == Reason.ERROR_REASON_DEADLINE_PASSED
-        assert error.message == "the request did not come within 0.05 s"
+        assert error.message == "the request did not arrive within 0.05 s"
         assert budget.used == 0
 
 

@@ -139,7 +139,7 @@ async def test_a_token_for_another_method(
                 error = await refusal(call)
                 assert error.code is grpc.StatusCode.PERMISSION_DENIED
                 assert error.reason == Reason.ERROR_REASON_NOT_PERMITTED
-                assert "takes the permission 'serve'" in error.message
+                assert "requires the permission 'serve'" in error.message
         async with calling(address, by_token(TOKEN), transport) as peer:
             error = await refusal(peer.SetWeightsVersion(weights, timeout=30.0))
             assert error.metadata == {"method": f"{MODEL}/SetWeightsVersion"}
@@ -169,7 +169,7 @@ async def test_without_a_token_and_with_a_wrong_one(
             assert error.reason == Reason.ERROR_REASON_CREDENTIAL_INVALID
             said.add(error.message)
         (sentence,) = said
-        assert "not known here" in sentence
+        assert "unknown here" in sentence
         for secret in (token, "agents", "trainer"):
             assert not secret or secret not in sentence
     assert not model.contexts

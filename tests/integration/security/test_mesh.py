@@ -87,8 +87,8 @@ async def test_collecting_over_mutual_tls(tmp_path: Path) -> None:
         assert [row["reward"] for row in rows_of(rows)] == [1.0] * 8
 
         for given, problem in (
-            ([], "serves TLS; give the authority"),
-            (shown(authority, None), "wants a certificate of its callers"),
+            ([], "serves TLS. Pass the authority"),
+            (shown(authority, None), "requires a client certificate"),
         ):
             none = await gym(*asked, "-o", tmp_path / "none", "--agent", agent, *given)
             assert none.code == 1
@@ -129,11 +129,11 @@ async def test_collecting_as_somebody(tmp_path: Path) -> None:
         unheard = tmp_path / "unheard.jsonl"
         done = await gym("collect", "-i", tasks, "-o", none, "-q", "--agent", agent, *viewer)
         assert done.code == 1
-        done.said("'viewer' may not call", "takes the permission 'collect'")
+        done.said("'viewer' may not call", "requires the permission 'collect'")
         stranger = shown(authority, authority.issue("stranger"))
         done = await gym("collect", "-i", tasks, "-o", unheard, "--agent", agent, *stranger)
         assert done.code == 1
-        done.said("the caller is not known here")
+        done.said("the caller is unknown here")
 
 
 async def test_the_control_plane_over_mutual_tls(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_a_service_alone(tmp_path: Path) -> None:
         stranger = authority.tls(None).tls
         refused = await Refusals(stranger).find(address)
         assert refused is not None
-        assert "wants a certificate" in refused.message
+        assert "requires a client certificate" in refused.message
         known = authority.tls(authority.issue("collector")).tls
         assert await Refusals(known).find(address) is None
     finally:
@@ -198,7 +198,7 @@ async def test_flags_that_do_not_fit_together(tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path, sums(1))
     collect: list[str | Path] = ["collect", "-i", tasks, "-o", tmp_path / "rows.jsonl"]
     cases: list[tuple[list[str | Path], str]] = [
-        (["--ca", "x"], "give --agent, too"),
+        (["--ca", "x"], "add --agent"),
         (["--agent", "127.0.0.1:9", "--cert", "x", "--key", "y"], "--ca"),
         (["--agent", "127.0.0.1:9", "--ca", "x", "--cert", "x"], "--cert and --key"),
         (["--agent", "127.0.0.1:9", "--ca", tmp_path / "none"], "cannot be read"),
@@ -206,7 +206,7 @@ async def test_flags_that_do_not_fit_together(tmp_path: Path) -> None:
     ]
     done = await gym("env", "mcp", "math", "--ca", "x")
     assert done.code == 2
-    done.said("give --registry, too")
+    done.said("add --registry")
     for flags, problem in cases:
         done = await gym(*collect, *flags)
         assert done.code == 2, done.err

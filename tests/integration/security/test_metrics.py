@@ -1,4 +1,6 @@
-"""Metrics of a whole mesh over mutual TLS, scraped as docs/security.md has Prometheus do it."""
+"""Metrics of a whole mesh over mutual TLS, scraped as docs/how-to/security.md has Prometheus do
+it.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ async def test_prometheus_as_the_page_configures_it(
 
 def _blocks() -> tuple[str, str]:
     """The page's mesh with an identity for Prometheus, and Prometheus' own configuration."""
-    blocks = [block.text for block in read_page(ROOT / "docs" / "security.md").of("yaml")]
+    blocks = [
+        block.text for block in read_page(ROOT / "docs" / "how-to" / "security.md").of("yaml")
+    ]
     [mesh] = [text for text in blocks if "http_sd:" in text]
     [prometheus] = [text for text in blocks if "scrape_configs:" in text]
     return mesh, prometheus

@@ -86,7 +86,7 @@ async def test_a_call_over_tls(world: World, transport: TransportName, client: s
 async def test_without_a_certificate(world: World, transport: TransportName) -> None:
     async with served(world.ours.tls(world.ours.issue("services"))) as address:
         said = await refused(address, world.ours.tls(None), transport)
-    assert "wants a certificate of its callers, and none was given" in said
+    assert "requires a client certificate" in said
 
 
 @both
@@ -94,8 +94,8 @@ async def test_with_one_of_another_authority(world: World, transport: TransportN
     stranger = world.theirs.issue("collector")
     async with served(world.ours.tls(world.ours.issue("services"))) as address:
         said = await refused(address, world.ours.tls(stranger), transport)
-    assert f"refuses our certificate {stranger.certificate}" in said
-    assert "not of an authority that is trusted there" in said
+    assert f"rejects our certificate {stranger.certificate}" in said
+    assert "it does not trust the issuing authority" in said
 
 
 @both
@@ -123,7 +123,7 @@ async def test_of_a_server_by_another_name(world: World, transport: TransportNam
     caller = world.ours.issue("collector")
     async with served(services) as address:
         said = await refused(address, world.ours.tls(caller), transport)
-        assert "shows a certificate that is not for 127.0.0.1" in said
+        assert "presents a certificate that is not for 127.0.0.1" in said
         named = world.ours.tls(caller, server_name="services")
         assert (await call(address, named, transport)).call_id == "r"
 
@@ -132,14 +132,14 @@ async def test_of_a_server_by_another_name(world: World, transport: TransportNam
 async def test_of_a_server_of_another_authority(world: World, transport: TransportName) -> None:
     async with served(world.theirs.tls(world.theirs.issue("services"))) as address:
         said = await refused(address, world.ours.tls(world.ours.issue("collector")), transport)
-    assert f"not of the authority in {world.ours.path}" in said
+    assert f"that the authority in {world.ours.path} did not issue" in said
 
 
 @both
 async def test_of_a_server_that_is_plain(world: World, transport: TransportName) -> None:
     async with served(None) as address:
         said = await refused(address, world.ours.tls(world.ours.issue("collector")), transport)
-    assert "does not speak TLS" in said
+    assert "does not serve TLS" in said
 
 
 async def test_a_plain_caller_gets_nothing(world: World) -> None:
@@ -149,7 +149,7 @@ async def test_a_plain_caller_gets_nothing(world: World) -> None:
         assert caught.value.reason == Reason.ERROR_REASON_PEER_UNAVAILABLE
         hint = await Refusals(None).find(address)
     assert hint is not None
-    assert "serves TLS; give the authority" in hint.message
+    assert "serves TLS. Pass the authority" in hint.message
 
 
 async def test_a_peer_that_is_gone_is_no_matter_of_tls(world: World) -> None:

@@ -117,9 +117,9 @@ async def test_all_certificates_are_replaced_under_load(tmp_path: Path) -> None:
     assert not load.failed, [str(one) for one in load.failed]
     assert load.completed >= 4 * 2 * AT_A_TIME
     for name in ("registry", "policy", "math", "tool_loop"):
-        read = [line for line in said if line.startswith(f"[{name}]") and "read anew" in line]
+        read = [line for line in said if line.startswith(f"[{name}]") and "reloaded" in line]
         assert len(read) >= 3, said
-    assert not [line for line in said if "stays in use" in line]
+    assert not [line for line in said if "stay in use" in line]
     # Callers connected anew, with the new certificates.
     for name in ("policy", "math"):
         left = [line for line in said if "the certificates have changed" in line]
@@ -140,8 +140,8 @@ async def test_a_replacement_that_cannot_be_used_is_said_without_the_services_lo
     )
     async with up(config):
         replace(services.key, other.key.read_bytes())
-        await until(lambda: "stays in use" in caplog.text)
-    assert f"is not the certificate of the key {services.key}" in caplog.text
+        await until(lambda: "stay in use" in caplog.text)
+    assert f"does not match its key {services.key}" in caplog.text
 
 
 async def test_a_process_that_nobody_calls_shows_how_long_its_certificate_is_valid(

@@ -6,7 +6,7 @@
     collectors.py  several collectors on one mesh
     registry.py    what the registry's process has to do, step by step: restarts, upgrades
     zone.py        a zone lost, step by step
-    page.py        the tables of docs/scaling.md, and its pictures
+    page.py        the tables of docs/ideas/scaling.md, and its pictures
 
 All but the measuring is arithmetic: the same figures give the same page.
 """

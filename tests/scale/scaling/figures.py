@@ -1,4 +1,6 @@
-"""The figures that the model computes with: bench_scaling.py's and docs/performance.md's."""
+"""The figures that the model computes with: bench_scaling.py's and
+docs/reference/performance.md's.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What one rollout and one machine cost, as docs/performance.md has it.
+    """What one rollout and one machine cost, as docs/reference/performance.md has it.
 
     Attributes:
         mesh_ms: CPU milliseconds of a rollout of two turns over all processes of the layout
@@ -109,4 +111,6 @@ def _cell(section: str, row: str, column: str | int) -> float:
             found = re.search(r"[\d.,]+", cells[at])
             if found:
                 return float(found[0].replace(",", ""))
-    raise ValueError(f"docs/performance.md has no figure in row {row!r}, column {column!r}")
+    raise ValueError(
+        f"docs/reference/performance.md has no figure in row {row!r}, column {column!r}"
+    )

@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md: what was predicted and measured, what a cluster comes to."""
+"""The tables of docs/ideas/scaling.md: what was predicted and measured, what a cluster comes to."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def sections(figures: Figures, costs: Costs) -> dict[str, str]:
 def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
     """The costs that the model computes with, and where they are from."""
     registry, directory, fanout = model.registry, model.directory, model.fanout
-    page, journal = "[performance](performance.md)", "[its format](journal.md#format)"
+    page, journal = (
+        "[performance](../reference/performance.md)",
+        "[its format](../reference/journal.md#format)",
+    )
     rows_have = f"{costs.row_bytes:.0f} and {costs.turn_row_bytes:.0f} bytes"
     shares = [f"{name} {us:.0f}" for name, us in figures.collectors[0].cpu_us.items() if us >= 1]
     begin, instance, watcher = registry.change

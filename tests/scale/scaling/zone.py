@@ -11,7 +11,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
-#: A retry of an attempt lost with its agent waits so long (`docs/collecting.md`).
+#: A retry of an attempt lost with its agent waits so long (`docs/how-to/collecting.md`).
 RETRY_S: Final = 1.0
 _GOLDEN: Final = 0.6180339887498949
 

@@ -14,10 +14,10 @@ from tests.support.ports import free_port
 @pytest.mark.parametrize(
     ("where", "problem"),
     [
-        ("etcd", "--discovery is memory, consul, consul://HOST:PORT, kubernetes or"),
+        ("etcd", "--discovery: expected memory, consul, consul://HOST:PORT, kubernetes or"),
         ("consul://nowhere", "HOST:PORT"),
         ("consul://127.0.0.1:1/tool_loop", "without a path"),
-        ("kubernetes://Lab", "kubernetes://NAMESPACE/AGENT is expected"),
+        ("kubernetes://Lab", "expected kubernetes://NAMESPACE/AGENT"),
         ("kubernetes://lab/tool_loop", "without a path"),
     ],
 )
@@ -31,11 +31,11 @@ async def test_no_consul_answers(tmp_path: Path) -> None:
     port = free_port()
     done = await gym("up", "--discovery", f"consul://127.0.0.1:{port}")
     assert done.code == 1
-    done.said(f"Consul at 127.0.0.1:{port} cannot be reached", "start a Consul agent")
+    done.said(f"Consul at 127.0.0.1:{port} cannot be reached", "Start a Consul agent")
     sets = ["--set", f"discovery.consul.address=127.0.0.1:{port}"]
     done = await gym("up", *sets, "--discovery", "consul", "--consul-binary", tmp_path / "none")
     assert done.code == 1
-    done.said("cannot be run", "--consul-binary")
+    done.said("does not exist", "--consul-binary")
 
 
 async def test_no_kubernetes_answers(tmp_path: Path) -> None:
@@ -55,14 +55,18 @@ async def test_targets_of_collect(tmp_path: Path) -> None:
     server = f"discovery.kubernetes.server=http://127.0.0.1:{free_port()}"
     # Options, and with which code and words that ends.
     cases: list[tuple[list[str], int, list[str]]] = [
-        (["--agent", "consul://a:1/x", "--agent", "127.0.0.1:1"], 2, ["give it once and alone"]),
-        (["--agent", "consul://a/x"], 2, ["consul://HOST:PORT/AGENT is expected"]),
+        (
+            ["--agent", "consul://a:1/x", "--agent", "127.0.0.1:1"],
+            2,
+            ["give it once, without another --agent"],
+        ),
+        (["--agent", "consul://a/x"], 2, ["expected consul://HOST:PORT/AGENT"]),
         (
             ["--agent", f"consul://127.0.0.1:{free_port()}/x"],
             1,
             ["Consul at 127.0.0.1:", "cannot be reached"],
         ),
-        (["--agent", "discovery://a/x"], 2, ["discovery://HOST:PORT/AGENT is expected"]),
+        (["--agent", "discovery://a/x"], 2, ["expected discovery://HOST:PORT/AGENT"]),
         (
             ["--agent", f"discovery://127.0.0.1:{free_port()}/x"],
             1,

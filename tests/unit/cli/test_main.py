@@ -153,10 +153,10 @@ def test_progress_in_words() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"width": 2}, "at most 2 at present, 4 asked for"),
+        ({"width": 2}, "at most 2 now, 4 requested"),
         ({"queued": 1, "ending": 3, "retrying": 5}, "queued at agents 1  being written 3"),
-        ({"state": "paused"}, "paused; go on with: gym-cli runs resume"),
-        ({"state": "draining", "why": "drained"}, "draining (drained); Ctrl-C again stops"),
+        ({"state": "paused"}, "paused; resume with: gym-cli runs resume"),
+        ({"state": "draining", "why": "drained"}, "draining (drained); press Ctrl-C again to stop"),
         ({"away": ("agent 'tool_loop'",)}, "waiting for agent 'tool_loop'"),
         ({"groups": 16, "held": True}, "no new groups: the trainer has not taken"),
     ],
@@ -206,7 +206,7 @@ def test_events_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     fault = MeshError(errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT, "KeyError('wanted')")
     failure = pb.Failure(boundary=pb.BOUNDARY_RESOURCE, status=to_status(fault), retry_safe=True)
     printer.failure(FailedAttempt(failure, pb.Rollout()))
-    said = "ENVIRONMENT_FAULT: KeyError('wanted')  (a retry fails again until the code is fixed)\n"
+    said = "ENVIRONMENT_FAULT: KeyError('wanted')  (a retry fails until the code is fixed)\n"
     assert said in capsys.readouterr().out
 
 

@@ -214,7 +214,7 @@ async def test_an_agent_that_stays_away_ends_the_run_and_burns_nothing(tmp_path:
     tally = await asyncio.wait_for(run.run(tasks(2)), 60)
     assert (tally.completed, tally.failed, tally.retried) == (0, 0, 0)
     assert tally.put_back > 3
-    assert "agent 'tool_loop' has taken no rollouts" in run.why
+    assert "agent 'tool_loop' has accepted no rollouts" in run.why
     assert run.state == "stopped"
     agent = ScriptedAgent(good)
     again, _ = collector(tmp_path, agent, resume=True, repeats=3)

@@ -136,7 +136,7 @@ async def test_the_runs_deadline_drains_it(tmp_path: Path) -> None:
     run, _ = collector(tmp_path, agent, concurrency=3, deadline_s=3.0, grace_s=0.1)
     tally = await asyncio.wait_for(run.run(tasks(10)), 60)
     assert (tally.completed, tally.failed, len(agent.requests)) == (0, 0, 3)
-    assert run.why == "the 3 s for the run are over"
+    assert run.why == "the run reached its deadline of 3 s"
     assert not run.interrupted
 
 

@@ -138,5 +138,5 @@ def test_a_conversation_of_no_known_call_or_in_a_circle() -> None:
     with pytest.raises(ValueError, match="no model call 'c9'"):
         conversation(rollout, "c9")
     rollout.model_calls[0].parent_call_id = "c1"
-    with pytest.raises(ValueError, match="in a circle"):
+    with pytest.raises(ValueError, match="a cycle"):
         conversation(rollout, "c1")

@@ -56,7 +56,7 @@ def test_every_held_rollout_leaves_once(sizes: list[int], data: st.DataObject) -
 def test_verdicts_must_be_those_of_the_members() -> None:
     group = [HeldRollout(make_task(), pb.Rollout(rollout_id=one)) for one in "ab"]
     swapped = [verify_pb2.GroupVerdict(rollout_id=one) for one in "ba"]
-    with pytest.raises(ValueError, match="one for each member"):
+    with pytest.raises(ValueError, match="order of verdicts does not match"):
         judged(group, agent_pb2.JudgeGroupResponse(verdicts=swapped))
 
 

@@ -137,7 +137,7 @@ async def test_a_run_that_nobody_takes_groups_from_ends_at_its_deadline(tmp_path
     run, files = collector(tmp_path, ScriptedAgent(good), concurrency=2, hand_out=1, deadline_s=3.0)
     tally = await asyncio.wait_for(run.run(tasks(100)), 60)
     assert 0 < tally.completed < 100
-    assert run.why == "the 3 s for the run are over"
+    assert run.why == "the run reached its deadline of 3 s"
     assert run.state == "stopped"
     more, _ = collector(tmp_path, ScriptedAgent(good), resume=True)
     assert (await more.run(tasks(100))).completed == 100 - tally.completed

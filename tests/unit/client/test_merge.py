@@ -231,22 +231,26 @@ OTHER = RunIdentity("u" * 64, "c" * 64, "1.0")
 @pytest.mark.parametrize(
     ("shard", "changed", "says"),
     [
-        (Shard(1, 3), {}, r"part-1\.jsonl: has another number of shards \(3\) than .*part-0"),
-        (Shard(0, 2), {}, r"part-1\.jsonl: is shard 0/2 of its run, and so is .*part-0"),
-        (Shard(1, 2), {"run_id": "day"}, r"has another run \(day\) than .*part-0.*\(night\)"),
-        (Shard(1, 2), {"identity": OTHER}, r"has another task file \(u{12}\) than .*\(t{12}\)"),
+        (
+            Shard(1, 3),
+            {},
+            r"part-1\.jsonl was collected with another number of shards \(3\) than .*part-0",
+        ),
+        (Shard(0, 2), {}, r"part-1\.jsonl and .*part-0.*\.jsonl are both shard 0/2"),
+        (Shard(1, 2), {"run_id": "day"}, r"with another run \(day\) than .*part-0.*\(night\)"),
+        (Shard(1, 2), {"identity": OTHER}, r"with another task file \(u{12}\) than .*\(t{12}\)"),
         (
             Shard(1, 2),
             {"identity": RunIdentity("t" * 64, "d" * 64, "1.0")},
-            "has another configuration",
+            "with another configuration",
         ),
         (
             Shard(1, 2),
             {"identity": RunIdentity("t" * 64, "c" * 64, "2.0")},
-            r"has another version of gymmesh \(2\.0\)",
+            r"with another version of gymmesh \(2\.0\)",
         ),
-        (Shard(1, 2), {"repeats": 3}, r"has another number of repeats \(3\) than .* \(2\)"),
-        (Shard(1, 2), {"tasks": 9}, r"has another number of tasks \(9\) than .* \(8\)"),
+        (Shard(1, 2), {"repeats": 3}, r"with another number of repeats \(3\) than .* \(2\)"),
+        (Shard(1, 2), {"tasks": 9}, r"with another number of tasks \(9\) than .* \(8\)"),
         (None, {}, "was collected without --shard"),
     ],
 )
@@ -271,7 +275,7 @@ async def refused(paths: Sequence[Path], folder: Path, says: str) -> None:
 
 async def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     paths = await collect_all(tmp_path, 4, 8, 1)
-    says = "of run night the output of shard 2/4 is missing"
+    says = "run night is incomplete: the output of shard 2/4 is missing"
     await refused([paths[3], paths[0], paths[1]], tmp_path, says)
     await refused([paths[3]], tmp_path, "the output of 3 shards 0/4, 1/4, 2/4 is missing")
 
@@ -291,7 +295,7 @@ async def test_a_shard_that_is_being_collected_is_not_merged(tmp_path: Path) -> 
     output = RunOutput.open(
         files, ONE, OpenOptions(resume=True, shard=Shard(1, 2), tasks=4, repeats=1)
     )
-    with pytest.raises(UserError, match="another collector is writing to it"):
+    with pytest.raises(UserError, match="another collector writes to it"):
         merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
     output.abandon()
 
@@ -299,10 +303,10 @@ async def test_a_shard_that_is_being_collected_is_not_merged(tmp_path: Path) -> 
 async def test_no_shard_is_written_over(tmp_path: Path) -> None:
     paths = await collect_all(tmp_path, 2, 4, 1)
     before = [path.read_bytes() for path in paths]
-    with pytest.raises(UserError, match="is read by runs merge and would be written over"):
+    with pytest.raises(UserError, match="is an input of runs merge and would be overwritten"):
         merge(paths, OutputFiles(paths[0]), overwrite=True)
     merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
-    with pytest.raises(UserError, match="is there already and not empty"):
+    with pytest.raises(UserError, match="already exists and is not empty"):
         merge(paths, OutputFiles(tmp_path / "merged.jsonl"))
     merge(paths, OutputFiles(tmp_path / "merged.jsonl"), overwrite=True)
     assert [path.read_bytes() for path in paths] == before

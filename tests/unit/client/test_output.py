@@ -186,7 +186,7 @@ async def test_an_output_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await collect(begin(files), THREE)
     before = files.rows.read_bytes()
-    with pytest.raises(UserError, match=r"rollouts.jsonl: is there.*--resume.*--overwrite"):
+    with pytest.raises(UserError, match=r"rollouts.jsonl already exists.*--resume.*--overwrite"):
         begin(files)
     assert files.rows.read_bytes() == before
     await collect(begin(files, overwrite=True), [])
@@ -200,7 +200,7 @@ async def test_two_collectors_cannot_share_an_output(tmp_path: Path) -> None:
     output = resume(files)
     again: list[dict[str, Any]] = [{"resume": True}, {"overwrite": True}]
     for more in again:
-        with pytest.raises(UserError, match="another collector is writing to it"):
+        with pytest.raises(UserError, match="another collector writes to it"):
             begin(files, **more)
     output.abandon()
     output.abandon()
@@ -239,15 +239,15 @@ async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="file: is not a folder"):
+    with pytest.raises(UserError, match="file is not a folder"):
         begin(files_in(tmp_path / "file" / "deep"))
 
 
 @pytest.mark.parametrize(
     ("identity", "words", "accept"),
     [
-        (RunIdentity("x", "c", "1.0"), "because the tasks changed since", {"tasks"}),
-        (RunIdentity("t", "x", "1.0"), "because the configuration changed", {"config"}),
+        (RunIdentity("x", "c", "1.0"), "can't be resumed: the tasks changed", {"tasks"}),
+        (RunIdentity("t", "x", "1.0"), "the configuration changed", {"config"}),
         (RunIdentity("t", "c", "2"), r"the version of gymmesh \(1.0, now 2\) ch", {"version"}),
         (RunIdentity("x", "x", ""), "the tasks and the configuration", {"tasks", "config"}),
     ],
@@ -272,8 +272,8 @@ async def test_another_run_is_refused_unless_the_change_is_named(
 @pytest.mark.parametrize(
     ("begun", "layout", "words"),
     [
-        ({}, {"zstd": True}, "leave out --zstd"),
-        ({}, {"shard_rows": 3}, "begun in one file"),
+        ({}, {"zstd": True}, "remove --zstd"),
+        ({}, {"shard_rows": 3}, "started in one file"),
         ({"shard_rows": 2}, {"shard_rows": 3}, "with --shard-rows 2"),
     ],
 )
@@ -314,10 +314,10 @@ async def test_rows_that_were_taken_away_are_missed(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await collect(begin(files), THREE)
     files.rows.write_bytes(files.rows.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"rollouts.jsonl: has \d+ bytes, but its journal knows"):
+    with pytest.raises(UserError, match=r"rollouts.jsonl has \d+ bytes, but its journal expects"):
         resume(files)
     files.rows.unlink()
-    with pytest.raises(UserError, match=r"rollouts.jsonl: is gone, but"):
+    with pytest.raises(UserError, match=r"rollouts.jsonl is gone, but"):
         resume(files)
 
 
@@ -338,12 +338,12 @@ async def test_a_damaged_journal_changes_nothing(tmp_path: Path) -> None:
 async def test_an_output_without_a_journal(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     files.rows.write_bytes(b'{"task_id": "t"}\n')
-    with pytest.raises(UserError, match=r"journal: is missing, so .* cannot be resumed"):
+    with pytest.raises(UserError, match=r"journal is missing, so .* can't be resumed"):
         resume(files)
 
 
 def test_nothing_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"rollouts.jsonl: is not there, so there is nothing"):
+    with pytest.raises(UserError, match=r"rollouts.jsonl does not exist, so there is nothing"):
         resume(files_in(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -396,7 +396,7 @@ def test_identity_is_of_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["", "fail", "boundary=", "boundary=MOON", "task=", "task", "x=y"])
 def test_words_that_choose_nothing(word: str) -> None:
-    choices = r"--retry .*: must be failed, damaged, task=ID or boundary"
+    choices = r"--retry .*: expected failed, damaged, task=ID or boundary"
     with pytest.raises(UserError, match=choices):
         RetryChoice.parse([word])
 

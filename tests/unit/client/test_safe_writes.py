@@ -85,7 +85,7 @@ async def test_an_input_is_no_output(
     getattr(files, which).write_text('{"responses_create_params": {"input": "hello"}}\n')
     asked = LINKS[spelled](getattr(files, which), tmp_path / "other")
     before = snapshot(folder)
-    with pytest.raises(UserError, match=r"is read by --input and would be written over"):
+    with pytest.raises(UserError, match=r"is an input of --input and would be overwritten"):
         begin(files, inputs={"--input": [asked]}, **flags)
     assert snapshot(folder) == before
 
@@ -104,7 +104,7 @@ def test_an_input_is_no_output_of_any_layout(
     tmp_path: Path, layout: dict[str, Any], name: str
 ) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UserError, match="would be written over"):
+    with pytest.raises(UserError, match="would be overwritten"):
         begin(files_in(tmp_path, **layout), overwrite=True, inputs={"--config": [tmp_path / name]})
     assert (tmp_path / name).read_text() == "mine"
 
@@ -130,7 +130,7 @@ def test_an_input_is_no_output_of_any_layout(
 )
 def test_what_is_no_run_is_not_replaced(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=rf"{name}: is not a run's output, so it is not replaced"):
+    with pytest.raises(UserError, match=rf"{name} is not a run's output, so it is not replaced"):
         begin(files_in(tmp_path), overwrite=True)
     with pytest.raises(UserError):
         begin(files_in(tmp_path))
@@ -139,7 +139,7 @@ def test_what_is_no_run_is_not_replaced(tmp_path: Path, name: str, content: str)
 
 async def test_a_folder_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "rollouts.trace").mkdir()
-    with pytest.raises(UserError, match=r"rollouts.trace: is not a file"):
+    with pytest.raises(UserError, match=r"rollouts.trace is not a file"):
         begin(files_in(tmp_path), overwrite=True)
 
 
@@ -228,7 +228,7 @@ async def test_a_row_of_somebody_else_s_is_not_believed(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     await a_run(files)
     resume = OpenOptions(resume=True)
-    with pytest.raises(UserError, match=r"rollouts\.jsonl:1: is not a rollout's row: 'reward'"):
+    with pytest.raises(UserError, match=r"rollouts\.jsonl:1: not a rollout's row: 'reward'"):
         RunOutput.open(files, ONE, resume, on_row=lambda row: row["reward"])
     row = files.rows.read_bytes()
     files.rows.write_bytes(b"[" + row[1:-2] + b"]\n")
@@ -268,7 +268,7 @@ async def test_a_database_of_somebody_else_s_is_not_replaced(tmp_path: Path) -> 
     files = files_in(tmp_path)
     with closing(sqlite3.connect(files.index)) as database, database:
         database.execute("CREATE TABLE mine (a)")
-    with pytest.raises(UserError, match=r"rollouts\.index: is not a run's output"):
+    with pytest.raises(UserError, match=r"rollouts\.index is not a run's output"):
         begin(files, overwrite=True)
 
 

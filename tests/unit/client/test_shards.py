@@ -26,7 +26,7 @@ def test_a_shard_is_read_as_it_is_written(text: str) -> None:
     ["", "1", "4/4", "5/4", "-1/4", "0/0", "00/4", "1/04", "1 / 4", "1/4 ", "a/b", "0/100001"],
 )
 def test_what_is_no_shard_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must be written INDEX/COUNT"):
+    with pytest.raises(ValueError, match="expected INDEX/COUNT"):
         Shard.parse(text)
 
 
@@ -83,12 +83,12 @@ SECOND = Shard(1, 4)
 @pytest.mark.parametrize(
     ("begun", "gone_on", "run_id", "says"),
     [
-        (SECOND, Shard(2, 4), "", "is shard 1/4 of its run and cannot be gone on with as 2/4"),
-        (SECOND, Shard(1, 5), "", "is shard 1/4 of its run and cannot be gone on with as 1/5"),
-        (SECOND, None, "", "is shard 1/4 of its run and cannot be gone on with without --shard"),
-        (None, SECOND, "", "was begun without --shard and holds all tasks"),
-        (SECOND, SECOND, "other", "is of run night, not other"),
-        (None, None, "other", "is of run night, not other"),
+        (SECOND, Shard(2, 4), "", "is shard 1/4 of its run and can't be resumed as 2/4"),
+        (SECOND, Shard(1, 5), "", "is shard 1/4 of its run and can't be resumed as 1/5"),
+        (SECOND, None, "", "is shard 1/4 of its run and can't be resumed without --shard"),
+        (None, SECOND, "", "was started without --shard and holds all tasks"),
+        (SECOND, SECOND, "other", "belongs to run night, not other"),
+        (None, None, "other", "belongs to run night, not other"),
     ],
 )
 async def test_another_part_is_not_gone_on_with(
@@ -103,7 +103,7 @@ async def test_another_part_is_not_gone_on_with(
         RunOutput.open(files, ONE, OpenOptions(resume=True, run_id=run_id, shard=gone_on, tasks=8))
     assert files.journal.read_bytes() == before
     other = RunIdentity("u", "c", "1.0")
-    with pytest.raises(UserError, match="because the tasks changed since"):
+    with pytest.raises(UserError, match="can't be resumed: the tasks changed"):
         RunOutput.open(files, other, OpenOptions(resume=True, shard=begun, tasks=8))
     again = RunOutput.open(files, ONE, OpenOptions(resume=True, shard=begun, tasks=8))
     assert (again.run_id, again.shard) == ("night", begun)
@@ -114,7 +114,7 @@ async def test_a_run_that_begins_anew_has_another_id(tmp_path: Path) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
     await RunOutput.open(files, ONE, OpenOptions(run_id="night")).close()
     before = files.journal.read_bytes()
-    with pytest.raises(UserError, match="is of run night already"):
+    with pytest.raises(UserError, match="already belongs to run night"):
         RunOutput.open(files, ONE, OpenOptions(overwrite=True, run_id="night"))
     assert files.journal.read_bytes() == before
     output = RunOutput.open(files, ONE, OpenOptions(overwrite=True, run_id="night-2"))

@@ -17,7 +17,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import OutputFiles, RunSummary, Tally, pass_at_k, render, summarize
 from gymmesh_client.summary import SOLVED, counted, histogram, summary_path, write_summary
 
-DOCS = (Path(__file__).parents[3] / "docs/collecting.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[3] / "docs/how-to/collecting.md").read_text(encoding="utf-8")
 
 
 @given(outcomes=st.lists(st.booleans(), min_size=1, max_size=8), k=st.integers(1, 8))
@@ -106,7 +106,7 @@ def test_what_is_counted() -> None:
     assert (report["input_tokens"], report["output_tokens"]) == (9, 6)
     text = render(summary)
     assert "3 completed (1 of them kept from an earlier run), 1 failed, of 5" in text
-    assert "go on with --resume" in text
+    assert "resume with --resume" in text
     assert tally.first_failure == "MODEL MODEL_UNREACHABLE: down"
 
 

@@ -66,7 +66,7 @@ def test_urls_stay(folder: Path) -> None:
         ("", "is not a file in the task file's folder"),
         ("notes.txt", "is not a PNG, JPEG, GIF or WebP"),
         ("drawing.png", "is not a PNG, JPEG, GIF or WebP"),
-        ("large.png", "has more than 20,000,000 bytes"),
+        ("large.png", "exceeds 20,000,000 bytes"),
         ("a\0b", "cannot be read"),
     ],
 )

@@ -116,7 +116,7 @@ P = "responses_create_params"
     [
         (b'{"a": 1', "", "not valid JSON at column"),
         (b"\xff\xfe", "", "not UTF-8"),
-        ([1], "", "holds a list; every line must hold one JSON object"),
+        ([1], "", "holds a list; each line must be one JSON object"),
         ({"a": 1}, P, "the key is missing"),
         ({"response_create_params": INPUT}, P, "rename 'response_create_params'"),
         ({P: "hi"}, P, "must be an object, not a string"),
@@ -181,8 +181,8 @@ def test_the_same_id_twice(tmp_path: Path) -> None:
     _, problem = read(tmp_path / "t.jsonl", row, row)
     assert isinstance(problem, TaskProblem)
     assert problem.at(Path("t.jsonl")) == (
-        "t.jsonl:2: task_id: 'a' is the id of line 1 already; ids must be unique, or number them "
-        "with --number-repeated-ids"
+        "t.jsonl:2: task_id: line 1 already has the id 'a'. Ids must be unique; number them with "
+        "--number-repeated-ids"
     )
 
 

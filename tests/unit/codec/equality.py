@@ -1,4 +1,4 @@
-"""JSON value equality as docs/codec.md defines it, written apart from the codec."""
+"""JSON value equality as docs/reference/codec.md defines it, written apart from the codec."""
 
 from __future__ import annotations
 

@@ -179,17 +179,17 @@ def test_an_overridden_value_needs_no_variable(tmp_path: Path) -> None:
         ("models:\n  a: {max_concurrency: 0}\n",
          "mesh.yaml:2: models.a.max_concurrency: expected int >= 1, got 0"),
         ("models:\n  a: {url: 7}\n",
-         "mesh.yaml:2: models.a.url: expected text, got 7; put it in quotes"),
+         "mesh.yaml:2: models.a.url: expected text, got 7; quote it"),
         ("models:\n  a: {stops: [a, 3]}\n",
-         "mesh.yaml:2: models.a.stops[1]: expected text, got 3; put it in quotes"),
+         "mesh.yaml:2: models.a.stops[1]: expected text, got 3; quote it"),
         ("seed: 1\nseed: 2\n",
          "mesh.yaml:2: seed: the key is given twice, first on line 1; remove one"),
         ("seed: ${NOPE}\n",
          "mesh.yaml:1: seed: the environment variable NOPE is not set;"
          " set it or write ${NOPE:-default}"),
         ("free: ${1}\n",
-         "mesh.yaml:1: free: holds '${' that is not ${NAME} or ${NAME:-default};"
-         " write $${ for the text"),
+         "mesh.yaml:1: free: contains '${' that is neither ${NAME} nor"
+         " ${NAME:-default}; escape it as $${"),
         ("seed: [1\n", "mesh.yaml:2: not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("- 1\n", "mesh.yaml:1: must hold a map of keys at its root"),
         ("models:\n  a: {stream: maybe}\n",
@@ -211,7 +211,7 @@ def test_a_missing_key_and_a_missing_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "=1", "a..b=1", ".a=1", "a.=1"])
 def test_a_broken_override(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"must be written key.path=value"):
+    with pytest.raises(ConfigError, match=r"expected key.path=value"):
         load_config([], [text], Mesh, {})
 
 

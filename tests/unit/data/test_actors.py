@@ -186,7 +186,7 @@ def test_show_has_a_part_for_each_actor() -> None:
     place = shown.index("actor critic  reward 0.25  trained")
     assert shown[place + 1 : place + 5] == ["user", "│ Judge: five", "assistant", "│ too long"]
     place = shown.index("actor helper  reward 1  not trained")
-    assert shown[place + 1 : place + 4] == ["(goes on from c1)", "assistant", "│ I agree"]
+    assert shown[place + 1 : place + 4] == ["(continues after c1)", "assistant", "│ I agree"]
     assert not any("task has" in line for line in shown)
     document = json.loads(json.dumps(view.document(rollout, conversation_of(rollout))))
     assert [one["name"] for one in document["actors"]] == ["critic", "helper"]

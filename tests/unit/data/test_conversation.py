@@ -151,7 +151,7 @@ def test_what_has_no_place_is_counted() -> None:
     assert said.tools == [{"type": "function", "function": {"name": "add"}}]
     assert dict(said.losses) == {
         "items of type web_search_call": 1,
-        "reasoning without a readable text": 1,
+        "reasoning without readable text": 1,
         "annotations of texts": 1,
         "parts of type output_audio": 1,
         "tools of type web_search": 1,
@@ -162,10 +162,10 @@ def test_what_has_no_place_is_counted() -> None:
     ("item", "words"),
     [
         ({"type": "message", "role": "robot", "content": "x"}, ".role: must be system"),
-        ({"type": "message", "content": "x"}, ".role: must be a text"),
+        ({"type": "message", "content": "x"}, ".role: must be a string"),
         ({"type": "message", "role": "user", "content": ["x"]}, ".content[0]: must be an object"),
-        ({"type": "function_call", "name": "f", "arguments": {}}, ".arguments: must be a text"),
-        ({"type": "function_call_output", "output": "x"}, ".call_id: must be a text"),
+        ({"type": "function_call", "name": "f", "arguments": {}}, ".arguments: must be JSON text"),
+        ({"type": "function_call_output", "output": "x"}, ".call_id: must be a string"),
         ({"type": "reasoning", "content": "x"}, ": content and summary must be lists"),
     ],
 )

@@ -141,7 +141,7 @@ def test_pairs(rows: Path) -> None:
         "ro-sum-1-0",
         "ro-sum-1-1",
     )
-    assert summary["left_out"]["tasks without two rewards that are apart"] == 1
+    assert summary["left_out"]["tasks without two rewards that differ enough"] == 1
     (record,), _ = exported(rows, "openai-dpo")
     assert record["input"]["tools"] == CHAT_TOOLS
     assert record["non_preferred_output"] == [{"role": "assistant", "content": "6"}]
@@ -180,7 +180,7 @@ def test_two_exports_do_not_write_the_same_file(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX)
         other.write(b"of another export")
         other.flush()
-        with pytest.raises(UserError, match=r"out.jsonl.part: another export is writing it"):
+        with pytest.raises(UserError, match=r"another export writes "):
             export([rows], tmp_path / "out.jsonl", "messages", overwrite=True)
         assert part.read_bytes() == b"of another export"
     # What ended before its first checkpoint has nothing to go on with.
@@ -223,7 +223,7 @@ def test_the_same_answer_twice_is_left_out(tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [row(text("5"), repeat=one) for one in range(3)])
     records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
     assert len(records) == 1
-    assert summary["left_out"] == {"the same as another": 2}
+    assert summary["left_out"] == {"duplicates of another": 2}
 
 
 def test_answers_that_differ_in_the_ids_of_calls_alone_are_the_same(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_answers_that_differ_in_the_ids_of_calls_alone_are_the_same(tmp_path: Pa
     rows = write_rows(tmp_path / "rows.jsonl", found)
     records, summary = exported(rows, "sft", ExportOptions(Selection(distinct=True)))
     assert len(records) == 1
-    assert summary["left_out"] == {"the same as another": 2}
+    assert summary["left_out"] == {"duplicates of another": 2}
     (kept,) = records
     assert kept["messages"][2]["tool_call_id"] == "c0"
 
@@ -268,13 +268,13 @@ def test_a_malformed_row_is_named_and_leaves_nothing(tmp_path: Path, name: str) 
 @pytest.mark.parametrize(
     ("name", "output", "words"),
     [
-        ("parquet", "x.jsonl", "--format parquet writes .parquet files; call it x.parquet"),
-        ("sft", "x.parquet", "call it x.jsonl, or choose --format verl-sft"),
-        ("messages", "x.json", "call it x.jsonl"),
+        ("parquet", "x.jsonl", "--format parquet writes .parquet files. Use the name x.parquet"),
+        ("sft", "x.parquet", "Use the name x.jsonl, or choose --format verl-sft"),
+        ("messages", "x.json", "Use the name x.jsonl"),
         ("messages", "x.jsonl.gz", "writes .jsonl files"),
         ("inspect", "x.JSONL", "writes .eval files"),
         ("arrow", "x.parquet", "writes .arrow files"),
-        ("hf", "x.jsonl", "--format hf writes a folder; name it without .jsonl"),
+        ("hf", "x.jsonl", "--format hf writes a folder. Use a name without .jsonl"),
     ],
 )
 def test_a_suffix_of_another_format_is_refused(
@@ -295,17 +295,17 @@ def test_a_suffix_that_fits_or_says_nothing_is_taken(
 
 def test_nothing_is_written_over(rows: Path, tmp_path: Path) -> None:
     before = rows.read_bytes()
-    with pytest.raises(UserError, match="would be written over"):
+    with pytest.raises(UserError, match="would be overwritten"):
         export([rows], rows, "messages", overwrite=True)
     link = tmp_path / "link.jsonl"
     link.symlink_to(rows)
-    with pytest.raises(UserError, match="would be written over"):
+    with pytest.raises(UserError, match="would be overwritten"):
         export([rows], link, "messages", overwrite=True)
     out = tmp_path / "out.jsonl"
     out.write_text("mine\n")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         export([rows], out, "messages")
-    with pytest.raises(UserError, match="no export to go on with"):
+    with pytest.raises(UserError, match="no export to resume"):
         export([rows], tmp_path / "new.jsonl", "messages", resume=True)
     with pytest.raises(UserError, match=r"none\.jsonl: cannot be read"):
         export([tmp_path / "none.jsonl"], tmp_path / "new.jsonl", "messages")
@@ -362,7 +362,7 @@ def test_an_export_that_was_killed_goes_on(tmp_path: Path, name: str) -> None:
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not out.exists()
-    with pytest.raises(UserError, match="go on with --resume"):
+    with pytest.raises(UserError, match="Resume it with --resume"):
         export([rows], out, name)
     kept = json.loads(checkpoint.read_text())["bytes"]
     assert 0 < kept < whole.stat().st_size
@@ -406,12 +406,12 @@ def test_going_on_with_other_rollouts_is_refused(tmp_path: Path) -> None:
     size = sum(map(len, lines[:4]))
     for crc, said in ((1, size), (1, size - 5), (1, 10**6)):
         interrupted(crc, said)
-        with pytest.raises(UserError, match="made of other rollouts"):
+        with pytest.raises(UserError, match="made from other rollouts"):
             export([rows], out, "messages", resume=True)
     # What is said to be there, but is not, is never filled up.
     interrupted(zlib.crc32(b"".join(lines[:4])), size)
     part.write_bytes(b"".join(lines[:3]))
-    with pytest.raises(UserError, match="made of other rollouts"):
+    with pytest.raises(UserError, match="made from other rollouts"):
         export([rows], out, "messages", resume=True)
     checkpoint.write_text("{")
     with pytest.raises(UserError, match="is damaged"):

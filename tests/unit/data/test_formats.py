@@ -91,7 +91,10 @@ def test_a_task_is_one_record_with_how_its_rollouts_fared(tmp_path: Path, name: 
     if name == "verl":
         assert record["reward_model"]["ground_truth"] == "3"
     if name != "trl":
-        assert summary["losses"]["tools of tasks, which this trainer is configured with"] == 2
+        assert (
+            summary["losses"]["tool definitions of tasks (this trainer configures tools itself)"]
+            == 2
+        )
 
 
 def test_the_agent_of_tasks_can_be_named(tmp_path: Path) -> None:
@@ -133,7 +136,7 @@ def test_what_a_table_cannot_hold_is_said(tmp_path: Path) -> None:
     _, summary = exported(tmp_path, "parquet", found)
     assert summary["losses"] == {
         "values that are not of their column's type": 1,
-        "records with unpaired surrogates, which became replacement characters": 1,
+        "records with unpaired surrogates (replaced by replacement characters)": 1,
     }
     first, second = pyarrow.parquet.read_table(tmp_path / "out.parquet").to_pylist()
     assert first["messages"][-1]["content"] == "\ufffd é"
@@ -154,7 +157,7 @@ def test_tools_that_no_column_can_hold_are_counted(tmp_path: Path) -> None:
         row(text("c")),
     ]
     _, summary = exported(tmp_path, "verl-sft", found)
-    assert summary["losses"] == {"tools that no column can hold beside the others": 1}
+    assert summary["losses"] == {"tools that no column can represent together with the others": 1}
     table = pyarrow.parquet.read_table(tmp_path / "out.verl-sft").to_pylist()
     assert [one["tools"] is None for one in table] == [False, True, True]
     arguments = [row(call("f", '{"a": 1}', "c1"), result("c1", "x"), text("y"))]
@@ -188,7 +191,7 @@ def test_token_ids_that_are_null_are_none_and_others_are_named(tmp_path: Path, n
     odd = row(text("5", prompt_token_ids=None, generation_token_ids=None))
     records, summary = exported(tmp_path, name, [odd])
     assert len(records) == 1
-    assert "token ids that make no sequence" not in summary["losses"]
+    assert "token ids that form no sequence" not in summary["losses"]
     odd = row(text("5", prompt_token_ids=[1], generation_token_ids="2"))
     with pytest.raises(UserError, match=r"generation_token_ids: must be a list of numbers"):
         exported(tmp_path, name, [odd])
@@ -200,7 +203,7 @@ def test_a_table_without_a_column_for_images_says_so(tmp_path: Path) -> None:
     _, summary = exported(tmp_path, "verl-sft", [row(text("5"), prompt=prompt), row(text("6"))])
     table = pyarrow.parquet.read_table(tmp_path / "out.verl-sft").to_pylist()
     assert [one["messages"][-1]["content"] for one in table] == ["6"]
-    assert summary["losses"] == {"rollouts with images, which this table has no column for": 1}
+    assert summary["losses"] == {"rollouts with images (this table has no column for them)": 1}
 
 
 def test_otel_is_what_a_collector_reads(tmp_path: Path) -> None:
@@ -295,7 +298,7 @@ def test_a_folder_for_the_hub(tmp_path: Path) -> None:
         export_hub([source], folder)
     export_hub([source], folder, overwrite=True)
     assert not (folder / "sft" / "test.jsonl").exists()
-    with pytest.raises(UserError, match="leave out --resume"):
+    with pytest.raises(UserError, match="remove --resume"):
         export_hub([source], tmp_path / "new", resume=True)
 
 
@@ -304,12 +307,12 @@ def test_a_folder_never_replaces_what_it_reads_or_what_is_another_s(tmp_path: Pa
     folder.mkdir()
     (folder / "thesis.txt").write_text("mine")
     source = rollout_file(tmp_path)
-    with pytest.raises(UserError, match="move it away"):
+    with pytest.raises(UserError, match="move it"):
         export_hub([source], folder, overwrite=True)
     (folder / "thesis.txt").rename(folder / "README.md")
     (folder / "sft").mkdir()
     inside = rollout_file(folder / "sft")
-    with pytest.raises(UserError, match="holds what the export reads"):
+    with pytest.raises(UserError, match="holds inputs of the export"):
         export_hub([inside], folder, overwrite=True)
     assert (folder / "README.md").read_text() == "mine"
 

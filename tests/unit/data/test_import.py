@@ -347,7 +347,7 @@ def test_an_archive_of_inspect(tmp_path: Path, compressed: bool) -> None:
     (record,), _ = imported(tmp_path, "inspect", path, made="rollouts")
     assert record["reward"] == 1.0
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(UserError, match="no zip archive"):
+    with pytest.raises(UserError, match="not a readable zip archive"):
         imported(tmp_path, "inspect", path)
 
 
@@ -379,13 +379,17 @@ def test_what_was_exported_for_inspect_comes_back(tmp_path: Path) -> None:
 
 
 WRONG: list[tuple[str, Any, str]] = [
-    ("hf", {"text": "x"}, r"in\.jsonl:2: has no column that is known as the prompt; .*--column"),
-    ("hf", {"prompt": 7}, r":2: prompt: must be a text or a list of messages"),
+    ("hf", {"text": "x"}, r"in\.jsonl:2: has no known prompt column\. .*--column"),
+    ("hf", {"prompt": 7}, r":2: prompt: must be a string or a list of messages"),
     ("hf", {"prompt": "x", "tags": ["a"]}, r":2: tags: must be an object"),
     ("messages", {"text": "x"}, r":2: has neither messages nor prompt"),
     ("messages", {"messages": [{"role": "bot"}]}, r":2: messages\[0\]\.role: must be"),
-    ("messages", {"messages": [{"role": "system", "content": "x"}]}, r":2: input: has no message"),
-    ("messages", {"prompt": "x", "tools": "["}, r":2: tools: is no JSON"),
+    (
+        "messages",
+        {"messages": [{"role": "system", "content": "x"}]},
+        r":2: input: has no user message",
+    ),
+    ("messages", {"prompt": "x", "tools": "["}, r":2: tools: not JSON"),
     ("verifiers", {"prompt": "x"}, r":2: has no prompt and completion"),
     ("verifiers", {"prompt": "x", "completion": "y", "error": "boom"}, r":2: its rollout failed"),
     ("inspect", {"id": 1}, r":2: has no id and input"),
@@ -393,7 +397,7 @@ WRONG: list[tuple[str, Any, str]] = [
     (
         "inspect",
         sample(scores={"a": {"value": 1}, "b": {"value": 0}}),
-        r":2: has several scores, .*--score a\|b",
+        r":2: has several scores\. .*--score a\|b",
     ),
     ("messages", [], r":2: must be a JSON object"),
 ]
@@ -412,7 +416,7 @@ def test_a_row_that_cannot_be_taken_is_named(
     rows = [RIGHT[name], wrong]
     with pytest.raises(UserError, match=words) as raised:
         imported(tmp_path, name, rows)
-    assert str(raised.value).endswith("leave them out with --skip-invalid")
+    assert str(raised.value).endswith("Skip them with --skip-invalid")
     assert not (tmp_path / "out.jsonl").exists()
     records, summary = imported(tmp_path, name, rows, skip_invalid=True)
     assert (len(records), summary.refused, summary.rows) == (1, 1, 2)
@@ -433,11 +437,11 @@ def test_a_line_that_is_no_json_is_a_row_that_cannot_be_taken(tmp_path: Path) ->
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     source = write_rows(tmp_path / "in.jsonl", [{"prompt": "x"}])
-    with pytest.raises(UserError, match="would be written over"):
+    with pytest.raises(UserError, match="would be overwritten"):
         import_file([source], source, "hf", overwrite=True)
     out = tmp_path / "out.jsonl"
     out.write_text("mine\n")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         import_file([source], out, "hf")
     with pytest.raises(UserError, match="cannot be written"):
         import_file([source], Path("/dev/full/out.jsonl"), "hf")
@@ -452,8 +456,8 @@ def test_the_command_has_every_format() -> None:
 
 
 def test_the_command_says_what_the_page_shows(tmp_path: Path) -> None:
-    """docs/import.md shows this on standard error, which no page's run compares."""
-    page = (Path(__file__).parents[3] / "docs" / "import.md").read_text()
+    """docs/how-to/import.md shows this on standard error, which no page's run compares."""
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "import.md").read_text()
     write_rows(tmp_path / "mixed.jsonl", [{"prompt": "x", "answer": "5"}, {"text": "no prompt"}])
     command = ["import", "mixed.jsonl", "--format", "hf", "--output", "tasks.jsonl"]
     done = run(*command, cwd=tmp_path)
@@ -461,4 +465,4 @@ def test_the_command_says_what_the_page_shows(tmp_path: Path) -> None:
     assert done.err.strip() in page
     done = run(*command, "--skip-invalid", cwd=tmp_path)
     assert done.code == 3
-    assert "left out      1 that cannot be taken" in done.out
+    assert "skipped       1 invalid rows" in done.out

@@ -90,14 +90,16 @@ async def test_a_worked_solution_gives_its_final_answer(
 )
 def test_an_expected_answer_that_is_prose_is_refused(tmp_path: Path, answer: str) -> None:
     row = {"question": "How many?", "answer": answer}
-    with pytest.raises(UserError, match=r"rows.jsonl:1: expected_answer: .* no answer equals"):
+    with pytest.raises(
+        UserError, match=r"rows.jsonl:1: expected_answer: .* no answer can match it"
+    ):
         imported(tmp_path, row)
     assert imported(tmp_path, row, keep_prose=True)["expected_answer"] == answer.strip()
 
 
 def test_a_named_column_that_is_null_is_no_expected_answer(tmp_path: Path) -> None:
     row = {"question": "?", "hints": None}
-    with pytest.raises(UserError, match="expected_answer: is null, which no answer equals"):
+    with pytest.raises(UserError, match="expected_answer: is null, so no answer can match it"):
         imported(tmp_path, row, columns=Columns({"expected_answer": "hints"}))
 
 
@@ -108,7 +110,7 @@ def test_what_the_environment_refuses_is_refused(tmp_path: Path, answer: str | N
     command = ["import", "x.jsonl", "--format", "hf", "-o", "tasks.jsonl", "--overwrite"]
     refused = run(*command, "--env", "math", cwd=tmp_path)
     assert refused.code == 1
-    refused.said("x.jsonl:2: expected_answer: ", "the environment 'math' refuses the row")
+    refused.said("x.jsonl:2: expected_answer: ", "environment 'math' rejects the row")
     for more in (["--env", "math", "--keep-prose"], ["--env", "of_my_own"], []):
         taken = run(*command, *more, cwd=tmp_path)
         assert taken.code == 0, taken.err
@@ -154,9 +156,9 @@ async def test_a_multiple_choice_row_is_a_task_of_mcqa(
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (ARC | {"answerKey": "9"}, "answerKey: '9' is none of its 3 options"),
-        ({key: ARC[key] for key in ("question", "choices")}, "no column of answerKey"),
-        ({"question": "?", "choices": ["a", "b"], "answer": -1}, "answer: -1 is none"),
+        (ARC | {"answerKey": "9"}, "answerKey: '9' is not one of its 3 options"),
+        ({key: ARC[key] for key in ("question", "choices")}, "none of the columns answerKey"),
+        ({"question": "?", "choices": ["a", "b"], "answer": -1}, "answer: -1 is not one"),
     ],
 )
 def test_a_choice_without_a_right_option_is_refused(tmp_path: Path, row: Any, said: str) -> None:

@@ -81,7 +81,7 @@ def test_log_probabilities_that_are_not_all_there_are_left_out() -> None:
 def test_without_tokens_there_is_no_sample() -> None:
     with pytest.raises(NoTokens, match="no generation_token_ids"):
         samples_of(stored_rollout(row(text("5")), "x"))
-    with pytest.raises(NoTokens, match="exact-token law"):
+    with pytest.raises(NoTokens, match="exact-token rule"):
         samples_of(stored_rollout(row(text("5", generation_token_ids=[1])), "x"))
 
 
@@ -215,7 +215,7 @@ def test_a_branch_that_the_agent_left_is_trained_and_what_both_share_once() -> N
 
 
 def test_a_rollout_whose_tokens_were_all_forced_makes_no_sample() -> None:
-    with pytest.raises(NoTokens, match="no token that the policy sampled freely"):
+    with pytest.raises(NoTokens, match="no freely sampled policy token"):
         samples_of(stored_calls({"constrained": [(0, 5, FORCED)]}))
 
 

@@ -168,11 +168,11 @@ def spoil(**changes: Any) -> Any:
         (spoil(ID=""), "no id"),
         (spoil(ID="a\x07"), "control"),
         (spoil(ID="a" * 600), "512"),
-        (spoil(ID="a\ud800"), "ID has half of a surrogate pair"),
-        (spoil(Address="h\udfff"), "Address has half of a surrogate pair"),
-        (spoil(Meta={"gymmesh-zone": "\ud83d"}), "Meta has half of a surrogate pair"),
-        (spoil(Meta={"\ud83d": "a"}), "Meta has half of a surrogate pair"),
-        (spoil(Service="postgres"), "no name of a service"),
+        (spoil(ID="a\ud800"), "ID has an unpaired surrogate"),
+        (spoil(Address="h\udfff"), "Address has an unpaired surrogate"),
+        (spoil(Meta={"gymmesh-zone": "\ud83d"}), "Meta has an unpaired surrogate"),
+        (spoil(Meta={"\ud83d": "a"}), "Meta has an unpaired surrogate"),
+        (spoil(Service="postgres"), "not the name of a mesh service"),
         (spoil(Port="7"), "Port"),
         (spoil(Port=0), "no address"),
         (spoil(Port=True), "Port"),
@@ -396,7 +396,7 @@ def test_the_token_is_from_a_file_or_the_environment(tmp_path: Any) -> None:
     assert read_token(ConsulConfig(), {}) is None
     for text in ("", "two words"):
         file.write_text(text)
-        with pytest.raises(ConfigError, match="holds no token"):
+        with pytest.raises(ConfigError, match="contains no token"):
             read_token(config, env)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_token(ConsulConfig(token_file=str(tmp_path / "none")), env)

@@ -150,14 +150,14 @@ def test_a_kubeconfig_with_what_it_needs_inside(tmp_path: Path) -> None:
         (
             {},
             {"exec": {"command": "aws"}},
-            "the user 'me' has exec, which is not known here; start",
+            "the user 'me' has exec, which is not supported. Start",
         ),
         ({}, {"username": "u", "password": "secret-word"}, "has password, username, which is not"),
         ({}, {"token": 7}, "the user 'me': Expected `str`, got `int` - at `$.token`"),
         ({"server": ""}, {}, "the Kubernetes API server must be https://HOST:PORT"),
-        ({"server": "http://k8s:80"}, None, "a token is sent over https:// alone"),
-        ({"proxy-url": "http://p"}, {}, "its proxy-url is not known here"),
-        ({"certificate-authority-data": "?"}, {}, "a certificate or key in it is no base64 text"),
+        ({"server": "http://k8s:80"}, None, "a token is only sent over https://"),
+        ({"proxy-url": "http://p"}, {}, "its proxy-url is not supported"),
+        ({"certificate-authority-data": "?"}, {}, "one of its certificates or keys is not base64"),
         ({"certificate-authority": "none.pem"}, {}, "none.pem' cannot be read: No such file"),
         ({}, {"tokenFile": "none"}, "the Kubernetes token file"),
     ],
@@ -175,9 +175,9 @@ def test_a_kubeconfig_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a: [1", "is no YAML"),
+        ("a: [1", "is not YAML"),
         ("clusters: 7", "cannot be used: Expected `array`, got `int` - at `$.clusters`"),
-        ("", "it has no context ''; those that it has: none"),
+        ("", "it has no context ''; it has: none"),
     ],
 )
 def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, problem: str) -> None:
@@ -190,7 +190,7 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, problem: str) -> N
 
 
 def test_a_context_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no context 'prod'; those that it has: 'lab', 'bare'"):
+    with pytest.raises(ConfigError, match="no context 'prod'; it has: 'lab', 'bare'"):
         found(kubeconfig(tmp_path), context="prod")
 
 
@@ -207,7 +207,7 @@ def test_a_token_file_without_a_token(tmp_path: Path, text: str) -> None:
     token = tmp_path / "token"
     token.write_text(text)
     config = KubernetesConfig(server="https://k8s:6443", token_file=str(token))
-    with pytest.raises(ConfigError, match="holds no token"):
+    with pytest.raises(ConfigError, match="contains no token"):
         find_access(config, {})
 
 
@@ -217,9 +217,9 @@ def test_a_token_file_without_a_token(tmp_path: Path, text: str) -> None:
         ({"server": "k8s:6443"}, "must be https://HOST:PORT"),
         ({"server": "https://user:pw@k8s"}, "must be https://HOST:PORT"),
         ({"server": "https://k8s:x"}, "must be https://HOST:PORT"),
-        ({"server": "http://k8s", "token_file": "t"}, "a token is sent over https:// alone"),
-        ({"token_file": "t"}, "token_file and ca_file go with server"),
-        ({"server": "https://k8s", "context": "c"}, "server, or kubeconfig and context, not both"),
+        ({"server": "http://k8s", "token_file": "t"}, "a token is only sent over https://"),
+        ({"token_file": "t"}, "token_file and ca_file only apply with server"),
+        ({"server": "https://k8s", "context": "c"}, "either server, or kubeconfig and context"),
         ({"namespace": "Big"}, "namespace"),
         ({"selector": ""}, "selector"),
         ({"wait_s": 0}, "wait_s"),

@@ -139,25 +139,25 @@ def test_health(conditions: tuple[bool | None, ...], health: int) -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"service": "robot"}, "its label gymmesh.io/service is 'robot'; agent, model,"),
+        ({"service": "robot"}, "its label gymmesh.io/service is 'robot'; expected agent, model,"),
         ({"called": ""}, "it has no label gymmesh.io/name"),
-        ({"labels": {"gymmesh.io/contract": "9.0"}}, "it speaks contract version '9.0'"),
-        ({"labels": {"gymmesh.io/weight": "0"}}, "gymmesh.io/weight is no number from 1"),
-        ({"labels": {"gymmesh.io/weight": "many"}}, "gymmesh.io/weight is no number from 1"),
+        ({"labels": {"gymmesh.io/contract": "9.0"}}, "it uses contract version '9.0'"),
+        ({"labels": {"gymmesh.io/weight": "0"}}, "gymmesh.io/weight is not a number from 1"),
+        ({"labels": {"gymmesh.io/weight": "many"}}, "gymmesh.io/weight is not a number from 1"),
         ({"labels": {f"gymmesh.io/{n}": "" for n in range(63)}}, "more than 61 labels"),
         (
             {"ports": [{"name": "http", "port": 8080}]},
-            "no port named 'grpc'; those that it has: 'ht",
+            "no port named 'grpc'; it has: 'ht",
         ),
-        ({"ports": None}, "no port named 'grpc'; those that it has: none"),
-        ({"called": "x" * 513}, "has more than 512 characters"),
+        ({"ports": None}, "no port named 'grpc'; it has: none"),
+        ({"called": "x" * 513}, "exceeds 512 characters"),
         ({"labels": {"gymmesh.io/a\0": ""}}, "zone or its node has control characters"),
     ],
 )
 def test_a_slice_that_is_left_out(change: dict[str, Any], problem: str) -> None:
     instances, (line,) = read_raw(slice_of(endpoint(), **change))
     assert instances == []
-    assert "policy-abc12 is left out: " in line
+    assert "policy-abc12: " in line
     assert problem in line
 
 
@@ -166,7 +166,7 @@ def test_an_endpoint_that_is_left_out() -> None:
     bad["addresses"] = []
     instances, lines = read_raw(slice_of(good, bad))
     assert [one.id for one in instances] == ["model-policy-u-1"]
-    assert lines == ["an endpoint of the EndpointSlice policy-abc12 is left out: it has no address"]
+    assert lines == ["skipped an endpoint of the EndpointSlice policy-abc12: it has no address"]
 
 
 @pytest.mark.parametrize("nothing", [None, []])

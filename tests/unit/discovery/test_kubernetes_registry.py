@@ -196,14 +196,14 @@ async def endless_body(request: web.Request) -> web.StreamResponse:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (garbage, "no Kubernetes that can be read"),
+        (garbage, "does not answer like Kubernetes"),
         (fails, "answers 500: etcdserver: no leader"),
         (sends_away, "answers 302"),
         (hangs, "did not answer in time"),
         (no_version, "its list has no version"),
         (strange_event, "it sends an event 'MOVED'"),
-        (endless_line, "an event is longer than 4000 bytes"),
-        (endless_body, "its answer is longer than 40000 bytes"),
+        (endless_line, "an event exceeds 4000 bytes"),
+        (endless_body, "its answer exceeds 40000 bytes"),
     ],
 )
 async def test_an_answer_that_makes_no_sense(
@@ -231,7 +231,7 @@ async def test_an_answer_that_makes_no_sense(
         kubernetes.wrong, backend._version = None, ""
         monkeypatch.setattr(client, "_LIST_S", list_s)
         await until(lambda: addresses(backend) == SERVES and backend.age_s() == 0.0)
-        assert " is back after " in caplog.text
+        assert " is reachable again after " in caplog.text
     lines = [one.getMessage() for one in caplog.records if said in one.getMessage()]
     assert len(set(lines)) == 1
     assert "the last view of " in lines[0]
@@ -280,7 +280,7 @@ async def test_a_refusal_says_what_to_look_at(
     assert problem is not None
     assert problem.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
     assert problem.message == (
-        f"Kubernetes at {kubernetes.url} refuses (403: not by you);"
+        f"Kubernetes at {kubernetes.url} rejects the credentials (403: not by you);"
         " see discovery.kubernetes.token_file and ca_file"
     )
     async with opened(kubernetes, view=False) as backend:
@@ -298,7 +298,7 @@ async def test_a_selector_that_is_none(kubernetes: FakeKubernetes) -> None:
     problem = await problem_of(config(kubernetes, selector="a in"))
     assert problem is not None
     assert problem.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
-    assert "(400: unable to parse); see discovery.kubernetes.selector" in problem.message
+    assert "(400: unable to parse); check discovery.kubernetes.selector" in problem.message
 
 
 async def test_more_slices_than_anybody_has(
@@ -324,7 +324,7 @@ async def test_what_is_left_out_is_said_once(
             kubernetes.put(slice_of(endpoint(), name="odd", service="robot"))
         kubernetes.put(slice_of(endpoint("10.0.0.8")))
         await until(lambda: "10.0.0.8:9400" in addresses(backend))
-    assert caplog.text.count("the EndpointSlice odd is left out") == 1
+    assert caplog.text.count("skipped the EndpointSlice odd") == 1
 
 
 # ---- leases
@@ -367,7 +367,7 @@ async def test_ids_that_are_taken(kubernetes: FakeKubernetes) -> None:
     async with opened(kubernetes) as backend:
         await backend.register(outside(), 30, "")
         for one in (outside("192.0.2.2:9"), outside("192.0.2.2:9", "model-policy-u-1")):
-            with pytest.raises(MeshError, match="another live instance is called") as raised:
+            with pytest.raises(MeshError, match="another live instance has the id") as raised:
                 await backend.register(one, 30, "")
             assert raised.value.reason == errors_pb2.ERROR_REASON_INSTANCE_EXISTS
         # The pod itself may; what Kubernetes says of it counts.
@@ -412,5 +412,5 @@ async def test_a_token_is_read_for_each_request(
 async def test_no_kubernetes_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConfigError, match="there is no Kubernetes here"):
+    with pytest.raises(ConfigError, match="not running in Kubernetes"):
         await KubernetesRegistry(KubernetesConfig()).open()

@@ -1,4 +1,4 @@
-"""docs/dialects.md has what the dialects leave out, word for word."""
+"""docs/reference/dialects.md has what the dialects leave out, word for word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from gymmesh_agent.gateway.dialects import DIALECTS
 from gymmesh_agent.gateway.request import MAX_BODY_BYTES, MAX_ITEMS, MAX_LEVELS, MAX_TOOLS
 from tests.unit.gateway_dialects.requests import LEFT_OUT
 
-TEXT = (Path(__file__).parents[3] / "docs" / "dialects.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "reference" / "dialects.md").read_text(
+    encoding="utf-8"
+)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

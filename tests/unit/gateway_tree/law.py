@@ -1,4 +1,4 @@
-"""What the cases of the law of docs/capture.md share."""
+"""What the cases of the law of docs/ideas/capture.md share."""
 
 from __future__ import annotations
 

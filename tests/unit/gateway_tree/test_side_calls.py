@@ -377,7 +377,7 @@ def test_system_text_behind_the_last_message_hides_nothing(behind: tuple) -> Non
 
 
 def test_the_page_shows_the_table() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "capture.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "ideas" / "capture.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"^\| (\S+) \| ([a-z_, ]+) \| compaction \|$", page, re.MULTILINE))
     kinds = {
         (

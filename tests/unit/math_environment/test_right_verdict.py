@@ -54,8 +54,8 @@ async def test_a_verdict_is_explained() -> None:
     wrong, none, question = await verdicts(*((of, answer) for answer in answers))
     assert wrong.explanation == "expected 42, got 41"
     assert none.explanation == "expected 42, found no answer"
-    assert "left to be computed" in question.explanation
-    assert "left to be computed" in evidence(question)["failure_reason"]
+    assert "still has to be computed" in question.explanation
+    assert "still has to be computed" in evidence(question)["failure_reason"]
 
 
 async def test_what_was_coerced_is_in_the_evidence() -> None:

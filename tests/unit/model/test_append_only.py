@@ -235,7 +235,9 @@ async def rewritten(template: Template, **params: Any) -> tokens_pb2.TokenCaptur
 async def test_a_tail_that_depends_on_the_history_is_a_fork_that_says_so() -> None:
     fork = (await rewritten(counting)).fork
     assert fork.reason == tokens_pb2.FORK_REASON_TEMPLATE_REWRITES
-    assert "not append-only: what the template puts behind an answer depends on" in fork.detail
+    assert (
+        "not append-only: the text that the template appends to an answer depends on" in fork.detail
+    )
 
 
 async def test_a_switch_in_the_system_message_holds_in_every_turn() -> None:
@@ -279,9 +281,9 @@ async def test_a_tail_that_joins_the_answer_is_no_tail() -> None:
     ("template", "why"),
     [
         (first_system, "moves a later system message"),
-        (counting, "depends on what came before"),
-        (joining, "depends on what came before"),
-        (lambda messages, **_: "", "leaves out the answer"),
+        (counting, "depends on earlier messages"),
+        (joining, "depends on earlier messages"),
+        (lambda messages, **_: "", "omits the answer"),
     ],
 )
 async def test_where_a_tail_cannot_be_read_off_it_says_why(template: Template, why: str) -> None:

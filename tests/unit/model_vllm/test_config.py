@@ -25,13 +25,25 @@ URL = "http://127.0.0.1:9/v1"
     ("given", "said"),
     [
         ({"backend": "vllm"}, "needs 'url', a server's base URL, or 'serve' or 'engine'"),
-        ({"backend": "chat", "url": URL, "serve": {"model": "m"}}, "'serve' is for the backend"),
-        ({"backend": "local", "engine": {"model": "m"}}, "'engine' is for the backend 'vllm'"),
-        ({"backend": "vllm", "url": URL, "serve": {"model": "m"}}, "give one of 'url', 'urls'"),
-        ({"backend": "vllm", "urls": [URL], "engine": {"model": "m"}}, "give one of 'url', 'urls'"),
+        (
+            {"backend": "chat", "url": URL, "serve": {"model": "m"}},
+            "'serve' is only for the backend",
+        ),
+        (
+            {"backend": "local", "engine": {"model": "m"}},
+            "'engine' is only for the backend 'vllm'",
+        ),
+        (
+            {"backend": "vllm", "url": URL, "serve": {"model": "m"}},
+            "give only one of 'url', 'urls'",
+        ),
+        (
+            {"backend": "vllm", "urls": [URL], "engine": {"model": "m"}},
+            "give only one of 'url', 'urls'",
+        ),
         (
             {"backend": "vllm", "serve": {"model": "m"}, "engine": {"model": "m"}},
-            "give one of 'url', 'urls'",
+            "give only one of 'url', 'urls'",
         ),
     ],
 )

@@ -131,8 +131,8 @@ def test_its_picture_is_of_the_dashboard_as_it_is(dashboard: Any) -> None:
     texts = {"".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {panel.title for panel in dashboard.panels} <= texts
     assert "no data" not in texts
-    page = (ROOT / "docs" / "dashboards.md").read_text()
-    assert f"](dashboards/{dashboard.name}.svg)" in page
+    page = (ROOT / "docs" / "how-to" / "dashboards.md").read_text()
+    assert f"](../dashboards/{dashboard.name}.svg)" in page
 
 
 def test_every_alert_has_its_section() -> None:
@@ -150,7 +150,7 @@ def test_every_alert_has_its_section() -> None:
 
 
 def test_every_recording_rule_is_documented() -> None:
-    text = (ROOT / "docs" / "dashboards.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "dashboards.md").read_text()
     assert set(re.findall(r"^\| `([a-z_]+:\w+:\w+)`", text, re.MULTILINE)) == RECORDED
 
 

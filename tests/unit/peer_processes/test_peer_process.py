@@ -176,7 +176,7 @@ async def test_a_process_that_hangs_is_killed() -> None:
         await process.call("echo", {}, LONG_S)
         with pytest.raises(PeerTimeout):
             await process.call("hang", {}, 0.05)
-        with pytest.raises(PeerLost, match="hung: it did not give hang up"):
+        with pytest.raises(PeerLost, match="hung: it did not cancel hang"):
             await other
         await until_gone([peer])
 

@@ -102,7 +102,7 @@ async def test_which_task() -> None:
         for data, prompt in right:
             assert (await client.send("reset", data))["observation"]["text"] == prompt, data
         wrong: list[tuple[dict[str, Any], str]] = [
-            ({"task_id": "none"}, "task is none"),
+            ({"task_id": "none"}, "task is not a task"),
             ({"split": "other", "index": 0}, "the splits are examples"),
             ({"split": "examples", "index": 9}, "has 3 tasks"),
             ({"seed": -1}, "seed must"),

@@ -190,6 +190,20 @@ def test_the_model_is_not_blamed_for_a_stall(timeout_s: str, blamed: bool) -> No
         assert (error.reason_name, failure.component) == ("MODEL_TIMEOUT", "policy")
 
 
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("desk.py:3", "asyncio.to_thread"),
+        ("/x/gymmesh_resource/environments/ors/client.py:9", "Lower --concurrency"),
+    ],
+)
+def test_what_to_do_depends_on_whose_method_it_is(
+    caplog: pytest.LogCaptureFixture, place: str, said: str
+) -> None:
+    stalls.note_stall("e", f"Method.of_{place}", place, 8.0)
+    assert [said in one.getMessage() for one in caplog.records] == [True]
+
+
 def test_without_a_stall_the_model_is_to_blame() -> None:
     failure = failure_of(_timed_out("1"), environment_retry_safe=True)
     assert from_status(failure.status).reason_name == "MODEL_TIMEOUT"
@@ -215,9 +229,9 @@ class Odd(Environment[None]):
 @pytest.mark.parametrize(
     ("way", "said"),
     [
-        ("false", "Odd.check_task: gave bool, which says nothing: raise TaskInvalid"),
-        ("text", "Odd.check_task: gave str"),
-        ("awaits", "Odd.check_task: gave coroutine"),
+        ("false", "Odd.check_task: returned bool: raise TaskInvalid"),
+        ("text", "Odd.check_task: returned str"),
+        ("awaits", "Odd.check_task: returned coroutine"),
         ("exits", "SystemExit(2)"),
         ("raises", "KeyError: 'gone' at tests/unit/resource/test_blocking.py:"),
     ],

@@ -101,7 +101,7 @@ def test_what_json_cannot_hold_is_named() -> None:
     for state, words in (
         (sqlite3.connect(":memory:"), "state is a Connection, which JSON cannot hold"),
         ({"db": object()}, "state['db'] is a object"),
-        (Local(), "which the environment's module lacks"),
+        (Local(), "which the environment's module does not have"),
         (with_more, "state.extra is not a field of Basket"),
         ([float("nan")], "state[0] is nan"),
         (endless, "nested deeper than 64"),
@@ -278,7 +278,7 @@ async def test_a_state_that_is_not_json_is_left_out_with_its_reason() -> None:
     ("config", "omitted"),
     [
         ({"keep_state": False}, None),
-        ({"state_bytes": 10}, "the state has 143 bytes, and 10 are kept"),
+        ({"state_bytes": 10}, "the state has 143 bytes, more than the 10 that are kept"),
     ],
 )
 async def test_the_configuration_bounds_what_is_kept(

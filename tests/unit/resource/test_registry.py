@@ -52,7 +52,7 @@ def test_by_entry_point_module_and_file() -> None:
         ("collections:Counter", {}, "neither a subclass"),
         ("math", {"tool_patern": "x"}, "did you mean 'tool_pattern'"),
         ("math", {"judge_workers": "two"}, "option `judge_workers`"),
-        ("math", {"tool_pattern": "("}, "no regular expression"),
+        ("math", {"tool_pattern": "("}, "not a regular expression"),
         ("workspace", {"network": "nope"}, "'nope'; valid here: agent, none, open or a list"),
         ("workspace", {"checks_network": 1}, "option `checks_network`"),
         (f"{SHOP}:Shop", {"size": 1}, "no option 'size'"),
@@ -103,9 +103,9 @@ class _BrokenExample(_Base):
     ("environment", "hint"),
     [
         (_Unjudged(), "no verifier"),
-        (_Shared(), "fresh object for each session"),
+        (_Shared(), "new object for each session"),
         (_Silent(), "no docstring"),
-        (_AsyncCheck(), "_AsyncCheck.check_task is async, and is never awaited"),
+        (_AsyncCheck(), "_AsyncCheck.check_task is async, but is never awaited"),
         (_BrokenExample(), "Example task 1"),
     ],
 )

@@ -385,7 +385,7 @@ def test_names_that_endpoints_refuse_are_refused_at_the_start(name: str) -> None
         def verify(self, session: Session[None], rollout: Rollout) -> float:
             return 0.0
 
-    with pytest.raises(DefinitionError, match=r"Odd\.unlock: .* is no name for a tool, .* 64"):
+    with pytest.raises(DefinitionError, match=r"Odd\.unlock: .* is not a valid tool name; .* 64"):
         Toolset(Odd())
 
 

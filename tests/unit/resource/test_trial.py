@@ -212,7 +212,7 @@ async def test_a_reward_for_nothing_is_a_warning(
 ) -> None:
     found = await warned(environment)
     assert list(found) == checks
-    assert all("a policy learns that" in said for said in found.values())
+    assert all("a policy would learn it" in said for said in found.values())
 
 
 SCHEMAS: list[dict[str, Any]] = [
@@ -264,7 +264,7 @@ def test_what_cannot_be_made_up_is_said(part: dict[str, Any]) -> None:
         (Silent(), "turns", "said nothing"),
         (Crowded(), "load", "sessions failed"),
         (Deaf(), "wrong calls", "call_other is not defined"),
-        (NoSchema(), "tools", "no JSON Schema"),
+        (NoSchema(), "tools", "not a JSON Schema"),
         (Mute(), "describes itself", "no docstring"),
         (Broken(), "calls", 'say({"text":"text"}): ENVIRONMENT_FAULT'),
         (BreaksInGroups(), "verdict on a group", "IndexError"),
@@ -281,7 +281,7 @@ async def test_what_is_wrong_is_found_and_nothing_else(
 async def test_a_tool_of_a_name_that_endpoints_refuse_is_named() -> None:
     found = await wrong(Nameless(), task("a"))
     assert next(iter(found)) == "tools"
-    assert "session_tools: 'a b' is no name for a tool" in found["tools"]
+    assert "session_tools: 'a b' is not a valid tool name" in found["tools"]
 
 
 async def test_a_verifier_that_breaks_on_nothing_is_found() -> None:

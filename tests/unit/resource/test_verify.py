@@ -75,7 +75,7 @@ async def test_an_infinite_range_makes_no_infinity_a_reward() -> None:
     judge = Judge()
     judge.reward_range = (-math.inf, math.inf)
     async with served(judge) as mesh:
-        with pytest.raises(MeshError, match="no finite number") as caught:
+        with pytest.raises(MeshError, match="not a finite number") as caught:
             await mesh.verify(of=task(kind="inf"))
     assert caught.value.reason == errors_pb2.ERROR_REASON_VERIFIER_FAULT
 

@@ -81,4 +81,4 @@ print(run(begins()))
 """
     words, errors = said(script)
     assert words == ["ended"]
-    assert "left behind, since it goes on when it is cancelled: stubborn at <string>:" in errors
+    assert "abandoned, because it ignores its cancellation: stubborn at <string>:" in errors

@@ -150,7 +150,7 @@ async def test_a_broken_stream_ends_every_call_at_once(
     for error in errors:
         assert error.reason == Reason.ERROR_REASON_MUX_BROKEN
         assert error.metadata == {"address": "hand"}
-        assert error.message.startswith("hand: the connection broke with this call in flight: ")
+        assert error.message.startswith("hand: the connection broke during this call: ")
     assert len(set(map(id, errors))) == len(errors)  # a traceback of its own each
     assert (await failure(call(exchange, unary("x")))).reason == Reason.ERROR_REASON_MUX_BROKEN
 

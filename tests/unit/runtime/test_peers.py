@@ -184,7 +184,7 @@ async def test_one_that_is_there_but_takes_no_calls_is_told_apart(directory: Pee
     one = math_at(1)
     one.health = discovery_pb2.HEALTH_DRAINING
     directory.upsert(one)
-    assert "takes no calls" in (await _refusal(directory, "policy")).message
+    assert "accepts no calls" in (await _refusal(directory, "policy")).message
 
 
 async def test_a_watched_directory_waits_for_an_instance() -> None:

@@ -145,7 +145,7 @@ async def test_memory_bomb_in_many_processes(sandbox: BubblewrapSandbox) -> None
 
 
 async def test_many_processes_without_control_groups(ungrouped: BubblewrapSandbox) -> None:
-    assert await printed(ungrouped, MANY) == ["8"]  # as docs/sandbox.md says
+    assert await printed(ungrouped, MANY) == ["8"]  # as docs/how-to/sandbox.md says
 
 
 async def test_one_process_without_control_groups(ungrouped: BubblewrapSandbox) -> None:

@@ -63,7 +63,7 @@ async def test_a_process_that_is_not_the_containers_is_not_joined() -> None:
     assert relay.path == ""
     with (
         process_of_another_network() as pid,
-        pytest.raises(OSError, match="not of the container"),
+        pytest.raises(OSError, match="does not belong to the container"),
     ):
         await relay.join("0" * 64, pid)
     await relay.close()

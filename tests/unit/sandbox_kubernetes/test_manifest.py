@@ -138,8 +138,8 @@ def test_a_pod_that_runs() -> None:
     [
         (state({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), OUT_OF_MEMORY),
         (state({"terminated": {"exitCode": 3, "reason": "Error"}}), "exit code 3"),
-        (state(phase="Succeeded"), "life is over"),
-        (state(phase="Failed", reason="DeadlineExceeded"), "life is over"),
+        (state(phase="Succeeded"), "lifetime is over"),
+        (state(phase="Failed", reason="DeadlineExceeded"), "lifetime is over"),
         (state(phase="Failed", reason="Evicted", message="low on memory"), "low on memory"),
         (state(phase="Failed", reason="Preempting"), "Preempting"),
         (state(phase="Unknown"), "node is lost"),

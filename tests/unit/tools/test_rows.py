@@ -29,7 +29,7 @@ def changed(folder: Path, old: str, new: str) -> Contract:
 def test_what_is_committed_is_what_is_made() -> None:
     made = fresh()
     assert stale(made) == []
-    name = "docs/rows.md"
+    name = "docs/reference/rows.md"
     assert stale(made | {name: made[name] + "more\n"})
 
 

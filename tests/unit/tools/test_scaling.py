@@ -1,4 +1,6 @@
-"""The capacity model: docs/scaling.md shows what it computes, and it keeps to what was measured."""
+"""The capacity model: docs/ideas/scaling.md shows what it computes, and it keeps to what was
+measured.
+"""
 
 from __future__ import annotations
 

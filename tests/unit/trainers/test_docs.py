@@ -22,7 +22,7 @@ def test_the_snippets_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs" / "training.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "training.md").read_text()
     # What needs TRL is run by tests/handoff.
     blocks = re.findall(r"```python\n((?!# TRL).*?)```", page, re.DOTALL)
     assert len(blocks) == 4
@@ -40,7 +40,7 @@ def test_the_snippets_run(
 
 
 def test_the_table_of_settings_has_all_of_them_with_their_defaults() -> None:
-    page = (ROOT / "docs" / "training.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "training.md").read_text()
     table = page.partition("| setting | default | |\n|---|---|---|\n")[2].partition("\n\n")[0]
     said = {}
     for line in table.splitlines():

@@ -93,14 +93,14 @@ async def test_step_wise_training_gets_every_sample_of_a_rollout() -> None:
 
 async def test_without_it_a_rollout_that_would_lose_tokens_is_refused() -> None:
     client = Client(lambda prompt: "sure")
-    with pytest.raises(UserError, match=r"SkyRL has no room for 10 of its 15 sampled tokens"):
+    with pytest.raises(UserError, match=r"SkyRL can't represent 10 of its 15 sampled tokens"):
         await generated(client, batch(1), "Debated", "Rewriting")
 
 
 async def test_or_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     client = Client(lambda prompt: "sure")
     found = await generated(client, batch(1), "Debated", "Rewriting", lost="warn")
-    assert "SkyRL has no room for 10 of its 15 sampled tokens (67%)" in caplog.text
+    assert "SkyRL can't represent 10 of its 15 sampled tokens (67%)" in caplog.text
     assert found["rollout_metrics"]["gymmesh/tokens_lost"] == 10
     assert len(found["response_ids"]) == 1
 

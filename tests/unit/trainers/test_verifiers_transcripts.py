@@ -144,8 +144,8 @@ def test_a_prompt_keeps_texts_images_and_instructions() -> None:
 
 def test_a_prompt_that_verifiers_has_no_message_for_is_refused() -> None:
     called = {"type": "function_call", "name": "add", "arguments": "{}", "call_id": "c"}
-    with pytest.raises(UserError, match="task t: its prompt has an item of the type 'function_ca"):
+    with pytest.raises(UserError, match="task t: its prompt has an item of type 'function_ca"):
         prompt_of(task(called))
     file = {"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}
-    with pytest.raises(UserError, match="a part of the type 'input_file'"):
+    with pytest.raises(UserError, match="a part of type 'input_file'"):
         prompt_of(task(file))

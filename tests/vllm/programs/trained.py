@@ -1,4 +1,6 @@
-"""What holds of every captured rollout, by the server's own log: the laws of docs/capture.md."""
+"""What holds of every captured rollout, by the server's own log: the laws of
+docs/ideas/capture.md.
+"""
 
 from __future__ import annotations
 

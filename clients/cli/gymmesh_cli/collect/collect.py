@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -24,7 +24,7 @@ from gymmesh_cli.options import (
     skip_invalid_option,
     track_options,
 )
-from gymmesh_cli.terminal import log_format_option
+from gymmesh_cli.terminal import OptionGroup, log_format_option, option
 
 
 class CollectOptionsCommand(RemembersArguments):
@@ -37,76 +37,96 @@ class CollectOptionsCommand(RemembersArguments):
         )
         if not ctx.resilient_parsing and not any(given):
             raise click.UsageError(
-                "Which tasks? Give a task file with --input, or the file of an environment with "
-                "examples of its own, such as desk.py.",
+                "No tasks given. Pass a task file with --input, or an environment file with its "
+                "own examples, such as desk.py.",
                 ctx,
             )
         return rest
 
 
-@click.command(cls=CollectOptionsCommand)
+_OVERVIEW: Final = """\
+Collect verified rollouts for a task file, or for an environment's own examples.
+
+\b
+  gym-cli collect desk.py --model-url http://127.0.0.1:8000/v1 --model my-model
+  gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 --config mesh.yaml
+  gym-cli collect --resume -o rollouts.jsonl
+"""
+
+
+@click.command(cls=CollectOptionsCommand, overview=_OVERVIEW)
 @place_argument
 @mesh_options
 @agent_option
 @security_options
-@click.option(
+@option(
     "--input",
     "-i",
     "tasks",
+    group=OptionGroup.TASKS,
+    brief="Task file (JSON lines).",
     type=FILE,
-    help="Tasks as JSON lines; NeMo Gym's task rows are taken as they are. By default the examples "
-    "of the environment.",
+    help="Task file (JSON lines). NeMo Gym task rows work unchanged. Default: the environment's "
+    "examples.",
 )
 @output_options
 @pace_options
-@click.option("--limit", type=click.IntRange(min=1), help="Use only the first tasks of the file.")
+@option(
+    "--limit",
+    group=OptionGroup.TASKS,
+    brief="Use only the first N tasks.",
+    type=click.IntRange(min=1),
+    help="Use only the first N tasks of the file.",
+)
 @shard_options
 @skip_invalid_option
 @number_ids_option
 @other_agents_option
-@click.option(
+@option(
     "--metrics-port",
+    group=OptionGroup.MONITORING,
     type=click.IntRange(min=0, max=65535),
     metavar="PORT",
-    help="Serve Prometheus metrics of this process on 127.0.0.1; 0: the system chooses the port, "
-    "which is said on stderr.",
+    help="Serve this process's Prometheus metrics on 127.0.0.1. With 0 the system picks a free "
+    "port and stderr shows it.",
 )
 @track_options
-@click.option(
+@option(
     "--no-control",
+    group=OptionGroup.MONITORING,
     is_flag=True,
-    help="Do not let `gym-cli runs` of the same user look at the run and steer it.",
+    help="Don't let `gym-cli runs` of the same user inspect and control the run.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@option("--quiet", "-q", group=OptionGroup.MONITORING, is_flag=True, help="No progress.")
 @log_format_option
 @json_option
 def collect(
     mesh: MeshOptions, agent: tuple[str, ...], security: SecurityOptions, **asked: Any
 ) -> int:
-    """Collect verified rollouts of a task file, or of an environment's own examples.
+    """Collect verified rollouts for a task file, or for an environment's own examples.
 
     \b
     An environment in one file, with its examples:
       gym-cli collect desk.py --model-url http://127.0.0.1:8000/v1 --model my-model
-    A task, and its rollout with the small model that comes with gymmesh:
+    One task, with the small model that comes with gymmesh:
       echo '{"prompt": "What is 17 * 23?", "expected_answer": "391"}' > tasks.jsonl
       gym-cli collect --input tasks.jsonl --output rollouts.jsonl
-    Four rollouts per task, with an endpoint of your own:
+    Four rollouts per task, with your own endpoint:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 \\
           --model-url http://127.0.0.1:8000/v1 --model my-model
-    With an API key, read from the environment:
+    With an API key from an environment variable:
       gym-cli collect … --set 'models.policy.api_key=${OPENAI_API_KEY}'
-    Over gRPC, with a mesh started by `gym-cli up`:
+    With a mesh that `gym-cli up` started:
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9400
-    A quarter of the tasks, the first of four shards (`gym-cli runs merge` joins them):
+    The first of four shards (merge them with `gym-cli runs merge`):
       gym-cli collect … -o shards/0/rollouts.jsonl --run-id night-7 --shard 0/4
-    Resume after an interruption, or run again what failed; the output alone is enough:
+    Resume an interrupted run, or retry failed rollouts; --output is enough:
       gym-cli collect --resume -o rollouts.jsonl
       gym-cli collect --resume -o rollouts.jsonl --retry failed
 
-    A rollout that failed is never a reward of 0: it goes to the failures file with its cause.
-    Ctrl-C once lets rollouts in flight end within --grace, twice stops at once; `gym-cli runs`
-    looks at the run and steers it from another terminal.
+    A failed rollout never counts as a reward of 0. It goes to the failures file with its cause.
+    Ctrl-C lets running rollouts finish within --grace; a second Ctrl-C stops at once. `gym-cli
+    runs` shows and controls the run from another terminal.
     """
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.shared.session import MeshPlan

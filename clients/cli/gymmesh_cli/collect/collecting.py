@@ -115,11 +115,11 @@ def collect_tasks(command: CollectCommand) -> int:
     if command.as_json:
         echo_json(summary.to_dict())
         if again:
-            echo(f"gym-cli: try again with: {one_line(again)}", err=True)
+            echo(f"gym-cli: retry with: {one_line(again)}", err=True)
     else:
         echo(render(summary, again))
     if interrupted:
-        return say("interrupted; every finished row is on disk", INTERRUPTED)
+        return say("interrupted; all finished rows are on disk", INTERRUPTED)
     return exit_code(summary)
 
 
@@ -128,7 +128,7 @@ def _serve_metrics(port: int) -> MetricsEndpoint:
     try:
         endpoint = MetricsEndpoint.start("127.0.0.1", port)
     except OSError as error:
-        raise UserError(f"--metrics-port {port}: {os_reason(error)}; choose another port") from None
+        raise UserError(f"--metrics-port {port}: {os_reason(error)}. Choose another port") from None
     echo(f"gym-cli: metrics at http://{endpoint.address}/metrics", err=True)
     return endpoint
 
@@ -138,8 +138,8 @@ def exit_code(summary: RunSummary) -> int:
     tally = summary.tally
     if summary.not_finished > 0:
         code = WITH_FAILURES if tally.completed else NOTHING_DONE
-        why = summary.why or "not every rollout has an outcome"
-        return say(f"ended early: {why}; go on with --resume", code)
+        why = summary.why or "some rollouts have no outcome"
+        return say(f"ended early: {why}; resume with --resume", code)
     if not tally.completed and summary.requested:  # a shard may have no task at all
         first = one_line(tally.first_failure)
         first = f"; the first failure: {first}" if first else ""
@@ -192,7 +192,7 @@ def _keep_examples(command: CollectCommand) -> CollectCommand:
         there = files.examples.read_bytes() if files.examples.exists() else command.examples
         if there != command.examples and not files.journal.exists():
             raise UserError(
-                f"{files.examples}: already exists and holds other tasks; move it away or choose "
+                f"{files.examples} already exists and holds other tasks. Move it, or choose "
                 "another --output"
             )
         write_whole(files.examples, command.examples)
@@ -216,12 +216,16 @@ def _reader(command: CollectCommand, mesh: Mesh | None = None) -> TaskReader:
 
 def _choose(command: CollectCommand, reader: TaskReader) -> TaskChoice:
     """The tasks to run; raises as `choose_tasks`. Says where they name other agents."""
+    plan, own = command.plan, command.examples is not None
     chosen = choose_tasks(
         reader,
         _tasks(command),
         command.limit,
-        checks=command.plan.checks(),
+        checks=plan.checks(),
         skip_invalid=command.skip_invalid,
+        # Examples are in a temporary file, which is gone when a message about it is read.
+        shown_as=plan.examples_name if own else "",
+        validate=plan.validate_examples if own else None,
     )
     if chosen.other_agents is not None:
         echo(f"gym-cli: {one_line(chosen.other_agents.said(_tasks(command)))}", err=True)
@@ -360,8 +364,8 @@ def _prepare(
         echo(f"gym-cli: {one_line(notice)}", err=True)
     if output.not_retried:
         echo(
-            "gym-cli: outcomes that --retry names, but --num-repeats and --limit do not ask for, "
-            f"stay: {output.not_retried}",
+            f"gym-cli: {output.not_retried} rollouts match --retry but are outside --num-repeats "
+            "and --limit; their outcomes are kept",
             err=True,
         )
     return output
@@ -393,7 +397,7 @@ async def _serve(stack: AsyncExitStack, run: CollectorRun, shown: str) -> None:
         server = await stack.enter_async_context(RunServer())
         server.add(run, shown)
     except (OSError, MeshError) as error:
-        echo(f"gym-cli: `gym-cli runs` will not find this run: {error}", err=True)
+        echo(f"gym-cli: `gym-cli runs` can't find this run: {error}", err=True)
 
 
 async def _hand_over(collector: Collector) -> None:
@@ -406,7 +410,7 @@ async def _hand_over(collector: Collector) -> None:
     left = 0 if stream.delivered else stream.store.unacknowledged
     if left:
         echo(
-            f"gym-cli: {left} finished groups were not taken by a trainer; their rows are on disk",
+            f"gym-cli: the trainer did not take {left} finished groups; their rows are on disk",
             err=True,
         )
 

@@ -79,7 +79,7 @@ def progress_lines(figures: Figures, total: int) -> list[str]:
 def _stages(figures: Figures) -> str:
     width = f"at most {figures.concurrency}"
     if figures.width < figures.concurrency:
-        width = f"at most {figures.width} at present, {figures.concurrency} asked for"
+        width = f"at most {figures.width} now, {figures.concurrency} requested"
     parts = [f"in flight {figures.in_flight} ({width})"]
     for count, name in (
         (figures.queued, "queued at agents"),
@@ -99,11 +99,11 @@ def _stages(figures: Figures) -> str:
 def _trouble(figures: Figures) -> str:
     parts = []
     if figures.state == "paused":
-        parts.append("paused; go on with: gym-cli runs resume")
+        parts.append("paused; resume with: gym-cli runs resume")
     elif figures.state == "draining":
-        parts.append(f"draining ({figures.why}); Ctrl-C again stops")
+        parts.append(f"draining ({figures.why}); press Ctrl-C again to stop")
     if figures.held:
-        parts.append("no new groups: the trainer has not taken those that are finished")
+        parts.append("no new groups: the trainer has not taken the finished ones")
     if figures.away:
         parts.append(f"waiting for {', '.join(figures.away)}")
     tally = figures.tally
@@ -112,7 +112,7 @@ def _trouble(figures: Figures) -> str:
     for name, counts in (
         ("failed", tally.causes),
         ("retried", tally.retries),
-        ("model calls sent again", tally.model_retries),
+        ("model calls retried", tally.model_retries),
     ):
         if counts:
             worst = ", ".join(f"{cause} {count}" for cause, count in counts.most_common(3))

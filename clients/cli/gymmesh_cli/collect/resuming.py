@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options import KEPT_CONFIGURATION
+from gymmesh_cli.terminal import GroupedCommand
 
 if TYPE_CHECKING:
     from gymmesh_cli.options import MeshOptions
@@ -34,7 +35,7 @@ _TASKS: Final = ("tasks", "config", "environment_place")
 _VARIABLES: Final = re.compile(r"(?:(?:Bearer|Basic|Token) )?(?:\$\{\w+\})+")
 
 
-class RemembersArguments(click.Command):
+class RemembersArguments(GroupedCommand):
     """A command that can say how it was called, and resumes by its output alone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

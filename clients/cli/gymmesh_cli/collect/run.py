@@ -20,38 +20,52 @@ from gymmesh_cli.options import (
     security_options,
     timeout_option,
 )
+from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
     from gymmesh_client import TaskReader
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @place_argument
 @mesh_options
 @agent_option
 @security_options
-@click.option("--prompt", metavar="TEXT", help="The task: a question of your own.")
-@click.option(
+@option("--prompt", group=OptionGroup.TASKS, metavar="TEXT", help="Run this prompt as the task.")
+@option(
     "--with",
     "extras",
+    group=OptionGroup.TASKS,
     multiple=True,
     metavar="KEY=VALUE",
-    help="With --prompt: a further key of the task, such as what the verifier compares with; "
-    "the value is JSON or else text. Repeatable.",
+    help="With --prompt: set another key of the task, such as the verifier's expected answer. "
+    "VALUE is JSON, or else text. Repeatable.",
 )
-@click.option("--task", "place", metavar="FILE:LINE", help="The task: a line of a task file.")
-@click.option(
-    "--input", "-i", "tasks", type=FILE, help="The task: one of a task file, chosen by --index."
+@option(
+    "--task",
+    "place",
+    group=OptionGroup.TASKS,
+    metavar="FILE:LINE",
+    help="Run this line of a task file.",
 )
-@click.option(
+@option(
+    "--input",
+    "-i",
+    "tasks",
+    group=OptionGroup.TASKS,
+    type=FILE,
+    help="Run a task of this file; --index chooses it.",
+)
+@option(
     "--index",
+    group=OptionGroup.TASKS,
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Which task of --input, or of the environment's examples, from 0.",
+    help="Index of the task in --input or in the environment's examples, from 0.",
 )
-@click.option("--deltas", is_flag=True, help="Show answers while they are generated.")
+@option("--deltas", group=OptionGroup.MONITORING, is_flag=True, help="Stream the model's answers.")
 @timeout_option(900.0, "the rollout")
 @json_option
 def run(
@@ -65,7 +79,7 @@ def run(
     index: int,
     **how: Any,
 ) -> int:
-    """Run one task and print its events as they happen: by default an example of the environment.
+    """Run one task and print its events live. Default: an example of the environment.
 
     \b
       gym-cli run --prompt "What is 17 * 23?" --with expected_answer=391
@@ -73,16 +87,16 @@ def run(
       gym-cli run --task tasks.jsonl:3
       gym-cli run --input tasks.jsonl --index 2 --json
 
-    Exit code 0 when the rollout completed, 1 when it failed.
+    Exit code 0: the rollout completed. 1: it failed.
     """
     given = sum(one is not None for one in (prompt, place, tasks))
     if given > 1 or not (given or mesh.environment_place or mesh.config):
         raise click.UsageError(
-            "give the task by exactly one of --prompt, --task and --input, or an environment with "
-            "examples of its own, such as desk.py"
+            "choose the task with exactly one of --prompt, --task and --input, or name an "
+            "environment with its own examples, such as desk.py"
         )
     if extras and prompt is None:
-        raise click.UsageError("--with adds keys to the task of --prompt; give that, too")
+        raise click.UsageError("--with sets keys of the --prompt task; add --prompt")
     from gymmesh_cli.collect import run_one
     from gymmesh_cli.shared.session import MeshPlan
     from gymmesh_runtime.serving import run_bounded

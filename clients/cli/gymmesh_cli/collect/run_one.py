@@ -73,7 +73,7 @@ def split_place(place: str) -> tuple[Path, int]:
     """`tasks.jsonl:3` as a path and a line; raises UsageError."""
     path, colon, line = place.rpartition(":")
     if not colon or not path or not line.isdecimal() or int(line) < 1:
-        raise click.UsageError(f"--task {place}: must be written FILE:LINE, with lines from 1")
+        raise click.UsageError(f"--task {place}: expected FILE:LINE, with lines from 1")
     return Path(path), int(line)
 
 
@@ -83,7 +83,9 @@ def prompt_row(prompt: str, extras: tuple[str, ...]) -> dict[str, JsonValue]:
     for extra in extras:
         key, equals, value = extra.partition("=")
         if not equals or not key or key in row:
-            raise click.UsageError(f"--with {extra}: must be written KEY=VALUE, with a new key")
+            raise click.UsageError(
+                f"--with {extra}: expected KEY=VALUE with a key that is not set yet"
+            )
         try:
             row[key] = loads(value)
         except CodecError:
@@ -107,7 +109,7 @@ def task_at_line(reader: TaskReader, path: Path, line: int) -> rollout_pb2.Task:
             if isinstance(entry, TaskProblem):
                 raise UserError(one_line(entry.at(path)))
             return entry.task
-    raise UserError(f"{path}:{line}: holds no task")
+    raise UserError(f"{path}:{line}: no task on this line")
 
 
 def own_example(reader: TaskReader, plan: MeshPlan, index: int) -> rollout_pb2.Task:
@@ -116,7 +118,9 @@ def own_example(reader: TaskReader, plan: MeshPlan, index: int) -> rollout_pb2.T
     """
     rows = plan.examples()
     if index >= len(rows):
-        raise UserError(f"--index {index}: there are {len(rows)} examples; indices count from 0")
+        raise UserError(
+            f"--index {index}: out of range, there are {len(rows)} examples (indices start at 0)"
+        )
     entry = reader.row(1, dumps(rows[index]))
     if isinstance(entry, TaskProblem):
         raise UserError(f"example {index}: {entry.key}: {entry.sentence}")
@@ -128,7 +132,7 @@ def task_at_index(reader: TaskReader, path: Path, index: int) -> rollout_pb2.Tas
     refuse_pipe(path)
     entry = next(islice(reader.read(path), index, None), None)
     if entry is None:
-        raise UserError(f"{path}: has no task {index}; indices count from 0")
+        raise UserError(f"{path}: no task has index {index} (indices start at 0)")
     if isinstance(entry, TaskProblem):
         raise UserError(one_line(entry.at(path)))
     return entry.task

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from gymmesh_cli.data.contamination import contamination
 from gymmesh_cli.data.generate import generate
 from gymmesh_cli.data.harbor import harbor
+from gymmesh_cli.data.sample import sample
 from gymmesh_cli.data.show import show, trace
 from gymmesh_cli.options import FILE, json_option, number_ids_option
 from gymmesh_cli.terminal import report
@@ -15,62 +17,68 @@ from gymmesh_cli.terminal import report
 
 @click.group()
 def data() -> None:
-    """Work with task files."""
+    """Check, generate and inspect task files and runs."""
 
 
+data.add_command(contamination)
 data.add_command(generate)
 data.add_command(harbor)
+data.add_command(sample)
 data.add_command(show)
 data.add_command(trace)
 
 
-@data.command(short_help="Say which line and which key of a task file is wrong.")
-@click.argument("files", nargs=-1, required=True, type=FILE)
+@data.command(short_help="Check task files and report the line and key of each error.")
+@click.argument("files", nargs=-1, type=FILE)
 @click.option(
     "--config",
     "-c",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Ask the environments of this configuration whether they can take the rows, too.",
+    help="Let the environments of this configuration check the rows, too.",
 )
 @number_ids_option
 @json_option
 def validate(
     files: tuple[Path, ...], config: tuple[Path, ...], number_ids: bool, as_json: bool
 ) -> int:
-    """Say which line and which key of a task file is wrong, and how to mend it.
+    """Check task files. Report the line and key of each error, and how to fix it.
 
     \b
       gym-cli data validate tasks.jsonl
       gym-cli data validate --config mesh.yaml tasks.jsonl more.jsonl
+      gym-cli data validate --config mesh.yaml
 
-    With --config the names of environments and agents are checked, and each row by the
-    environment that it is for; no model is called and nothing is started.
+    Without a file, the example tasks of the default environment are checked. With --config, the
+    names of environments and agents are checked, and each environment checks its own rows. No
+    model is called and nothing is started.
 
-    Exit code 0 when every row is right, 1 when one is wrong or there is none, 2 for a
-    configuration that cannot be used.
+    Exit code 0: all rows are valid. 1: a row is invalid, or there are no rows. 2: the configuration
+    is invalid.
     """
     from gymmesh_cli.data.validation import validate_files
 
+    if not files and not config:
+        raise click.UsageError("name a task file, or a configuration with --config")
     return validate_files(files, config, number_ids=number_ids, as_json=as_json)
 
 
-@data.command(short_help="Take superseded rows out of a run's files.")
+@data.command(short_help="Remove superseded rows from a run's files.")
 @click.argument("output", type=FILE)
 @json_option
 def compact(output: Path, as_json: bool) -> None:
-    """Take superseded rows out of a run's files, so that each rollout is in them once.
+    """Remove superseded rows from a run's files, so that they hold each rollout once.
 
     \b
       gym-cli data compact rollouts.jsonl
 
-    OUTPUT is what was given to `gym-cli collect --output`. A run does this by itself at its end, so
-    this is for one that was killed after `--retry` and is not gone on with. The rows go to
-    NAME.superseded.jsonl. A run that a collector is writing to is refused.
+    OUTPUT is the --output of `gym-cli collect`. Every run does this when it ends. Use this command
+    for a run that was killed after `--retry` and won't be resumed. The rows move to
+    NAME.superseded.jsonl. A run that is still being collected is rejected.
     """
     from gymmesh_client.output import compact_run
 
     dropped = compact_run(output)
     rows = "1 superseded row" if dropped == 1 else f"{dropped} superseded rows"
-    report(as_json, {"superseded": dropped}, [f"{output}: {rows} taken out"])
+    report(as_json, {"superseded": dropped}, [f"{output}: {rows} removed"])

@@ -17,20 +17,24 @@ def generate() -> None:
     """Generate tasks for an environment."""
 
 
-@generate.command("reasoning-gym", short_help="Tasks of reasoning-gym's datasets.")
+@generate.command("reasoning-gym", short_help="Generate tasks from reasoning-gym's datasets.")
 @click.option(
     "--dataset",
     "-d",
     "datasets",
     multiple=True,
     metavar="NAME",
-    help="A dataset; repeatable. Without it, all of them.",
+    help="A dataset. Repeatable. Default: all of them.",
 )
 @click.option(
-    "--count", type=click.IntRange(min=1), default=100, show_default=True, help="Tasks in all."
+    "--count",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help=("Total number of tasks."),
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="The same tasks for the same seed."
+    "--seed", type=int, default=0, show_default=True, help="The same seed generates the same tasks."
 )
 @click.option(
     "--settings",
@@ -40,9 +44,9 @@ def generate() -> None:
 )
 @click.option("--answer-tags", is_flag=True, help="Ask for the answer between <answer> tags.")
 @click.option(
-    "--output", "-o", type=FILE, help="The task file to write; standard output without it."
+    "--output", "-o", type=FILE, help="Write the tasks to this file. Default: standard output."
 )
-@click.option("--overwrite", is_flag=True, help="Replace a task file that is there already.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing task file.")
 def reasoning_gym(
     datasets: tuple[str, ...],
     count: int,
@@ -52,12 +56,12 @@ def reasoning_gym(
     output: Path | None,
     overwrite: bool,
 ) -> None:
-    """Write tasks of reasoning-gym's datasets, for the environment reasoning_gym.
+    """Generate tasks from reasoning-gym's datasets, for the reasoning_gym environment.
 
     \b
       gym-cli data generate reasoning-gym -d countdown --count 1000 --output puzzles.jsonl
 
-    Needs the extra reasoning-gym. Exit code 2 for what cannot be generated.
+    Needs the extra reasoning-gym. Exit code 2: the dataset or its settings are invalid.
     """
     from gymmesh_client.safe_writes import is_task_file, refuse_foreign, refuse_used, replaced
     from gymmesh_mesh.authoring.environments import generate_reasoning_gym

@@ -15,7 +15,7 @@ from gymmesh_cli.terminal import DONE, NOTHING_DONE, WITH_FAILURES, echo, one_li
 _NAME: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*")
 
 
-@click.command(short_help="Write tasks as task folders of Harbor.")
+@click.command(short_help="Export tasks as Harbor task folders.")
 @click.argument("tasks", type=FILE)
 @click.option(
     "--config",
@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*")
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The configuration with the tasks' environments.",
+    help="The configuration that defines the tasks' environments.",
 )
 @click.option(
     "--output",
@@ -32,20 +32,20 @@ _NAME: Final = re.compile(r"[\w.@+-]+(?:/[\w.@+-]+)*")
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Where the folders go; it must be new or empty.",
+    help="Write the task folders here. The folder must be new or empty.",
 )
 @json_option
 def harbor(tasks: Path, config: tuple[Path, ...], output: Path, as_json: bool) -> int:
-    """Write each task of a file as a task folder of Harbor, whose own tests give the same reward.
+    """Export each task as a Harbor task folder, whose own tests compute the same reward.
 
     \b
       gym-cli data harbor tasks.jsonl --config mesh.yaml --output suite
 
-    For environments that work in a sandbox and judge by commands there, such as workspace. A task
-    that a folder cannot hold is named with its line and key, and so is every task of another
-    environment. The folder of a task is called as its task_id.
+    For environments that work in a sandbox and score with commands there, such as workspace. A
+    task that can't be exported is reported with its line and key, and so is every task of another
+    environment. Each folder is named after its task_id.
 
-    Exit code 0 when every task was written, 3 when some were, 1 when none was.
+    Exit code 0: all tasks were written. 3: some were. 1: none was.
     """
     # Only now, as they import all services.
     from gymmesh_cli.options import MeshOptions
@@ -66,7 +66,9 @@ def harbor(tasks: Path, config: tuple[Path, ...], output: Path, as_json: bool) -
             if isinstance(made, tuple):
                 problem = TaskProblem(entry.line, *made)
             elif not _NAME.fullmatch(name) or ".." in PurePosixPath(name).parts:
-                problem = TaskProblem(entry.line, "task_id", f"{name!r} is not a folder's name")
+                problem = TaskProblem(
+                    entry.line, "task_id", (f"{name!r} is not a valid folder name")
+                )
             else:
                 _write(output / name, made)
                 written += 1

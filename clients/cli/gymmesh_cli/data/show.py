@@ -16,15 +16,19 @@ if TYPE_CHECKING:
 
 _which_rollout = together(
     click.argument("output", type=FILE),
-    click.option("--rollout", metavar="ID", help="The rollout of this id."),
+    click.option("--rollout", metavar="ID", help="The rollout with this id."),
     click.option("--task", metavar="ID", help="The rollouts of this task."),
-    click.option("--repeat", type=click.IntRange(min=0), help="With --task: which repeat, from 0."),
+    click.option(
+        "--repeat", type=click.IntRange(min=0), help=("With --task: only this repeat, from 0.")
+    ),
 )
 
 
-@click.command(short_help="Print one rollout of a run, or what became of its attempts.")
+@click.command(short_help="Print a rollout of a run, or its attempts.")
 @_which_rollout
-@click.option("--attempts", is_flag=True, help="What became of each attempt, not the row.")
+@click.option(
+    "--attempts", is_flag=True, help="List the outcome of each attempt instead of the row."
+)
 @json_option
 def show(
     output: Path,
@@ -34,16 +38,16 @@ def show(
     attempts: bool,
     as_json: bool,
 ) -> None:
-    """Print one rollout of a run as its row, or what became of its attempts.
+    """Print the row of one rollout, or the outcomes of its attempts.
 
     \b
       gym-cli data show rollouts.jsonl --task sum-1 --repeat 0
       gym-cli data show rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0
       gym-cli data show rollouts.jsonl --task sum-1 --attempts
 
-    OUTPUT is what was given to `gym-cli collect --output`; the run may be going on. Rows are
-    printed one JSON object a line, as they stand in their file, but for characters that a terminal
-    would act upon, which are written as \\u escapes.
+    OUTPUT is the --output of `gym-cli collect`. The run may still be active. Rows are printed as
+    they are in their file, one JSON object per line; only terminal control characters are written
+    as \\u escapes.
     """
     from gymmesh_client import open_run
 
@@ -58,10 +62,10 @@ def show(
                 echo_json_line(line)
 
 
-@click.command(short_help="Print the events of one rollout that was collected with --trace.")
+@click.command(short_help="Print the events of a rollout collected with --trace.")
 @_which_rollout
 @click.option(
-    "--attempt", type=click.IntRange(min=1), help="Which attempt, from 1; the last, if not given."
+    "--attempt", type=click.IntRange(min=1), help="The attempt, from 1. Default: the last."
 )
 @json_option
 def trace(
@@ -78,7 +82,7 @@ def trace(
       gym-cli data trace rollouts.jsonl --task sum-1 --repeat 0
       gym-cli data trace rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0 --attempt 1 --json
 
-    With --json each event is a JSON object, as protobuf writes it.
+    With --json, each event is printed as protobuf's JSON.
     """
     from gymmesh_client import UserError, open_run, open_trace
 
@@ -102,9 +106,9 @@ def _chosen(
     from gymmesh_client import UserError
 
     if (rollout is None) == (task is None):
-        raise click.UsageError("name rollouts by exactly one of --rollout and --task")
+        raise click.UsageError("select rollouts with exactly one of --rollout and --task")
     if repeat is not None and task is None:
-        raise click.UsageError("--repeat is one of a task's; give --task, too")
+        raise click.UsageError("--repeat selects a repeat of a task; add --task")
     if rollout is not None:
         names, asked = [rollout], f"rollout {rollout!r}"
     else:
@@ -115,7 +119,7 @@ def _chosen(
             names, asked = [one for one in names if one == wanted], f"{asked} repeat {repeat}"
     names = [one for one in names if run.attempts(one)]
     if not names:
-        raise UserError(f"{output}: nothing has become of {asked} so far")
+        raise UserError(f"{output}: {asked} has no outcome yet")
     return names
 
 

@@ -18,7 +18,16 @@ from gymmesh_cli.options import (
     security_options,
     tasks_option,
 )
-from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, echo_json, one_line
+from gymmesh_cli.terminal import (
+    DONE,
+    NOTHING_DONE,
+    GroupedCommand,
+    OptionGroup,
+    echo,
+    echo_json,
+    one_line,
+    option,
+)
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
@@ -40,56 +49,80 @@ class GoldOptions:
         return gold_under(task, self.key, kind=self.kind, form=self.form)
 
 
-@click.command("audit", short_help="Put a verifier on trial: what do cheap policies earn?")
+@click.command(
+    "audit", cls=GroupedCommand, short_help="Audit a verifier: what reward do cheap policies get?"
+)
 @click.argument("place", required=False, default="")
 @mesh_options
 @tasks_option
-@click.option("--address", metavar="HOST:PORT", help="Audit the resource service at this address.")
+@option(
+    "--address",
+    group=OptionGroup.MODELS,
+    metavar="HOST:PORT",
+    help="Audit the resource service at this address.",
+)
 @security_options
-@click.option(
+@option(
     "--gold",
     "gold_key",
+    group=OptionGroup.ANSWERS,
     default="",
     metavar="KEY",
-    help="The payload key that has the right answer, for environments that give none, such as "
-    "bridged ones; may be a.b.",
+    help="Payload key of the right answer, for environments that don't provide one, such as "
+    "bridged ones. May be a path: a.b.",
 )
-@click.option(
+@option(
     "--gold-kind",
+    group=OptionGroup.ANSWERS,
     default="text",
     show_default=True,
     type=click.Choice(["text", "number", "choice", "json", "sql", "code"]),
-    help="What that answer is.",
+    help="The type of the right answer.",
 )
-@click.option(
+@option(
     "--gold-form",
+    group=OptionGroup.ANSWERS,
     default="{answer}",
     show_default=True,
     metavar="TEXT",
-    help=r"The message with {answer} in it, such as '\boxed{{answer}}'.",
+    help=r"Template of the message that gives the answer, such as '\boxed{{answer}}'.",
 )
-@click.option(
+@option(
     "--deliberate",
+    group=OptionGroup.RUNNING,
     type=FILE,
-    help="YAML: a list of what is meant, each with attack, reason and perhaps task. "
-    "By default deliberate.yaml beside the environment's module.",
+    help="YAML list of intended findings, each with attack, reason and optionally task. Default: "
+    "deliberate.yaml beside the environment's module.",
 )
-@click.option(
+@option(
     "--cheap",
+    group=OptionGroup.RUNNING,
     is_flag=True,
-    help="Only what is made from nothing, and the right answers themselves.",
+    help="Try only attacks built without the right answers, and the right answers themselves.",
 )
-@click.option(
+@option(
     "--max-tasks",
+    group=OptionGroup.TASKS,
     type=click.IntRange(1, 10_000),
     default=50,
     show_default=True,
-    help="Of more tasks, a sample of so many is tried.",
+    help="Audit at most this many tasks. More are sampled.",
 )
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="The same seed tries the same."
+@option(
+    "--seed",
+    group=OptionGroup.RUNNING,
+    type=int,
+    default=0,
+    show_default=True,
+    help="The same seed makes the same attacks.",
 )
-@click.option("--html", "html_file", type=FILE, help="Also write the report as a page.")
+@option(
+    "--html",
+    "html_file",
+    group=OptionGroup.MONITORING,
+    type=FILE,
+    help="Also write the report as an HTML page.",
+)
 @json_option
 def audit(
     place: str,
@@ -105,26 +138,26 @@ def audit(
     as_json: bool,
     **amounts: Any,
 ) -> int:
-    """Play cheap and clever policies against a verifier, and report what they earn.
+    """Play cheap and clever policies against a verifier, and report their rewards.
 
-    PLACE is the name of an installed environment or one of --config, a class such as
-    file.py:Class, a file, or the folder of a package. Models that it asks are those of --config;
-    otherwise scripted ones answer. With --address, a resource service in any language is audited;
-    its right answers need `audit: true` in its configuration, or --gold.
+    PLACE is an installed environment, an environment of --config, a class such as file.py:Class, a
+    file, or the folder of a package. It uses the models of --config; without --config, scripted
+    models answer. With --address, a resource service in any language is audited. It reveals right
+    answers only if its configuration has `audit: true`; otherwise pass --gold.
 
     \b
       gym-cli env audit math
       gym-cli env audit guess.py --tasks guess.jsonl --json
       gym-cli env audit --address 127.0.0.1:9310 --gold expected_answer --gold-kind number
 
-    Tools are really called, as `gym-cli env test` does. Exit code 0 when nothing is wrong but what
-    is deliberate, 1 when something is.
+    Tools are really called, as in `gym-cli env test`. Exit code 0: no findings, except deliberate
+    ones. 1: findings.
     """
     from gymmesh_audit import AuditOptions, lines, read_deliberate, to_html, to_json
     from gymmesh_runtime.serving import run_bounded
 
     if bool(place) == bool(address):
-        raise click.UsageError("give a PLACE or --address, one of the two")
+        raise click.UsageError("give exactly one of PLACE and --address")
     if not address:
         security.refuse("--address")
     golds = GoldOptions(gold_key, gold_kind, gold_form) if gold_key else None

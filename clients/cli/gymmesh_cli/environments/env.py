@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def env() -> None:
-    """Environments: what offers tools and judges."""
+    """Create, test, audit and list environments, which offer tools and score rollouts."""
 
 
 env.add_command(audit)
@@ -29,17 +29,17 @@ env.add_command(mcp)
 env.add_command(index)
 
 
-@env.command("init", short_help="Write the folder of a new environment.")
+@env.command("init", short_help="Create the folder of a new environment.")
 @click.argument("name")
 @click.option(
     "--into",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
     metavar="FOLDER",
-    help="Where to put it; the working directory unless given.",
+    help="Create it in this folder. Default: the working directory.",
 )
 def init(name: str, into: Path) -> None:
-    """Write the folder of a new environment: class, example tasks, tests, package.
+    """Create the folder of a new environment: class, example tasks, tests, package.
 
     \b
       gym-cli env init word_count
@@ -52,7 +52,7 @@ def init(name: str, into: Path) -> None:
     echo(f"\nNext: gym-cli env test {into / name}/")
 
 
-@env.command("test", short_help="Try an environment out.")
+@env.command("test", short_help="Test an environment.")
 @click.argument("place")
 @mesh_options
 @tasks_option
@@ -61,9 +61,9 @@ def init(name: str, into: Path) -> None:
     type=click.IntRange(1, 10_000),
     default=100,
     show_default=True,
-    help="How many sessions are open at a time under load.",
+    help="Number of concurrent sessions in the load test.",
 )
-@click.option("--strict", is_flag=True, help="A warning is a failure.")
+@click.option("--strict", is_flag=True, help="Treat warnings as failures.")
 @json_option
 def test(
     place: str,
@@ -73,22 +73,22 @@ def test(
     strict: bool,
     as_json: bool,
 ) -> int:
-    """Try an environment out: its class, tools, example tasks, verdicts, and some load.
+    """Test an environment: its class, tools, example tasks, verdicts, and some load.
 
-    Each tool is called once, with arguments that are made up from its schema: give a tool that
-    acts on the world outside a harmless configuration.
+    Each tool is called once, with arguments generated from its schema. If a tool changes the
+    outside world, test it with a harmless configuration.
 
-    PLACE is the name of an installed environment or one of --config, a class such as
-    file.py:Class, a file, or the folder of a package. Models that it asks are those of --config;
-    otherwise a stand-in answers.
+    PLACE is an installed environment, an environment of --config, a class such as file.py:Class, a
+    file, or the folder of a package. It uses the models of --config; without --config, a stand-in
+    model answers.
 
     \b
       gym-cli env test word_count/
       gym-cli env test math --sessions 500
 
-    A warning is for what works, but should be looked at, such as a reward for saying nothing. The
-    last check is the cheap part of `gym-cli env audit`. Exit code 0 when nothing is wrong but
-    warnings, 1 when something is; with --strict also for warnings.
+    A warning marks something that works but deserves a look, such as a reward for an empty answer.
+    The last check is the cheap part of `gym-cli env audit`. Exit code 0: no check failed. 1: a
+    check failed, or with --strict a warning was reported.
     """
     from gymmesh_mesh.authoring.environments import places, trial
     from gymmesh_runtime.serving import run_bounded
@@ -110,16 +110,16 @@ def test(
     return DONE if fine else NOTHING_DONE
 
 
-@env.command("list", short_help="The mesh's environments, and those that are installed.")
+@env.command("list", short_help="List the configured and the installed environments.")
 @mesh_options
 @json_option
 def list_environments(mesh: MeshOptions, as_json: bool) -> int:
-    """The environments of a configuration, and those that are installed.
+    """List the environments of a configuration, and the installed ones.
 
     \b
       gym-cli env list --config mesh.yaml
 
-    Exit code 1 when one of the configuration cannot be loaded.
+    Exit code 1: an environment of the configuration can't be loaded.
     """
     from gymmesh_mesh.authoring.environments import about, installed
 
@@ -179,5 +179,5 @@ def _print_findings(name: str, found: list[Finding]) -> None:
         mark = "BAD " if not one.fine else "warn" if one.warning else "ok  "
         echo(one_line(f"  {mark}  {one.check:<{width}}  {one.detail}"))
     wrong, warned = sum(not one.fine for one in found), sum(one.warning for one in found)
-    text = f"{wrong} of {len(found)} checks failed" if wrong else f"{len(found)} checks fine"
+    text = f"{wrong} of {len(found)} checks failed" if wrong else f"{len(found)} checks passed"
     echo(f"{text}, {warned} with a warning" if warned else text)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gymmesh_mesh.authoring.environments import TokenizerName
 
 
-@click.command("index", short_help="Index documents for the environment web_search.")
+@click.command("index", short_help="Index documents for the web_search environment.")
 @click.argument(
     "documents", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DOCS..."
 )
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     "-o",
     required=True,
     type=FILE,
-    help="The index to write; one that is there is replaced when the new one is whole.",
+    help="The index file to write. An existing index is replaced once the new one is complete.",
 )
 @click.option(
     "--tokenizer",
     type=click.Choice(["unicode", "english", "trigram"]),
     default="unicode",
     show_default=True,
-    help="unicode: words as they are; english: word forms together; trigram: parts of words, for "
-    "languages without spaces between them.",
+    help="unicode: exact words; english: word stems; trigram: parts of words, for languages "
+    "without spaces between words.",
 )
 def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -> None:
-    """Index documents for the environment web_search: its search tool finds what is in here.
+    """Index documents for the web_search environment's search tool.
 
-    DOCS are files (JSONL, text, Markdown, HTML) and folders, with all below them.
+    DOCS are files (JSONL, text, Markdown, HTML), or folders, which are searched recursively.
 
     \b
       gym-cli env index docs/ more.jsonl --output index.db
 
-    Exit code 2 for documents that cannot be indexed.
+    Exit code 2: the documents can't be indexed.
     """
     from gymmesh_client.safe_writes import refuse_foreign, refuse_inputs
     from gymmesh_mesh.authoring.environments import index_documents, is_index
@@ -50,5 +50,5 @@ def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -
     refuse_foreign(output, is_index, "an index of documents")
     count, passed_over = index_documents(documents, output, tokenizer)
     for line in passed_over:
-        echo(one_line(f"passed over {line}"), err=True)
+        echo(one_line(f"skipped {line}"), err=True)
     echo(f"{count} documents in {output}")

@@ -19,7 +19,7 @@ from gymmesh_cli.options import (
     security_options,
     tasks_option,
 )
-from gymmesh_cli.terminal import echo, report
+from gymmesh_cli.terminal import GroupedCommand, OptionGroup, echo, option, report
 
 if TYPE_CHECKING:
     from gymmesh.rollout.v1 import rollout_pb2
@@ -28,22 +28,29 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 0.5
 
 
-@click.command("mcp", short_help="Open a session whose tools are used over MCP.")
+@click.command("mcp", cls=GroupedCommand, short_help="Open a session and serve its tools over MCP.")
 @click.argument("name")
 @mesh_options
 @tasks_option
-@click.option("--task-id", metavar="ID", help="Which task; the first unless given.")
-@click.option("--seed", type=int, help="The session's seed, instead of the task's.")
-@click.option(
-    "--registry",
-    metavar="HOST:PORT",
-    help="Use the environment of a running mesh, found at its registry, which gym-cli up names.",
+@option(
+    "--task-id",
+    group=OptionGroup.TASKS,
+    metavar="ID",
+    help="The task's id. Default: the first task.",
 )
-@click.option("--verify", is_flag=True, help="At the end, show the verdict.")
-@click.option(
+@option("--seed", group=OptionGroup.TASKS, type=int, help="Session seed, instead of the task's.")
+@option(
+    "--registry",
+    group=OptionGroup.MODELS,
+    metavar="HOST:PORT",
+    help="Use an environment of a running mesh. HOST:PORT is the registry that gym-cli up prints.",
+)
+@option("--verify", group=OptionGroup.ANSWERS, is_flag=True, help="Print the verdict at the end.")
+@option(
     "--answer",
+    group=OptionGroup.ANSWERS,
     type=FILE,
-    help="With --verify: the agent's last message, read from this file at the end.",
+    help="With --verify: read the agent's last message from this file at the end.",
 )
 @security_options
 @json_option
@@ -55,13 +62,13 @@ def mcp(
     security: SecurityOptions,
     **asked: Any,
 ) -> None:
-    """Open a session of an environment for an agent outside of the mesh.
+    """Open a session for an agent outside the mesh and serve its tools over MCP.
 
     Prints the URL of the MCP server (streamable HTTP) and the session's token, which the agent
-    sends as "Authorization: Bearer TOKEN". The session is open until its episode is over or
-    Ctrl-C is pressed, which is this command's normal end (exit code 0).
+    sends as "Authorization: Bearer TOKEN". The session stays open until its episode ends or you
+    press Ctrl-C; both are normal ends (exit code 0).
 
-    NAME is an environment of --config, an installed one, or one of the mesh at --registry.
+    NAME is an environment of --config, an installed environment, or one of the mesh at --registry.
 
     \b
       gym-cli env mcp workplace --verify
@@ -71,7 +78,7 @@ def mcp(
     import asyncio
 
     if asked["answer"] is not None and not asked["verify"]:
-        raise click.UsageError("--answer is what --verify judges; give that, too")
+        raise click.UsageError("--answer is judged by --verify; add --verify")
     task = _task_of(name, tasks_file, asked["task_id"]) if tasks_file is not None else None
     asyncio.run(_hold(_environment(name, mesh, registry, security), task, **asked))
 
@@ -85,7 +92,9 @@ def _environment(
         security.refuse("--registry")
         return environment_alone(name, mesh.load())
     if mesh != MeshOptions():
-        raise click.UsageError("--registry names a mesh that runs; options of another don't apply")
+        raise click.UsageError(
+            "--registry selects a running mesh, so options that configure another mesh don't apply"
+        )
     return environment_at(registry, name, security.over())
 
 
@@ -108,7 +117,7 @@ async def _hold(
             shown = _told(environment.name, task, session)
             report(as_json, shown, _as_text(shown))
             if not as_json:
-                echo("Ctrl-C ends the session.", err=True)
+                echo("Press Ctrl-C to end the session.", err=True)
             await _until_over(session)
             if verify:
                 verdict = await session.verify(_read(answer))
@@ -147,8 +156,8 @@ async def _example(environment: OfferedEnvironment, task_id: str | None) -> roll
     if task is None:
         which = f" {task_id!r}" if task_id else ""
         raise UserError(
-            f"the environment {environment.name!r} has no example task{which}; give a file of"
-            " tasks by --tasks"
+            f"environment {environment.name!r} has no example task{which}. Pass a task file with "
+            "--tasks"
         )
     return task
 
@@ -179,7 +188,7 @@ def _told(environment: str, task: rollout_pb2.Task, session: McpSession) -> dict
 
 
 def _as_text(shown: dict[str, Any]) -> Iterator[str]:
-    yield f"{shown['environment']}: a session for the task {shown['task_id']} is open"
+    yield f"{shown['environment']}: opened a session for task {shown['task_id']}"
     yield f"url    {shown['url']}"
     yield f"token  {shown['token']}"
     yield f"tools  {', '.join(shown['tools']) or 'none'}"

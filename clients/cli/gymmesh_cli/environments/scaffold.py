@@ -28,17 +28,19 @@ def write_environment(name: str, parent: Path) -> list[Path]:
     """
     if keyword.iskeyword(name):
         raise ConfigError(
-            f"{name!r} is no name for an environment, because it is a word of Python's own; use "
-            f"another, such as {name}_task"
+            f"{name!r} can't name an environment: it is a Python keyword. Use another name, such "
+            f"as {name}_task"
         )
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is no name for an environment; use small letters, digits and _ or -, "
-            "such as word_count"
+            f"{name!r} can't name an environment: use lower-case letters, digits, _ and -, such "
+            "as word_count"
         )
     folder = parent / name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder} is there already; choose another name, or --into elsewhere")
+        raise ConfigError(
+            f"{folder} already exists. Choose another name, or another folder with --into"
+        )
     package = f"{name.replace('-', '_')}_environment"
     words = {
         "@name@": name,

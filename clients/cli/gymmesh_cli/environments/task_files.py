@@ -17,5 +17,5 @@ def tasks_of(file: Path) -> list[rollout_pb2.Task]:
 
     tasks = list(right_tasks(TaskReader(TaskDefaults("trial", "trial")), file))
     if not tasks:
-        raise UserError(f"{file} holds no tasks")
+        raise UserError(f"{file}: no tasks found")
     return tasks

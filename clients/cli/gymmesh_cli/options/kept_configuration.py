@@ -21,7 +21,7 @@ def refuse_masked(document: Any, path: str = "") -> None:
             refuse_masked(value, path)
     elif is_masked(document):
         raise ConfigError(
-            f"the value was not kept with the run, because it is secret; give it again with --set "
-            f"{path}=VALUE, or keep it in a variable: {path}: ${{NAME}}",
+            "this value is secret and was not stored with the run. Pass it with --set "
+            f"{path}=VALUE, or put it in an environment variable: {path}: ${{NAME}}",
             path=path,
         )

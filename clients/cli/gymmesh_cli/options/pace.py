@@ -11,6 +11,7 @@ import click
 
 from gymmesh_cli.options.groups import grouped
 from gymmesh_cli.options.shared import timeout_option
+from gymmesh_cli.terminal import OptionGroup, option
 
 if TYPE_CHECKING:
     from gymmesh_client import CollectOptions
@@ -26,14 +27,14 @@ def _pace_of(values: dict[str, Any]) -> CollectOptions:
 
     stream, groups = values.pop("stream"), values.pop("stream_groups")
     if groups is not None and not stream:
-        raise click.UsageError("--stream-groups is about --stream; add that, too")
+        raise click.UsageError("--stream-groups limits --stream; add --stream")
     if stream and values["order"] == "interleaved" and values["repeats"] > 1:
         raise click.UsageError(
-            "--stream hands out whole groups, and --order interleaved finishes them all at "
-            "the end; leave out one of the two"
+            "--stream hands out whole groups, but --order interleaved finishes all groups at the "
+            "end. Remove one of the two"
         )
     if values["lengths"] is not None and values["order"] != "longest-first":
-        raise click.UsageError("--longest-first-from is about --order longest-first")
+        raise click.UsageError("--longest-first-from needs --order longest-first")
     values["hand_out"] = (groups or 16) if stream else 0
     values["shares"] = _shares(values["shares"])
     values["order"] = Order(values["order"])
@@ -53,8 +54,7 @@ def _shares(given: tuple[str, ...]) -> dict[str, float]:
             value = 0.0
         if not equals or not name or not 0 < value < math.inf or name in shares:
             raise click.UsageError(
-                f"--share {one}: must be written ENV=WEIGHT, each environment once, with a weight "
-                "above 0"
+                f"--share {one}: expected ENV=WEIGHT with a weight above 0, each environment once"
             )
         shares[name] = value
     return shares
@@ -63,126 +63,147 @@ def _shares(given: tuple[str, ...]) -> dict[str, float]:
 pace_options = grouped(
     "pace",
     _pace_of,
-    click.option(
+    option(
         "--num-repeats",
         "-n",
         "repeats",
+        group=OptionGroup.RUNNING,
+        brief="Rollouts per task.  [default: 1]",
         type=click.IntRange(min=1),
+        metavar="N",
         default=1,
         show_default=True,
         help="Rollouts per task.",
     ),
-    click.option(
+    option(
         "--concurrency",
+        group=OptionGroup.RUNNING,
+        brief="Most rollouts to run at once.  [default: 64]",
         type=click.IntRange(min=1, max=100_000),
+        metavar="N",
         default=64,
         show_default=True,
-        help="The most rollouts in flight; fewer while agents or environments are full.",
+        help="Most rollouts to run at once. Fewer run when agents or environments are full.",
     ),
-    click.option(
+    option(
         "--max-attempts",
+        group=OptionGroup.FAILURES,
         type=click.IntRange(min=1, max=100),
+        metavar="N",
         default=2,
         show_default=True,
-        help="Attempts of a rollout that failed where a retry is safe.",
+        help="Most attempts per rollout. Only failures that are safe to retry are retried.",
     ),
-    click.option(
+    option(
         "--retry-share",
+        group=OptionGroup.FAILURES,
         type=click.FloatRange(min=0, max=100),
         default=1.0,
         show_default=True,
         metavar="SHARE",
-        help="Retries over the whole run: at most this share of the rollouts started, and 100.",
+        help="Retry budget of the run: 100 retries, plus at most SHARE per started rollout.",
     ),
     timeout_option(900.0, "one attempt"),
-    click.option(
+    option(
         "--rollout-timeout",
         "rollout_s",
+        group=OptionGroup.FAILURES,
         type=_SECONDS,
         metavar="SECONDS",
-        help="How long all attempts of a rollout together may take, waits included.",
+        help="Time limit for all attempts of a rollout, including waits.",
     ),
-    click.option(
+    option(
         "--deadline",
         "deadline_s",
+        group=OptionGroup.FAILURES,
         type=_SECONDS,
         metavar="SECONDS",
-        help="When the run is to end: it then starts no more, and --grace begins.",
+        help="Time limit for the run. When it expires, no rollout starts and --grace begins.",
     ),
-    click.option(
+    option(
         "--grace",
         "grace_s",
+        group=OptionGroup.FAILURES,
         type=click.FloatRange(min=0, max=3600),
         default=10.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long rollouts in flight may go on after the first Ctrl-C or the deadline.",
+        help="Time that running rollouts get to finish after the first Ctrl-C or the deadline.",
     ),
-    click.option(
+    option(
         "--patience",
         "patience_s",
+        group=OptionGroup.FAILURES,
         type=click.FloatRange(min=0, max=_DAY_S),
         default=300.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long an agent, a model or an environment may be away before the run ends. What "
-        "needs it waits meanwhile, and no attempt is used up.",
+        help="How long an agent, model or environment may be unreachable before the run ends. "
+        "Rollouts that need it wait without using up an attempt.",
     ),
-    click.option(
+    option(
         "--max-failures",
+        group=OptionGroup.FAILURES,
         type=click.IntRange(min=1),
         metavar="N",
-        help="End the run after N failed rollouts; by default however many fail.",
+        help="End the run after N failed rollouts. Default: no limit.",
     ),
-    click.option(
+    option(
         "--max-alike",
+        group=OptionGroup.FAILURES,
         type=click.IntRange(min=0),
         default=20,
         show_default=True,
         metavar="N",
-        help="End the run after N rollouts that failed one after the other for the same reason, "
-        "which no retry mends; 0: go on.",
+        help="End the run after N consecutive rollouts failed for the same reason that no retry "
+        "fixes. 0: no limit.",
     ),
-    click.option(
+    option(
         "--starts-per-s",
+        group=OptionGroup.RUNNING,
         type=click.FloatRange(min=0, min_open=True),
         metavar="N",
-        help="The most rollouts started a second.",
+        help="Start at most N rollouts per second.",
     ),
-    click.option(
+    option(
         "--share",
         "shares",
+        group=OptionGroup.RUNNING,
         multiple=True,
         metavar="ENV=WEIGHT",
-        help="How often an environment's rollouts are started beside those of others; others "
-        "weigh 1. Repeatable.",
+        help="Relative rate at which an environment's rollouts start. Default weight: 1. "
+        "Repeatable.",
     ),
-    click.option(
+    option(
         "--order",
+        group=OptionGroup.RUNNING,
         type=click.Choice(_ORDERS),
         default="tasks",
         show_default=True,
-        help="All repeats of a task and then the next; or a repeat of each task, round by round; "
-        "or the longest tasks first.",
+        help="tasks: all repeats of a task, then the next task. interleaved: one repeat of each "
+        "task per round. longest-first: longest tasks first.",
     ),
-    click.option(
+    option(
         "--longest-first-from",
         "lengths",
+        group=OptionGroup.RUNNING,
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="ROWS",
-        help="With --order longest-first: rows of an earlier run, whose output tokens say how "
-        "long a task is. Otherwise its prompt does.",
+        help="With --order longest-first: rows of an earlier run, whose output tokens rank the "
+        "tasks. Default: the prompts' lengths rank them.",
     ),
-    click.option(
+    option(
         "--stream",
+        group=OptionGroup.TRAINING,
         is_flag=True,
-        help="Hand finished groups (all repeats of a task) to a trainer while the run goes on.",
+        help="Hand finished groups (all repeats of a task) to a trainer during the run.",
     ),
-    click.option(
+    option(
         "--stream-groups",
+        group=OptionGroup.TRAINING,
         type=click.IntRange(min=1, max=10_000),
         metavar="N",
-        help="With --stream: start no new group while the trainer has not acknowledged N; by "
-        "default 16.",
+        help="With --stream: start no new group while the trainer has N unacknowledged groups. "
+        "Default: 16.",
     ),
 )

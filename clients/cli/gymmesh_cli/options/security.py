@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from gymmesh_cli.options.groups import grouped
+from gymmesh_cli.terminal import OptionGroup, option
 
 if TYPE_CHECKING:
     from gymmesh_runtime.security import SecurityConfig
@@ -27,9 +28,7 @@ class SecurityOptions:
     def refuse(self, without: str = "--agent") -> None:
         """Raise a usage error where nothing elsewhere is called, for want of an option."""
         if self.given:
-            raise click.UsageError(
-                f"{self.given[0]} is for services elsewhere; give {without}, too"
-            )
+            raise click.UsageError(f"{self.given[0]} is for remote services; add {without}")
 
     def over(self, configured: SecurityConfig | None = None) -> SecurityConfig | None:
         """The configured security with what the options say laid over it.
@@ -54,30 +53,40 @@ def _security_of(values: dict[str, Any]) -> SecurityOptions:
 security_options = grouped(
     "security",
     _security_of,
-    click.option(
+    option(
         "--ca",
+        group=OptionGroup.SECURITY,
         envvar="GYMMESH_CA",
         metavar="FILE",
-        help="The authority of the services' certificates: call them over TLS. [env: GYMMESH_CA]",
+        help="Call services over TLS and trust this certificate authority. [env: GYMMESH_CA]",
     ),
-    click.option(
+    option(
         "--cert",
+        group=OptionGroup.SECURITY,
         envvar="GYMMESH_CERT",
         metavar="FILE",
-        help="The certificate to show them. [env: GYMMESH_CERT]",
+        help="Client certificate. [env: GYMMESH_CERT]",
     ),
-    click.option("--key", envvar="GYMMESH_KEY", metavar="FILE", help="Its key. [env: GYMMESH_KEY]"),
-    click.option(
+    option(
+        "--key",
+        group=OptionGroup.SECURITY,
+        envvar="GYMMESH_KEY",
+        metavar="FILE",
+        help=("Private key of --cert. [env: GYMMESH_KEY]"),
+    ),
+    option(
         "--server-name",
+        group=OptionGroup.SECURITY,
         envvar="GYMMESH_SERVER_NAME",
         metavar="NAME",
-        help="The name that their certificates have, where it is not the host of their address."
-        " [env: GYMMESH_SERVER_NAME]",
+        help="Name in the services' certificates, if it differs from the host of their address. "
+        "[env: GYMMESH_SERVER_NAME]",
     ),
-    click.option(
+    option(
         "--token-file",
+        group=OptionGroup.SECURITY,
         envvar="GYMMESH_TOKEN_FILE",
         metavar="FILE",
-        help="The bearer token to show them. [env: GYMMESH_TOKEN_FILE]",
+        help="Send the bearer token in this file. [env: GYMMESH_TOKEN_FILE]",
     ),
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options.groups import grouped
+from gymmesh_cli.terminal import OptionGroup, option
 
 if TYPE_CHECKING:
     from gymmesh_client.tasks import Shard
@@ -32,13 +33,13 @@ def _shard_of(values: dict[str, Any]) -> Shard | None:
         return None
     if not values["run_id"] and not output.resume:
         raise click.UsageError(
-            "--shard is a part of a run that others collect, too: give each of them the same "
-            "--run-id, a name that no other run has"
+            "--shard collects a part of a run that several collectors share. Give each collector "
+            "the same new --run-id"
         )
     if "tasks" in output.accept:
         raise click.UsageError(
-            "--accept-change tasks: with other tasks a shard would hold what other shards hold, or "
-            "leave out what nobody does; collect all shards anew"
+            "--accept-change tasks: with other tasks, shards would overlap or miss tasks. Collect "
+            "all shards again"
         )
     return shard
 
@@ -48,8 +49,8 @@ def _run_id(context: click.Context, parameter: click.Parameter, value: str) -> s
 
     if value and not (is_run_id(value) and len(value) <= _LONGEST_ID):
         raise click.BadParameter(
-            f"{value!r} must be a letter or digit, then letters, digits, '_', '-' and '.', at most "
-            f"{_LONGEST_ID} in all"
+            f"{value!r} must start with a letter or digit, followed by letters, digits, '_', '-' "
+            f"and '.', at most {_LONGEST_ID} characters in all"
         )
     return value
 
@@ -57,19 +58,20 @@ def _run_id(context: click.Context, parameter: click.Parameter, value: str) -> s
 shard_options = grouped(
     "shard",
     _shard_of,
-    click.option(
+    option(
         "--run-id",
+        group=OptionGroup.TASKS,
         default="",
         metavar="NAME",
         callback=_run_id,
-        help="The run's id, of which those of its rollouts are made; no other run may have it. By "
-        "default one is made up.",
+        help="Unique id of the run. Rollout ids derive from it. Default: generated.",
     ),
-    click.option(
+    option(
         "--shard",
+        group=OptionGroup.TASKS,
         metavar="INDEX/COUNT",
         callback=_parsed,
-        help="Collect only this part of the tasks, such as 0/4, the first of four: every COUNT-th "
-        "task of the file, with all its repeats. Needs --run-id, and an --output of its own.",
+        help="Collect one shard of the tasks: 0/4 is the first of four and takes every 4th task, "
+        "with all repeats. Needs --run-id and its own --output.",
     ),
 )

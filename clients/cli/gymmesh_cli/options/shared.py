@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from gymmesh_cli.options.groups import F, grouped, together
 from gymmesh_cli.options.kept_configuration import KEPT_CONFIGURATION, refuse_masked
+from gymmesh_cli.terminal import OptionGroup, option
 
 if TYPE_CHECKING:
     from gymmesh_client.output import RetryChoice
@@ -19,10 +21,12 @@ if TYPE_CHECKING:
 
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _CONFIG_HELP: Final = (
-    "A YAML file that describes the mesh. Give several and they are merged left to right. "
-    "${NAME} and ${NAME:-default} read environment variables."
+    "YAML file that describes the mesh. Repeatable: later files override earlier ones. ${NAME} "
+    "and ${NAME:-default} read environment variables."
 )
-_SET_HELP: Final = "Override one key, such as --set agents.tool_loop.max_steps=4. Repeatable."
+_SET_HELP: Final = (
+    "Override one configuration key, such as --set agents.tool_loop.max_steps=4. Repeatable."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +119,14 @@ class MeshOptions:
         """Raise a usage error when a flag is given that a mesh elsewhere cannot follow."""
         if self.environment_place is not None:
             raise click.UsageError(
-                f"{self.environment_place}: an environment of your own is for a mesh inside this "
-                "command; with --agent, name an environment of the mesh there with --env"
+                f"{self.environment_place}: an environment file needs a mesh inside this command. "
+                "With --agent, name an environment of the remote mesh with --env"
             )
         for flag, value in (("--model-url", self.model_url), ("--model", self.model)):
             if value is not None:
                 raise click.UsageError(
-                    f"{flag} is for a mesh inside this command; with --agent the models are those "
-                    "that the mesh there was started with"
+                    f"{flag} needs a mesh inside this command. With --agent, the remote mesh "
+                    "chooses its models"
                 )
 
 
@@ -158,7 +162,7 @@ def _mesh_of(values: dict[str, Any]) -> MeshOptions:
     kept = click.get_current_context().meta.get(KEPT_CONFIGURATION)
     mesh = MeshOptions(**{name: values.pop(name) for name in named}, kept=kept)
     if mesh.model_api != "auto" and mesh.model_url is None:
-        raise click.UsageError("--model-api says how to call --model-url; give that, too")
+        raise click.UsageError("--model-api applies to --model-url; add --model-url")
     return mesh
 
 
@@ -180,104 +184,143 @@ def _output_of(values: dict[str, Any]) -> OutputOptions:
         trace=values.pop("trace"),
     )
     if output.overwrite and output.resume:
-        raise click.UsageError("--overwrite and --resume exclude each other")
+        raise click.UsageError("--overwrite and --resume can't be combined")
     for flag, given in (("--retry", output.retry), ("--accept-change", output.accept)):
         if given and not output.resume:
-            raise click.UsageError(f"{flag} is about a run to go on with; add --resume")
+            raise click.UsageError(f"{flag} applies to a resumed run; add --resume")
     return output
 
 
-def timeout_option(default_s: float, what: str) -> Callable[[F], F]:
-    """--timeout, which a command takes as `timeout_s`: how long `what` may take, at most a day."""
-    return click.option(
+def timeout_option(
+    default_s: float, what: str, group: OptionGroup = OptionGroup.FAILURES
+) -> Callable[[F], F]:
+    """--timeout, passed to a command as `timeout_s`: the time limit for `what`, at most a day."""
+    return option(
         "--timeout",
         "timeout_s",
+        group=group,
         type=click.FloatRange(min=0, min_open=True, max=86_400),
         default=default_s,
         show_default=True,
         metavar="SECONDS",
-        help=f"How long {what} may take.",
+        help=f"Time limit for {what}.",
     )
 
 
 output_options = grouped(
     "output",
     _output_of,
-    click.option(
+    option(
         "--output",
         "-o",
+        group=OptionGroup.OUTPUT,
+        brief="Write rollouts here.  [default: rollouts.jsonl]",
         default="rollouts.jsonl",
         show_default=True,
         type=FILE,
-        help="Where the rows of completed rollouts go. Failed ones go beside it, to "
-        "NAME.failures.jsonl, and the journal that makes a run resumable to NAME.journal. Folders "
-        "that are missing are made.",
+        help="Write completed rollouts to this file. Failed ones go to NAME.failures.jsonl, and "
+        "the journal, which makes the run resumable, to NAME.journal. Missing folders are "
+        "created.",
     ),
-    click.option("--overwrite", is_flag=True, help="Replace a run that is there already."),
-    click.option(
+    option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing run."),
+    option(
         "--resume",
+        group=OptionGroup.RESUME,
+        brief="Resume a run: run only the missing rollouts.",
         is_flag=True,
-        help="Go on with an output: keep its outcomes and run what has none. The tasks, the "
-        "configuration and the version of gymmesh must be the same.",
+        help="Resume a run: keep finished rollouts, run the missing ones. Tasks, configuration "
+        "and gymmesh version must be unchanged.",
     ),
-    click.option(
+    option(
         "--retry",
+        group=OptionGroup.RESUME,
         multiple=True,
         metavar="WHICH",
-        help="With --resume: run these again, too: failed, boundary=NAME (such as TOOL), "
-        "task=ID, or damaged (rows that were changed). What they had goes to "
-        "NAME.superseded.jsonl. Repeatable.",
+        help="With --resume: also run these again: failed, boundary=NAME (such as TOOL), task=ID, "
+        "or damaged (modified rows). Their old rows move to NAME.superseded.jsonl. "
+        "Repeatable.",
     ),
-    click.option(
+    option(
         "--accept-change",
         "accept",
+        group=OptionGroup.RESUME,
         multiple=True,
         type=click.Choice(["tasks", "config", "version", "environments"]),
         help="With --resume: resume although this has changed. Repeatable.",
     ),
-    click.option(
+    option(
         "--shard-rows",
+        group=OptionGroup.OUTPUT,
         type=click.IntRange(min=1),
         metavar="N",
-        help="Write N rows to a file, and go on with the next: NAME-00000.jsonl and so on.",
+        help="Split the rows into files of N rows: NAME-00000.jsonl and so on.",
     ),
-    click.option("--trace", is_flag=True, help="Keep every event of every rollout, in NAME.trace."),
-    click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst)."),
+    option(
+        "--trace",
+        group=OptionGroup.OUTPUT,
+        is_flag=True,
+        help="Keep every event of every rollout in NAME.trace.",
+    ),
+    option(
+        "--zstd",
+        "compressed",
+        group=OptionGroup.OUTPUT,
+        is_flag=True,
+        help="Compress the rows with Zstandard (adds .zst).",
+    ),
 )
 
 
 mesh_options = grouped(
     "mesh",
     _mesh_of,
-    click.option(
+    option(
         "--config",
         "-c",
+        group=OptionGroup.MODELS,
+        brief="YAML file that describes the mesh. Repeatable.",
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help=_CONFIG_HELP,
     ),
-    click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help=_SET_HELP),
-    click.option(
+    option(
+        "--set",
+        "sets",
+        group=OptionGroup.MODELS,
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=_SET_HELP,
+    ),
+    option(
         "--model-url",
+        group=OptionGroup.MODELS,
+        brief="OpenAI-compatible endpoint of the policy.",
         metavar="URL",
         help="Use the OpenAI-compatible endpoint at this URL as the policy, such as "
         "http://127.0.0.1:8000/v1.",
     ),
-    click.option(
+    option(
         "--model",
+        group=OptionGroup.MODELS,
+        brief="The policy model's name, or a .gguf file.",
         metavar="NAME",
         help="The policy model's name at its endpoint, or the path of a .gguf file.",
     ),
-    click.option(
+    option(
         "--model-api",
+        group=OptionGroup.MODELS,
         type=click.Choice(["auto", "chat", "responses"]),
         default="auto",
         show_default=True,
-        help="The API of --model-url; auto is chat.",
+        help="The API of --model-url. auto: chat.",
     ),
-    click.option(
-        "--env", "environment", metavar="NAME", help="The environment of tasks that name none."
+    option(
+        "--env",
+        "environment",
+        group=OptionGroup.MODELS,
+        metavar="NAME",
+        help="Environment for tasks that don't name one.",
     ),
 )
 
@@ -288,67 +331,98 @@ after `mesh_options`, which take its value.
 """
 
 listening_options = together(
-    click.option(
+    option(
         "--host",
+        group=OptionGroup.LISTEN,
         metavar="HOST",
-        help="The address to listen on; default: mesh.host, which is 127.0.0.1. Another one needs"
-        " TLS (see docs/security.md), or --insecure.",
+        help="Listen on this address. Default: mesh.host, which is 127.0.0.1. Any other address "
+        "needs TLS (see docs/how-to/security.md) or --insecure.",
     ),
-    click.option(
+    option(
         "--insecure",
+        group=OptionGroup.LISTEN,
         is_flag=True,
-        help="Listen at --host without TLS: anyone who can reach it can read and use what is"
-        " served.",
+        help="Listen on --host without TLS. Anyone who can reach it can read and use the services.",
     ),
-    click.option(
+    option(
         "--advertise",
         "advertise_host",
+        group=OptionGroup.LISTEN,
         metavar="HOST",
-        help="The host at which others connect; default: mesh.advertise_host, or else"
-        " --host. Where that is 0.0.0.0 or ::, this machine's one address; with several, say"
-        " which.",
+        help="Host that others connect to. Default: mesh.advertise_host, or else --host. If that "
+        "is 0.0.0.0 or ::, this machine's address; required if it has several.",
     ),
 )
 rollouts_argument = click.argument(
     "inputs", metavar="ROLLOUTS…", nargs=-1, required=True, type=FILE
 )
-environments_option = click.option(
+environments_option = option(
     "--environment",
     "environments",
+    group=OptionGroup.SELECT,
     multiple=True,
     metavar="NAME",
-    help="Only rollouts of this environment; may be given several times.",
+    help="Select only rollouts of this environment. Repeatable.",
 )
-agent_option = click.option(
+agent_option = option(
     "--agent",
+    group=OptionGroup.MODELS,
     metavar="HOST:PORT",
     multiple=True,
-    help="Use the agent service at this address instead of a mesh inside the command; again for"
-    " each of several cells. Or all instances of the agent NAME: discovery://HOST:PORT/NAME asks a"
-    " discovery service, consul://HOST:PORT/NAME Consul, kubernetes://NAMESPACE/NAME Kubernetes,"
-    " xds:///agent.NAME an xDS control plane.",
+    help="Use the agent service at this address instead of a mesh inside the command. Repeat for "
+    "several cells. To use all instances of agent NAME: discovery://HOST:PORT/NAME (a "
+    "discovery service), consul://HOST:PORT/NAME, kubernetes://NAMESPACE/NAME, or "
+    "xds:///agent.NAME.",
 )
-skip_invalid_option = click.option(
+skip_invalid_option = option(
     "--skip-invalid",
+    group=OptionGroup.TASKS,
     is_flag=True,
-    help="Leave out rows that are wrong, or that their environment refuses; NAME.skipped.jsonl "
-    "says which and why. The exit code is then 3.",
+    help="Skip invalid rows and rows that their environment rejects. NAME.skipped.jsonl lists "
+    "them with the reasons. The exit code is then 3.",
 )
-number_ids_option = click.option(
+number_ids_option = option(
     "--number-repeated-ids",
     "number_ids",
+    group=OptionGroup.TASKS,
     is_flag=True,
-    help="Rows whose task_id another row had before get -2, -3 and so on behind it.",
+    help="Append -2, -3 and so on to repeated task_ids.",
 )
-other_agents_option = click.option(
+other_agents_option = option(
     "--refuse-other-agents",
+    group=OptionGroup.TASKS,
     is_flag=True,
-    help="A row whose agent_ref names another agent than would run it is wrong.",
+    help="Reject rows whose agent_ref names a different agent than the one that would run them.",
 )
-tasks_option = click.option(
+tasks_option = option(
     "--tasks",
     "tasks_file",
+    group=OptionGroup.TASKS,
     type=FILE,
-    help="Use the tasks of this file instead of the environment's own examples.",
+    help="Use the tasks of this file instead of the environment's examples.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout.")
+json_option = option(
+    "--json",
+    "as_json",
+    group=OptionGroup.MONITORING,
+    is_flag=True,
+    help=("Print the report as JSON on stdout."),
+)
+
+reward_range_option = click.option(
+    "--reward-range",
+    nargs=2,
+    type=float,
+    default=(0.0, 1.0),
+    show_default=True,
+    metavar="LOW HIGH",
+    callback=lambda _context, _option, value: _ordered(value),
+    help="The rewards that a failed or unjudged rollout could have had, for the bounds of means.",
+)
+
+
+def _ordered(value: tuple[float, float]) -> tuple[float, float]:
+    low, high = value
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise click.BadParameter(f"{low:g} {high:g}: give two finite numbers, the lower one first")
+    return value

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from gymmesh_cli.options.groups import grouped
+from gymmesh_cli.terminal import OptionGroup, option
 
 _TRACKERS: Final = ("mlflow", "trackio", "wandb")
 
@@ -33,7 +34,7 @@ def _track_of(values: dict[str, Any]) -> TrackOptions | None:
     tracker, project, samples = (values.pop(name) for name in names)
     if tracker is None:
         if project is not None or samples is not None:
-            raise click.UsageError("--track-project and --track-samples go with --track")
+            raise click.UsageError("--track-project and --track-samples need --track")
         return None
     from gymmesh_data.track import extra_of
 
@@ -44,22 +45,25 @@ def _track_of(values: dict[str, Any]) -> TrackOptions | None:
 track_options = grouped(
     "track",
     _track_of,
-    click.option(
+    option(
         "--track",
         "tracker",
+        group=OptionGroup.MONITORING,
         type=click.Choice(_TRACKERS),
-        help="Send the figures and a table of sampled rollouts to a tracker, which must be "
-        "installed, such as pip install 'gymmesh[wandb]'. It is configured by its own variables.",
+        help="Send metrics and a table of sampled rollouts to this tracker. Install it first, for "
+        "example: pip install 'gymmesh[wandb]'. Its own environment variables configure it.",
     ),
-    click.option(
+    option(
         "--track-project",
+        group=OptionGroup.MONITORING,
         metavar="NAME",
-        help="With --track: the project, or MLflow's experiment; by default gymmesh.",
+        help="With --track: the project (MLflow: experiment). Default: gymmesh.",
     ),
-    click.option(
+    option(
         "--track-samples",
+        group=OptionGroup.MONITORING,
         type=click.IntRange(min=0, max=1000),
         metavar="N",
-        help="With --track: the most rollouts in the table, by default 32; 0: no table.",
+        help="With --track: at most N rollouts in the table. Default: 32. 0: no table.",
     ),
 )

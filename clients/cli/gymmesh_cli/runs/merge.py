@@ -19,23 +19,25 @@ _FILES_PER_SHARD: Final = 4
 _FILES_BESIDE: Final = 64
 
 
-@click.command("merge", short_help="Join the outputs of a run's shards.")
+@click.command("merge", short_help="Merge the outputs of a run's shards.")
 @click.argument("output", metavar="OUTPUT", type=FILE)
 @click.argument("shards", metavar="SHARD…", nargs=-1, required=True, type=FILE)
-@click.option("--overwrite", is_flag=True, help="Replace a run that is there already.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing run.")
 @click.option(
     "--shard-rows",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Write N rows to a file, and go on with the next: OUTPUT-00000.jsonl and so on.",
+    help="Split the rows into files of N rows: OUTPUT-00000.jsonl and so on.",
 )
-@click.option("--zstd", "compressed", is_flag=True, help="Compress the rows (adds .zst).")
+@click.option(
+    "--zstd", "compressed", is_flag=True, help="Compress the rows with Zstandard (adds .zst)."
+)
 @click.option(
     "--accept-change",
     "accept",
     multiple=True,
     type=click.Choice(["environments"]),
-    help="Merge although shards were judged by different versions of an environment.",
+    help="Merge although different environment versions scored the shards.",
 )
 @json_option
 def merge(
@@ -47,14 +49,14 @@ def merge(
     accept: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Join the outputs of a run's shards into one, as `gym-cli collect` without --shard leaves it.
+    """Merge the outputs of a run's shards into one output, as if collected without --shard.
 
     \b
       gym-cli runs merge rollouts.jsonl shards/*/rollouts.jsonl
 
-    SHARD is the --output of one; all of them must be there, each finished. They are only read.
-    Rows stand in the order of the task file, a task's repeats together. The output can be read,
-    gone on with and retried like any other.
+    SHARD is the --output of one shard. All shards must be given and finished; they are only read.
+    Rows keep the order of the task file, with a task's repeats together. The merged output can be
+    read, resumed and retried like any other.
     """
     from gymmesh_client import OutputFiles
     from gymmesh_client.output import merge as merge_shards

@@ -17,39 +17,40 @@ _RUN: Final = click.argument("run_id", metavar="[RUN]", default="")
 _CONTROLS: Final = (
     (
         "pause",
-        "Start no more rollouts for now.",
-        "What is in flight goes on; `gym-cli runs resume` starts more.",
+        "Pause a run: start no more rollouts.",
+        "Running rollouts continue. `gym-cli runs resume` starts more.",
     ),
-    ("resume", "Go on with a paused run.", "Undoes `gym-cli runs pause`."),
+    ("resume", "Resume a paused run.", "Undoes `gym-cli runs pause`."),
     (
         "drain",
-        "Let what is in flight end, then stop.",
-        "As the first Ctrl-C in the run's own terminal, without its grace period.\n\n"
-        "`gym-cli collect --resume` goes on later.",
+        "Stop a run after its running rollouts finish.",
+        "Like the first Ctrl-C in the run's own terminal, but without a grace period.\n\n`gym-cli "
+        "collect --resume` resumes the run later.",
     ),
     (
         "cancel",
-        "Cancel what is in flight, then stop.",
-        "Finished rollouts stay; `gym-cli collect --resume` runs the others.",
+        "Cancel the running rollouts, then stop.",
+        "Finished rollouts are kept. `gym-cli collect --resume` runs the others.",
     ),
 )
 
 
 @click.group()
 def runs() -> None:
-    """The runs that your processes on this machine collect now; and joining their shards.
+    """List, control and merge runs.
 
-    RUN is a run's id or its beginning; it may be left out when there is only one.
+    Active runs are those that your processes on this machine collect.
+    RUN is a run's id or a prefix of it. It is optional if only one run is active.
     """
 
 
 runs.add_command(merge)
 
 
-@runs.command("list", short_help="The runs that are being collected.")
+@runs.command("list", short_help="List active runs.")
 @json_option
 def list_runs(as_json: bool) -> None:
-    """A line for each run.
+    """List active runs, one per line.
 
     \b
       gym-cli runs list
@@ -63,7 +64,7 @@ def list_runs(as_json: bool) -> None:
 @_RUN
 @json_option
 def show(run_id: str, as_json: bool) -> None:
-    """How far a run is.
+    """Show the progress of a run.
 
     \b
       gym-cli runs show
@@ -93,7 +94,7 @@ for _control in _CONTROLS:
 @_RUN
 @json_option
 def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
-    """Its repeats that are in flight are cancelled, and no more are started.
+    """Cancel a task's running repeats, and start no more of them.
 
     \b
       gym-cli runs cancel-task gsm8k-17
@@ -103,12 +104,12 @@ def cancel_task(task_id: str, run_id: str, as_json: bool) -> None:
     steering.control(run_id, as_json, cancel_group={"task_id": task_id})
 
 
-@runs.command("set", short_help="Change a run's settings.")
+@runs.command("set", short_help="Change a setting of a run.")
 @click.argument("settings", metavar="KEY=VALUE…", nargs=-1, required=True)
-@click.option("--run", "run_id", default="", help="The run; needed when there are several.")
+@click.option("--run", "run_id", default="", help="The run. Required when several are active.")
 @json_option
 def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> None:
-    """The one key there is: `concurrency`, the most rollouts in flight.
+    """Change a setting of a run. The only key is `concurrency`: most rollouts to run at once.
 
     \b
       gym-cli runs set concurrency=128
@@ -119,8 +120,10 @@ def set_(settings: tuple[str, ...], run_id: str, as_json: bool) -> None:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if key != "concurrency" or not equals:
-            raise click.UsageError(f"{setting!r}: the one setting is concurrency=NUMBER")
+            raise click.UsageError(f"{setting!r}: only concurrency=NUMBER can be set")
         if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= 1_000_000):
-            raise click.UsageError(f"concurrency must be a whole number from 1 on, not {value!r}")
+            raise click.UsageError(
+                f"concurrency must be a whole number of at least 1, not {value!r}"
+            )
         concurrency = int(value)
     steering.control(run_id, as_json, tune={"concurrency": concurrency})

@@ -19,6 +19,7 @@ from gymmesh_cli.options import (
     timeout_option,
     together,
 )
+from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
 
 # What follows the program's name is the program's own.
 _PROGRAM: Final = {"allow_interspersed_args": False}
@@ -26,26 +27,53 @@ _COMMAND: Final = click.argument(
     "command", metavar="COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED
 )
 _address = together(
-    click.option(
+    option(
         "--address",
+        group=OptionGroup.MODELS,
         metavar="ADDRESS",
-        help="The sandbox service: HOST:PORT, or discovery://HOST:PORT, consul://HOST:PORT or"
-        " kubernetes://NAMESPACE for all instances of --name in a registry.",
+        help="The sandbox service: HOST:PORT. Or all instances of --name in a registry: "
+        "discovery://HOST:PORT, consul://HOST:PORT or kubernetes://NAMESPACE.",
     ),
-    click.option(
-        "--name", metavar="NAME", default="", help="The service's name: sandbox unless given."
+    option(
+        "--name",
+        group=OptionGroup.MODELS,
+        metavar="NAME",
+        default="",
+        help="The service's name. Default: sandbox.",
     ),
     security_options,
 )
 _program = together(
-    timeout_option(3600.0, "the program"),
-    click.option("--cwd", metavar="FOLDER", default="", help="Where it starts."),
-    click.option("--user", metavar="USER", default="", help="Who it runs as, by name or number."),
-    click.option(
-        "--env", "env", metavar="KEY=VALUE", multiple=True, help="A variable. Repeatable."
+    timeout_option(3600.0, "the program", OptionGroup.LIMITS),
+    option(
+        "--cwd",
+        group=OptionGroup.PROGRAM,
+        metavar="FOLDER",
+        default="",
+        help="Working directory of the program.",
     ),
-    click.option(
-        "--stdin", "-i", "reads", is_flag=True, help="Give it this command's standard input."
+    option(
+        "--user",
+        group=OptionGroup.PROGRAM,
+        metavar="USER",
+        default="",
+        help="Run as this user (name or id).",
+    ),
+    option(
+        "--env",
+        "env",
+        group=OptionGroup.PROGRAM,
+        metavar="KEY=VALUE",
+        multiple=True,
+        help=("Set an environment variable. Repeatable."),
+    ),
+    option(
+        "--stdin",
+        "-i",
+        "reads",
+        group=OptionGroup.PROGRAM,
+        is_flag=True,
+        help="Forward this command's standard input.",
     ),
     json_option,
 )
@@ -53,53 +81,95 @@ _program = together(
 
 @click.group()
 def sandbox() -> None:
-    """Sandboxes: run programs in one, keep one, list and end those of a service.
+    """Run programs in sandboxes, keep sandboxes, list and end them.
 
-    A COMMAND of one word is a line for the sandbox's shell; of several, a program and its
-    arguments, which no shell reads. run and exec end with the program's exit code: 124 where its
-    time was up, 128 and the signal where one ended it.
+    COMMAND as one word is a command line for the sandbox's shell. Several words are a program and
+    its arguments, without a shell. run and exec exit with the program's exit code: 124 if it timed
+    out, 128 plus the signal if a signal ended it.
     """
 
 
-@sandbox.command(context_settings=_PROGRAM, short_help="Run a program in a new sandbox.")
-@click.option("--image", metavar="IMAGE", default="", help="What its files are made from.")
-@click.option("--cpus", type=click.FloatRange(0, 1024), default=0.0, help="Processors.")
-@click.option("--memory", "memory_mb", type=click.IntRange(0), default=0, help="MiB of memory.")
-@click.option("--disk", "disk_mb", type=click.IntRange(0), default=0, help="MiB of files.")
-@click.option(
+@sandbox.command(
+    cls=GroupedCommand, context_settings=_PROGRAM, short_help="Run a program in a new sandbox."
+)
+@option(
+    "--image",
+    group=OptionGroup.PROGRAM,
+    metavar="IMAGE",
+    default="",
+    help="Image of the sandbox's files.",
+)
+@option(
+    "--cpus",
+    group=OptionGroup.LIMITS,
+    type=click.FloatRange(0, 1024),
+    default=0.0,
+    help="CPU limit, in processors.",
+)
+@option(
+    "--memory",
+    "memory_mb",
+    group=OptionGroup.LIMITS,
+    type=click.IntRange(0),
+    default=0,
+    help=("Memory limit in MiB."),
+)
+@option(
+    "--disk",
+    "disk_mb",
+    group=OptionGroup.LIMITS,
+    type=click.IntRange(0),
+    default=0,
+    help="Disk limit in MiB.",
+)
+@option(
     "--network",
+    group=OptionGroup.LIMITS,
     type=click.Choice(["none", "open"]),
     default="none",
     show_default=True,
-    help="What it can reach.",
+    help="What the sandbox may reach.",
 )
-@click.option(
+@option(
     "--allow",
+    group=OptionGroup.LIMITS,
     metavar="HOST[:PORT]",
     multiple=True,
-    help="A host that it can reach, through a proxy; *.NAME for all below a name. Repeatable.",
+    help="Allow this host, through a proxy. *.NAME allows all its subdomains. Repeatable.",
 )
-@click.option(
+@option(
     "--put",
+    group=OptionGroup.PROGRAM,
     metavar="LOCAL:FOLDER",
     multiple=True,
-    help="Copy a local folder's content, or a file, into a folder of the sandbox. Repeatable.",
+    help="Copy a local file, or a folder's content, into a folder of the sandbox. Repeatable.",
 )
-@click.option(
+@option(
     "--keep",
+    group=OptionGroup.RUNNING,
     type=FILE,
-    help="Leave it running, and write its lease to this new file. It ends --ttl seconds after it"
-    " was used last.",
+    help="Keep the sandbox and write its lease to this new file. The sandbox ends after --ttl "
+    "seconds without use.",
 )
-@click.option("--ttl", "ttl_s", type=click.IntRange(1), default=600, show_default=True)
-@click.option(
+@option(
+    "--ttl",
+    "ttl_s",
+    group=OptionGroup.RUNNING,
+    type=click.IntRange(1),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --keep: end the sandbox after this time without use.",
+)
+@option(
     "--config",
     "-c",
+    group=OptionGroup.MODELS,
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Without --address: a configuration with `sandboxes:`, one of which runs in this command."
-    " Without either, bubblewrap does.",
+    help="Without --address: run a sandbox service of this configuration (key `sandboxes:`) in "
+    "this command. Default: bubblewrap.",
 )
 @_address
 @_program
@@ -111,7 +181,7 @@ def run(
     config: tuple[Path, ...],
     **asked: Any,
 ) -> int:
-    """Make a sandbox, run a program in it, show what it writes, and end it.
+    """Run a program in a new sandbox, show its output, and end the sandbox.
 
     \b
       gym-cli sandbox run 'id; ls -la; cat /proc/meminfo | head -3'
@@ -123,11 +193,11 @@ def run(
     if address is None:
         security.refuse("--address")
         if asked["keep"] is not None:
-            raise click.UsageError("--keep is for a service elsewhere; give --address, too")
+            raise click.UsageError("--keep needs a remote service; add --address")
     elif config:
-        raise click.UsageError("--config is for a service in this command; leave out --address")
+        raise click.UsageError("--config starts a service in this command; remove --address")
     if asked["allow"] and asked["network"] == "open":
-        raise click.UsageError("--allow bounds what --network open does not")
+        raise click.UsageError("--allow has no effect with --network open; remove one of the two")
     return using.run(command, address, security.over(), MeshOptions(config=config), **asked)
 
 
@@ -137,7 +207,7 @@ def run(
 @_program
 @_COMMAND
 def exec_(command: tuple[str, ...], lease: Path, security: SecurityOptions, **asked: Any) -> int:
-    """Run a program in the sandbox whose lease is in the file LEASE, which --keep wrote.
+    """Run a program in a kept sandbox. LEASE is the file that --keep wrote.
 
     \b
       gym-cli sandbox exec box.json 'cat >>notes' -i <more.txt
@@ -148,13 +218,13 @@ def exec_(command: tuple[str, ...], lease: Path, security: SecurityOptions, **as
     return using.execute(command, lease, security.over(), **asked)
 
 
-@sandbox.command("ls", short_help="The sandboxes of a service.")
+@sandbox.command("ls", short_help="List the sandboxes of a service.")
 @_address
 @json_option
 def list_sandboxes(
     address: str | None, name: str, security: SecurityOptions, as_json: bool
 ) -> None:
-    """A line for each sandbox of a service, without leases.
+    """List the sandboxes of a service, one per line, without their leases.
 
     \b
       gym-cli sandbox ls --address 127.0.0.1:9500
@@ -185,5 +255,5 @@ def remove(
 
 def _given(address: str | None) -> str:
     if address is None:
-        raise click.UsageError("--address is missing: where is the sandbox service?")
+        raise click.UsageError("--address is missing: pass the HOST:PORT of the sandbox service")
     return address

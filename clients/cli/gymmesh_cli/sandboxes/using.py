@@ -131,14 +131,14 @@ def remove(
                 file.unlink()
             elif address is None:
                 raise ConfigError(
-                    f"{one} is not a file with a lease; to end it by its id, give --address"
+                    f"{one!r} is not a lease file. To end a sandbox by its id, add --address"
                 )
             else:
                 async with _at(address, name, security) as client:
                     if not await client.remove(one):
                         raise ConfigError(
-                            f"there is no sandbox {one} at {address}, and no such file with a "
-                            "lease; `gym-cli sandbox ls` lists the sandboxes"
+                            f"no sandbox {one!r} at {address}, and no lease file of this name. "
+                            "List the sandboxes with: gym-cli sandbox ls"
                         )
             echo(f"ended {one}")
 
@@ -151,7 +151,8 @@ def _at(
     """The service at an address. Raises UsageError for a name that would mean nothing."""
     if name and not address.startswith(SCHEMES):
         raise click.UsageError(
-            f"--name chooses a service of a registry, and {address} is one service: leave it out"
+            f"--name selects a service of a registry, but {address} is a single service; remove "
+            "--name"
         )
     return sandboxes_at(address, name, security)
 
@@ -161,7 +162,10 @@ async def _keep(handle: SandboxHandle, file: Path, address: str, name: str) -> N
     grant.lease = await handle.renewed_lease()
     keep(file, KeptSandbox(address, name or grant.sandbox.service, grant))
     await handle.leave()
-    echo(f"{grant.sandbox.sandbox_id} is kept: gym-cli sandbox exec {file} COMMAND", err=True)
+    echo(
+        f"kept {grant.sandbox.sandbox_id}. Use it with: gym-cli sandbox exec {file} COMMAND",
+        err=True,
+    )
 
 
 async def _execute(
@@ -192,11 +196,14 @@ async def _execute(
     if as_json:
         report(True, _document(ref.sandbox_id, result), ())
     elif dropped := result.stdout_dropped + result.stderr_dropped:
-        echo(f"gym-cli: {dropped} bytes of output were more than the service keeps", err=True)
+        echo(
+            f"gym-cli: {dropped} bytes of output were dropped: they exceeded the service's limit",
+            err=True,
+        )
     if result.timed_out:
         echo(f"gym-cli: the program was killed after {timeout_s:g} s", err=True)
     if result.out_of_memory:
-        echo("gym-cli: the program was killed at the sandbox's limit of memory", err=True)
+        echo("gym-cli: the program was killed: it exceeded the sandbox's memory limit", err=True)
     return _exit_code(result)
 
 
@@ -238,23 +245,25 @@ def _row(info: sandbox_pb2.SandboxInfo) -> dict[str, Any]:
 def _copy(text: str) -> tuple[Path, str]:
     local, colon, folder = text.rpartition(":")
     if not colon or not local or not folder:
-        raise click.UsageError(f"--put {text}: LOCAL:FOLDER is expected")
+        raise click.UsageError(f"--put {text}: expected LOCAL:FOLDER")
     if not Path(local).exists():
-        raise click.UsageError(f"--put {text}: there is no {local}")
+        raise click.UsageError(f"--put {text}: {local} does not exist")
     return Path(local), folder
 
 
 def _variable(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise click.UsageError(f"--env {text}: KEY=VALUE is expected")
+        raise click.UsageError(f"--env {text}: expected KEY=VALUE")
     return key, value
 
 
 def _input() -> bytes:
     data = sys.stdin.buffer.read(_MOST_INPUT + 1)
     if len(data) > _MOST_INPUT:
-        raise ConfigError(f"standard input has more than {_MOST_INPUT >> 20} MiB; use --put")
+        raise ConfigError(
+            f"standard input exceeds {_MOST_INPUT >> 20} MiB; copy the data with --put instead"
+        )
     return data
 
 

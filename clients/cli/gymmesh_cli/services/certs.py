@@ -12,41 +12,41 @@ from gymmesh_cli.terminal import report
 
 @click.group()
 def certs() -> None:
-    """Certificates for trying TLS; for production, use your own authority."""
+    """Create certificates to try TLS. In production, use your own authority."""
 
 
-@certs.command(short_help="Make an authority and certificates for development.")
+@certs.command(short_help="Create a certificate authority and certificates for development.")
 @click.argument("names", nargs=-1, metavar="[NAME]…")
 @click.option(
     "--out",
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where the files go. An authority that is there from before is used again.",
+    help="Write the files here. An existing authority is reused.",
 )
 @click.option(
     "--host",
     "hosts",
     multiple=True,
     metavar="HOST",
-    help="A host name or IP address that services are called by, besides those of this machine's"
-    " loopback. Repeatable.",
+    help="Add this host name or IP address to the certificates, besides this machine's loopback "
+    "names. Repeatable.",
 )
 @click.option(
     "--days",
     type=click.IntRange(1, 365),
     default=30,
     show_default=True,
-    help="How long the certificates hold.",
+    help="Days until the certificates expire.",
 )
 @json_option
 def dev(
     names: tuple[str, ...], out: Path, hosts: tuple[str, ...], days: int, as_json: bool
 ) -> None:
-    """Make a throwaway authority, and a certificate for each NAME (default: services, collector).
+    """Create a throwaway authority and a certificate for each NAME (default: services, collector).
 
-    FOR DEVELOPMENT: the authority's key lies beside the certificates, unencrypted. Run it again to
-    issue new certificates, which running services take up by themselves.
+    FOR DEVELOPMENT: the authority's key is stored beside the certificates, unencrypted. Run the
+    command again to issue new certificates. Running services reload them.
 
     \b
       gym-cli certs dev --out certs

@@ -17,27 +17,26 @@ if TYPE_CHECKING:
 
 @click.group()
 def config() -> None:
-    """Configurations: the YAML files that describe a mesh."""
+    """Validate configurations, the YAML files that describe a mesh."""
 
 
-@config.command("validate", short_help="Check a configuration without starting anything.")
+@config.command("validate", short_help="Validate a configuration without starting anything.")
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE..."
 )
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Override one key.")
 @json_option
 def validate(files: tuple[Path, ...], sets: tuple[str, ...], as_json: bool) -> int:
-    """Check a configuration: its keys and values, the names in it, and the class and options of
-    each environment and agent.
+    """Validate a configuration: keys, values, names, and the class and options of each environment
+    and agent.
 
-    Nothing is started and no endpoint is called. Several files are merged from left to right.
+    Nothing is started and no endpoint is called. Later files override earlier ones.
 
     \b
       gym-cli config validate mesh.yaml
       gym-cli config validate mesh.yaml --set models.policy.max_concurrency=8
 
-    Exit code 0 when all is right, 1 when an environment, an agent or a name is wrong, 2 when the
-    file is.
+    Exit code 0: valid. 1: an environment, an agent or a name is invalid. 2: the file is invalid.
     """
     from gymmesh_mesh import MeshConfig
     from gymmesh_mesh.authoring.validating import problems_of, wrong_classes

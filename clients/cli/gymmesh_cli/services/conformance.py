@@ -8,114 +8,140 @@ from typing import Any
 import click
 
 from gymmesh_cli.options import SecurityOptions, security_options
-from gymmesh_cli.terminal import echo
+from gymmesh_cli.terminal import GroupedCommand, OptionGroup, echo, option
 
 _SERVICES = ("resource", "model", "agent", "discovery", "sandbox", "mux", "collector", "gateway")
 
 
-@click.command()
-@click.option(
-    "--service", type=click.Choice(_SERVICES), required=True, help="What it is, and so which suite."
+@click.command(cls=GroupedCommand)
+@option(
+    "--service",
+    group=OptionGroup.TASKS,
+    type=click.Choice(_SERVICES),
+    required=True,
+    help=("What to test."),
 )
-@click.option(
+@option(
     "--target",
+    group=OptionGroup.LISTEN,
     metavar="HOST:PORT",
-    help="Where it listens. With --service collector: where the agent for it is served, by "
-    "default at a free port. With --service gateway: what its adapter is called with.",
+    help="Address of the server. With --service collector: address of the suite's agent, by "
+    "default a free port. With --service gateway: passed to the adapter.",
 )
-@click.option(
+@option(
     "--profile",
+    group=OptionGroup.TASKS,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="What the suite may use there: tasks, tool calls, parameters (YAML).",
+    help="YAML file with the tasks, tool calls and parameters that the suite may use.",
 )
-@click.option(
+@option(
     "--registry",
+    group=OptionGroup.LISTEN,
     metavar="HOST:PORT",
     default="127.0.0.1:0",
-    help="With --service agent: where the suite serves discovery for it; by default at a free "
-    "port, which is printed.",
+    help="With --service agent: address of the suite's discovery service. Default: a free port, "
+    "which is printed.",
 )
-@click.option(
+@option(
     "--command",
+    group=OptionGroup.PROGRAM,
     default="",
-    help="With --service collector: its command line, in which {agent}, {input}, {output} and "
-    "{failures} stand for what it is given. Without one, each case waits for a collector that "
-    "you start, and says what to give it.",
+    help="With --service collector: its command line. {agent}, {input}, {output} and {failures} "
+    "are replaced. Without it, each case waits until you start a collector, and prints its "
+    "arguments.",
 )
-@click.option("--case", "cases", multiple=True, help="Only this case. Repeatable.")
-@click.option(
+@option(
+    "--case",
+    "cases",
+    group=OptionGroup.TASKS,
+    multiple=True,
+    help=("Run only this case. Repeatable."),
+)
+@option(
     "--slow",
     "slow_s",
+    group=OptionGroup.RUNNING,
     type=click.FloatRange(0, 3600),
     metavar="SECONDS",
-    help="How long slow calls take, instead of about a second. More than 120 finds out a client "
-    "that pings too often.",
+    help="Duration of slow calls. Default: about a second. More than 120 detects a client that "
+    "pings too often.",
 )
-@click.option(
+@option(
     "--stop",
+    group=OptionGroup.PROGRAM,
     default="",
     metavar="COMMAND",
-    help="Tells the server to go down, such as 'kill -TERM 1234', for the case about that, which "
-    "runs last.",
+    help="Command that shuts the server down, such as 'kill -TERM 1234'. The shutdown case needs "
+    "it and runs last.",
 )
-@click.option(
+@option(
     "--wait",
     "wait_s",
+    group=OptionGroup.RUNNING,
     type=click.FloatRange(0, 3600),
     metavar="SECONDS",
-    help="How long to wait for the server, or for one run of a collector: 30 unless given, and 300 "
-    "for a collector without --command.",
+    help="Time to wait for the server, or for one run of a collector. Default: 30; 300 for a "
+    "collector without --command.",
 )
-@click.option(
+@option(
     "--hostile",
+    group=OptionGroup.TASKS,
     is_flag=True,
-    help="With --service sandbox: run hostile programs in its sandboxes, too. They flood "
-    "processes, memory, disk and output, so only against a machine that may suffer.",
+    help="With --service sandbox: also run hostile programs in its sandboxes. They flood "
+    "processes, memory, disk and output: use an expendable machine.",
 )
-@click.option(
+@option(
     "--adapter",
+    group=OptionGroup.PROGRAM,
     default="",
     metavar="MODULE:CLASS",
-    help="With --service gateway: the class that opens rollouts at a capture gateway and reads the "
-    "captured calls; or FOLDER/FILE.py:CLASS. It is looked for in the working directory, too.",
+    help="With --service gateway: class that opens rollouts at a capture gateway and reads the "
+    "captured calls; or FOLDER/FILE.py:CLASS. The working directory is searched, too.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Results as a JSON array.")
-@click.option(
+@option(
+    "--json",
+    "as_json",
+    group=OptionGroup.MONITORING,
+    is_flag=True,
+    help=("Print the results as a JSON array."),
+)
+@option(
     "--junit",
+    group=OptionGroup.MONITORING,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the results as JUnit XML, too.",
+    help="Also write the results as JUnit XML.",
 )
 @security_options
 def conformance(
     service: str, target: str | None, as_json: bool, security: SecurityOptions, **asked: Any
 ) -> int:
-    """Test whether a server of any language keeps to the contract.
+    """Test whether a server in any language follows the contract.
 
     \b
-    An environment, and what the suite may use there:
+    An environment, with a profile of what the suite may use:
       gym-cli conformance --service resource --target 127.0.0.1:9402 --profile capitals.yaml
-    A server of any kind that offers the mux:
+    Any server that offers the mux:
       gym-cli conformance --service mux --target 127.0.0.1:9400
-    An agent, which is started with the suite's registry as its own:
+    An agent that uses the suite's registry:
       gym-cli conformance --service agent --target 127.0.0.1:9403 --registry 127.0.0.1:9400
     A sandbox service, with hostile programs in its sandboxes:
       gym-cli conformance --service sandbox --target 127.0.0.1:9405 --hostile
-    A collector, which is run once for each case:
+    A collector, started once per case:
       gym-cli conformance --service collector \\
           --command 'gym-cli collect --agent {agent} --input {input} --output {output}'
-    Over mutual TLS; what an agent or a collector calls is served with the same certificate:
+    Over mutual TLS; the suite serves agents and collectors with the same certificate:
       gym-cli conformance --service model --target 127.0.0.1:9401 --profile model.yaml \\
           --ca certs/ca.pem --cert certs/collector.pem --key certs/collector.key
-    A collector that you start yourself, as often as there are cases:
+    A collector that you start yourself, once per case:
       gym-cli conformance --service collector --target 127.0.0.1:9403
-    A capture gateway of any framework, over which recorded sessions of ten programs are played:
+    A capture gateway of any framework, tested with recorded sessions of ten programs:
       gym-cli conformance --service gateway --adapter my_gateway:Adapter
 
-    A case names the rule of the contract that it checks; a failure says what was seen instead.
+    Each case names the rule of the contract it checks. A failure reports what was observed instead.
 
     \b
     Exit codes:
-      0    no case failed; skipped ones are listed with what they need
+      0    no case failed; skipped cases are listed with what they need
       1    a case failed, or nothing answered
       2    wrong usage or profile
     """
@@ -124,7 +150,7 @@ def conformance(
     if service == "gateway":
         target = target or ""
     if target is None and service != "collector":
-        raise click.UsageError("--target is needed: the HOST:PORT at which the server listens")
+        raise click.UsageError("--target is missing: pass the HOST:PORT of the server")
     options = Options(
         service,
         "127.0.0.1:0" if target is None else target,

@@ -45,8 +45,8 @@ def issue(folder: Path, names: Sequence[str], hosts: Sequence[str], days: int) -
     for name in names:
         if not _NAME.fullmatch(name) or name == "ca":
             raise UserError(
-                f"the name {name!r} is for no certificate: give lower-case letters, digits, "
-                "dashes and dots, and not ca"
+                f"{name!r} can't name a certificate: use lower-case letters, digits, dashes and "
+                "dots; 'ca' is reserved"
             )
     now = datetime.datetime.now(datetime.UTC)
     until = now + datetime.timedelta(days=days)
@@ -79,9 +79,15 @@ def _authority(
         except (OSError, ValueError, TypeError):
             found, kept = None, None
         if not isinstance(kept, ec.EllipticCurvePrivateKey) or found is None:
-            raise UserError(f"{folder} has a ca.pem or ca.key that this command did not make")
+            raise UserError(
+                f"{folder} has a ca.pem or ca.key that this command did not create. "
+                "Choose another folder"
+            )
         if found.public_key() != kept.public_key() or found.not_valid_after_utc < now:
-            raise UserError(f"the authority in {folder} is of no use any more; give a new folder")
+            raise UserError(
+                f"the authority in {folder} has expired, or its key does not match. "
+                "Choose a new folder"
+            )
         return kept, found
     made = ec.generate_private_key(ec.SECP256R1())
     name, year = _subject(_AUTHORITY), datetime.timedelta(days=365)
@@ -160,7 +166,7 @@ def _general(host: str) -> x509.GeneralName:
     try:
         return x509.DNSName(host)
     except ValueError:
-        raise UserError(f"{host!r} is no host name and no IP address") from None
+        raise UserError(f"{host!r} is not a host name or an IP address") from None
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:

@@ -33,17 +33,17 @@ _WORDS_SHOWN: Final = 60
 
 @click.group()
 def models() -> None:
-    """Models: what answers, as policy, judge or simulated user."""
+    """List, download and try models: policies, judges and simulated users."""
 
 
 names_argument = click.argument("names", nargs=-1, metavar="[NAME]…")
 
 
-@models.command("list", short_help="The mesh's models.")
+@models.command("list", short_help="List the configuration's models.")
 @mesh_options
 @json_option
 def list_models(mesh: MeshOptions, as_json: bool) -> None:
-    """The models of a configuration.
+    """List the models of a configuration.
 
     \b
       gym-cli models list --config mesh.yaml
@@ -69,21 +69,21 @@ def list_models(mesh: MeshOptions, as_json: bool) -> None:
     report(as_json, {"models": rows}, lines)
 
 
-@models.command("pull", short_help="Fetch the weights of embedded models.")
+@models.command("pull", short_help="Download the weights of embedded models.")
 @names_argument
 @mesh_options
 @json_option
 def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> None:
-    """Fetch the weights of the embedded models of a configuration, or of those named.
+    """Download the weights of a configuration's embedded models, or of the named ones.
 
-    Weights that are there already are checked and kept. Without a configuration these are the
-    default model's. Models that are served elsewhere have nothing to fetch.
+    Existing weights are verified and kept. Without a configuration, the default model is
+    downloaded. Remote models have nothing to download.
 
     \b
       gym-cli models pull
       gym-cli models pull policy --config mesh.yaml
 
-    Exit code 1 when weights cannot be had.
+    Exit code 1: weights can't be downloaded.
     """
     import asyncio
 
@@ -95,7 +95,7 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
         path = str(weights.path) if weights.path else None
         rows.append({"name": name, "backend": model.backend, "path": path, "bytes": weights.size})
         if not as_json:
-            said = f"{path} ({weights.size / 1e6:.1f} MB)" if path else "nothing to fetch"
+            said = f"{path} ({weights.size / 1e6:.1f} MB)" if path else "nothing to download"
             echo(one_line(f"{name}  {model.backend}  {said}"))
     if as_json:
         echo_json({"models": rows})
@@ -104,31 +104,30 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
 @models.command("check", short_help="Try one call with each model.")
 @names_argument
 @mesh_options
-@click.option("--prompt", metavar="TEXT", help="What to ask, in place of a question of its own.")
+@click.option("--prompt", metavar="TEXT", help="Ask this instead of the built-in question.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a call may take.",
+    help="Time limit for a call.",
 )
 @json_option
 def check_models(
     names: tuple[str, ...], mesh: MeshOptions, prompt: str | None, timeout: float, as_json: bool
 ) -> int:
-    """Try one call with each model of a configuration, or with those named.
+    """Try one call with each model of a configuration, or with the named ones.
 
-    Shows how long it took, how the answer begins, its tokens (in and out) and what the model can
-    do; or what is wrong and what to do about it. Tools are among what it can do only if a second
-    call, which offers one, is answered by a tool call. Each endpoint of a model that has several is
-    tried by itself.
+    Shows the latency, the beginning of the answer, its tokens (in and out) and the model's
+    capabilities; or the error and its fix. A second call offers a tool: only a model that answers
+    with a tool call is listed with tools. If a model has several endpoints, each one is tried.
 
     \b
       gym-cli models check --config mesh.yaml
       gym-cli models check judge --config mesh.yaml --timeout 20 --json
 
-    Exit code 0 when all answered, 1 when none did, 3 when some did not.
+    Exit code 0: all answered. 1: none answered. 3: some did not answer.
     """
     import asyncio
 
@@ -142,7 +141,7 @@ def check_models(
     return DONE if good == len(checks) else WITH_FAILURES if good else NOTHING_DONE
 
 
-@models.command("set-weights", short_help="Tell running models of new weights.")
+@models.command("set-weights", short_help="Announce new weights to running models.")
 @click.argument("version", type=click.IntRange(min=0))
 @click.option(
     "--address",
@@ -150,17 +149,17 @@ def check_models(
     multiple=True,
     required=True,
     metavar="HOST:PORT",
-    help="A model service, as `gym-cli up` shows it; again for each replica.",
+    help="Address of a model service, as `gym-cli up` shows it. Repeat for each replica.",
 )
 @security_options
 @json_option
 def set_weights(
     version: int, addresses: tuple[str, ...], security: SecurityOptions, as_json: bool
 ) -> None:
-    """Say that a model's weights are of VERSION from now on.
+    """Announce that a model now has weights of VERSION.
 
-    For trainers that swap weights and don't call SetWeightsVersion themselves. Calls that begin
-    afterwards carry the version; it can only grow.
+    For trainers that swap weights and don't call SetWeightsVersion themselves. Later calls
+    carry the version. It can only increase.
 
     \b
       gym-cli models set-weights 4 --address 127.0.0.1:42199
@@ -192,4 +191,4 @@ def _check_lines(one: ModelCheck) -> Iterator[str]:
     yield f"        {one.latency_s:.2f} s, {tokens}: {words or '(no text)'}"
     yield f"        can: {', '.join(one.capabilities)}"
     if one.no_tools:
-        yield f"        no tools: asked for a tool call, it gave {one.no_tools}"
+        yield f"        no tools: the test call returned {one.no_tools} instead of a tool call"

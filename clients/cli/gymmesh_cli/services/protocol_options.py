@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options import together
+from gymmesh_cli.terminal import OptionGroup, option
 
 if TYPE_CHECKING:
     from gymmesh_mesh.authoring.protocols import AskedProtocols
@@ -16,37 +17,42 @@ if TYPE_CHECKING:
 _SPLIT: Final = "train"
 
 protocol_options = together(
-    click.option(
+    option(
         "--as",
         "protocols",
+        group=OptionGroup.PROTOCOLS,
         metavar="NAMES",
-        help="With an environment: serve it with these protocols, too, separated by commas: mcp,"
-        " openenv, ors, nemo_gym.",
+        help="With an environment: also serve these protocols, separated by commas: mcp, openenv, "
+        "ors, nemo_gym.",
     ),
-    click.option(
+    option(
         "--as-port",
+        group=OptionGroup.PROTOCOLS,
         type=click.IntRange(0, 65535),
-        help="The HTTP port of --as, mcp's excepted; by default the system chooses.",
+        help="HTTP port of --as, except mcp. Default: chosen by the system.",
     ),
-    click.option(
+    option(
         "--as-host",
+        group=OptionGroup.PROTOCOLS,
         metavar="HOST",
-        help="The address of --as-port; default: 127.0.0.1. Another one needs --insecure and"
-        " --as-token-file.",
+        help="Address of --as-port. Default: 127.0.0.1. Any other address needs --insecure and "
+        "--as-token-file.",
     ),
-    click.option(
+    option(
         "--as-token-file",
+        group=OptionGroup.PROTOCOLS,
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="The token that clients of --as must send.",
+        help="Token that clients of --as must send.",
     ),
-    click.option(
+    option(
         "--as-tasks",
         "task_files",
+        group=OptionGroup.PROTOCOLS,
         multiple=True,
         metavar="[SPLIT=]FILE",
-        help="The tasks that clients of --as choose from, as split SPLIT (default: train);"
-        " repeatable. Without it, the environment's examples.",
+        help="Tasks that clients of --as choose from, as split SPLIT. Default split: train. "
+        "Repeatable. Default tasks: the environment's examples.",
     ),
 )
 
@@ -67,10 +73,10 @@ def asked_protocols(
     names = [name.strip() for name in (protocols or "").split(",") if name.strip()]
     if not names:
         if as_port is not None or as_host or as_token_file or task_files:
-            raise click.UsageError("the options --as-… belong to --as, which names the protocols")
+            raise click.UsageError("the --as-… options need --as, which selects the protocols")
         return None
     if kind != "environment":
-        raise click.UsageError(f"--as is for an environment; a {kind} service has no tasks")
+        raise click.UsageError(f"--as applies to an environment; a {kind} service has no tasks")
     return AskedProtocols(
         names=names,
         port=as_port,
@@ -85,8 +91,8 @@ def _files_of_splits(task_files: tuple[str, ...]) -> dict[str, str]:
     for split, file in map(_split_and_file, task_files):
         if split in files:
             raise click.UsageError(
-                f"--as-tasks names the split {split!r} twice, {files[split]} and {file}: give each"
-                " file a split of its own (SPLIT=FILE), or join the files"
+                f"--as-tasks names split {split!r} twice: {files[split]} and {file}. Give each "
+                "file its own split (SPLIT=FILE), or join the files"
             )
         files[split] = file
     return files

@@ -9,7 +9,14 @@ import click
 
 from gymmesh_cli.options import MeshOptions, json_option, listening_options, mesh_options
 from gymmesh_cli.services.protocol_options import asked_protocols, protocol_options
-from gymmesh_cli.terminal import log_format_option, logged_as_service, report
+from gymmesh_cli.terminal import (
+    GroupedCommand,
+    OptionGroup,
+    log_format_option,
+    logged_as_service,
+    option,
+    report,
+)
 
 if TYPE_CHECKING:
     from gymmesh.discovery.v1.discovery_pb2 import Instance
@@ -23,37 +30,50 @@ _PLACE = ("port", "metrics_port", "health_port", "discovery_address", "instance"
 _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protocols"}
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument(
     "kind", type=click.Choice(["discovery", "model", "sandbox", "environment", "agent"])
 )
 @click.argument("name", required=False)
 @mesh_options
-@click.option(
+@option(
     "--discovery",
     "discovery_address",
+    group=OptionGroup.LISTEN,
     metavar="HOST:PORT",
     default="",
-    help="The discovery service to register with, where discovery.backend is memory. Agents need"
-    " it; an environment, a model or a sandbox service without it is served alone, at its address."
-    " Refused where services register by themselves.",
+    help="Register with this discovery service, if discovery.backend is memory. Required for "
+    "agents; an environment, model or sandbox service can run unregistered. Rejected if "
+    "services register themselves.",
 )
 @listening_options
-@click.option("--port", type=_PORT, default=0, help="0, the default: the system chooses.")
-@click.option(
-    "--metrics-port", type=_PORT, default=0, help="Of Prometheus metrics, if mesh.metrics is true."
-)
-@click.option(
-    "--health-port",
+@option(
+    "--port",
+    group=OptionGroup.LISTEN,
     type=_PORT,
-    help="Serve gRPC health on this port, too, without TLS and with nothing else, for probes.",
+    default=0,
+    help=("Listen on this port. Default: 0, chosen by the system."),
 )
-@click.option(
+@option(
+    "--metrics-port",
+    group=OptionGroup.LISTEN,
+    type=_PORT,
+    default=0,
+    help=("Port of Prometheus metrics, if mesh.metrics is true."),
+)
+@option(
+    "--health-port",
+    group=OptionGroup.LISTEN,
+    type=_PORT,
+    help="Also serve gRPC health checks on this port, without TLS and nothing else, for probes.",
+)
+@option(
     "--instance",
+    group=OptionGroup.LISTEN,
     metavar="TEXT",
     default="0",
-    help="What the instance id ends with, which tells instances of one service apart: give each"
-    " its own, such as the name of its host.",
+    help="Suffix of the instance id. Give each instance of a service its own, such as its host's "
+    "name.",
 )
 @protocol_options
 @log_format_option
@@ -69,13 +89,13 @@ def serve(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Serve the service NAME of a configuration, an agent for example, in this process.
+    """Serve one service of a configuration, such as an agent, in this process.
 
-    For what starts processes by itself: containers, Kubernetes, Slurm. Prints a line once it is
-    SERVING, logs to stderr, and runs until SIGTERM or Ctrl-C: it then takes no new work, lets
-    what runs end within mesh.drain_s seconds (calls, attempts, sessions), leaves the registry
-    and ends with 0. A discovery service needs no NAME. NAME of an environment may also be a file, a
-    class or a function in one, or an installed environment.
+    For systems that start the processes: containers, Kubernetes, Slurm. Prints a line once the
+    service is SERVING, and logs to stderr. On SIGTERM or Ctrl-C it accepts no new work, lets
+    running calls, attempts and sessions finish within mesh.drain_s seconds, leaves the registry and
+    exits with 0. A discovery service needs no NAME. An environment's NAME may also be a file, a
+    class or function in a file, or an installed environment.
 
     \b
       gym-cli serve environment desk.py --port 9500
@@ -88,11 +108,14 @@ def serve(
     """
     from gymmesh_mesh.config import exposed
     from gymmesh_mesh.processes import ServingPlace, serve_one
+    from gymmesh_runtime.config import ConfigError
     from gymmesh_runtime.serving import run
 
     if not name:
         if kind != "discovery":
-            raise click.UsageError(f"NAME is missing: which {kind} of the configuration?")
+            raise click.UsageError(
+                f"NAME is missing: name the {kind} of the configuration to serve"
+            )
         name = "registry"
 
     wanted = asked_protocols(kind, **asked)
@@ -114,7 +137,10 @@ def serve(
     if insecure:
         config = exposed(config)
     with logged_as_service(log_format or config.mesh.log_format):
-        run(serve_one(config, kind, name, place, partial(_say_ready, kind, name, as_json)))
+        try:
+            run(serve_one(config, kind, name, place, partial(_say_ready, kind, name, as_json)))
+        except ConfigError as error:
+            raise error if wanted is None else wanted.as_option(error, name) from None
 
 
 def _say_ready(kind: ServiceKind, name: str, as_json: bool, served: Instance) -> None:

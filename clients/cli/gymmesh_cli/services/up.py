@@ -10,58 +10,78 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gymmesh_cli.options import MeshOptions, json_option, listening_options, mesh_options
-from gymmesh_cli.terminal import echo, echo_json, log_format_option, logged_as_service, one_line
+from gymmesh_cli.terminal import (
+    GroupedCommand,
+    OptionGroup,
+    echo,
+    echo_json,
+    log_format_option,
+    logged_as_service,
+    one_line,
+    option,
+)
 
 if TYPE_CHECKING:
     from gymmesh_mesh import ServiceInfo
     from gymmesh_mesh.config import DiscoveryConfig, MeshConfig
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @mesh_options
 @listening_options
-@click.option(
+@option(
     "--layout",
+    group=OptionGroup.RUNNING,
     type=click.Choice(["embedded", "cell", "mesh"]),
-    help="What shares a process: everything; an agent with its environments and models, in"
-    " several cells alike; or nothing (the default, or mesh.layout).",
+    help="What shares a process. embedded: everything. cell: an agent with its environments and "
+    "models, in several equal cells. mesh: nothing (default, or mesh.layout).",
 )
-@click.option(
+@option(
     "--cells",
+    group=OptionGroup.RUNNING,
     type=click.IntRange(1, 1024),
-    help="How many cells; default: one for each processor but one, which the collector takes.",
+    help="Number of cells. Default: one per processor, minus one for the collector.",
 )
-@click.option(
+@option(
     "--discovery",
+    group=OptionGroup.LISTEN,
     metavar="WHERE",
-    help="Where services register: memory (a discovery service of their own, the default), consul"
-    " (the Consul agent at discovery.consul.address, started for development where none answers),"
-    " consul://HOST:PORT (one that is there), kubernetes or kubernetes://NAMESPACE (as memory, with"
-    " the services that Kubernetes lists beside).",
+    help="Where services register. memory: their own discovery service (default). consul: the "
+    "Consul agent at discovery.consul.address; a development agent is started if none "
+    "answers. consul://HOST:PORT: a running agent. kubernetes or kubernetes://NAMESPACE: "
+    "like memory, plus the services that Kubernetes lists.",
 )
-@click.option(
+@option(
     "--consul-binary",
+    group=OptionGroup.LISTEN,
     metavar="PATH",
-    help="The program that --discovery consul starts; default: discovery.binary, which is consul.",
+    help="Program that --discovery consul starts. Default: discovery.binary, which is consul.",
 )
-@click.option(
+@option(
     "--restart",
     "restarts",
+    group=OptionGroup.RUNNING,
     type=click.IntRange(0, 1000),
     metavar="N",
-    help="Start a service that dies again, each up to N times (default: mesh.restarts, which is"
-    " 0: then all others end, too).",
+    help="Restart a service that dies, each up to N times. Default: mesh.restarts, which is 0: "
+    "one death stops all services.",
 )
-@click.option(
+@option(
     "--observe",
+    group=OptionGroup.MONITORING,
     is_flag=True,
-    help="Start Prometheus beside the mesh, on 127.0.0.1, with the mesh's services as targets and"
-    " the project's alerts. What it stores is gone when the mesh ends.",
+    help="Also start Prometheus on 127.0.0.1, with the mesh's services as targets and the "
+    "project's alerts. Its data is deleted when the mesh stops.",
 )
-@click.option(
-    "--prometheus", metavar="PATH", help="The program that --observe starts; default: prometheus."
+@option(
+    "--prometheus",
+    group=OptionGroup.MONITORING,
+    metavar="PATH",
+    help=("Program that --observe starts. Default: prometheus."),
 )
-@click.option("--logs", is_flag=True, help="Show the services' logs on stderr.")
+@option(
+    "--logs", group=OptionGroup.MONITORING, is_flag=True, help="Show the services' logs on stderr."
+)
 @log_format_option
 @json_option
 def up(
@@ -76,11 +96,11 @@ def up(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Start the services of a configuration as processes, and say where they are.
+    """Start the services of a configuration as processes, and print their addresses.
 
-    Waits until all are SERVING, then runs until Ctrl-C, which stops them in reverse order and
-    is this command's normal end (exit code 0). The system chooses the ports, unless
-    mesh.discovery_port and mesh.agent_port say otherwise.
+    Waits until all services are SERVING, then runs until Ctrl-C, which stops them in reverse order
+    (exit code 0). The system chooses the ports, unless mesh.discovery_port and mesh.agent_port are
+    set.
 
     \b
       gym-cli up --config mesh.yaml
@@ -89,7 +109,7 @@ def up(
       gym-cli up --config mesh.yaml --discovery consul://127.0.0.1:8500 --restart 3
       gym-cli up --config mesh.yaml --observe
 
-    Meanwhile, in another terminal:
+    Then, in another terminal:
 
     \b
       gym-cli collect -i tasks.jsonl -o rollouts.jsonl --agent 127.0.0.1:9401
@@ -104,9 +124,9 @@ def up(
 
     config = mesh.load()
     if settings["cells"] is not None and (settings["layout"] or config.mesh.layout) != "cell":
-        raise click.UsageError("--cells is for --layout cell")
+        raise click.UsageError("--cells needs --layout cell")
     if prometheus is not None and not observe:
-        raise click.UsageError("--prometheus is for --observe")
+        raise click.UsageError("--prometheus needs --observe")
     given = {name: value for name, value in settings.items() if value is not None}
     found = _discovery(config.discovery, discovery, consul_binary)
     config = replace(config, mesh=replace(config.mesh, **given), discovery=found)
@@ -156,14 +176,15 @@ def _discovery(found: DiscoveryConfig, where: str | None, binary: str | None) ->
         return replace(found, backend="consul", start=True)
     if not where.startswith(("consul://", "kubernetes://")):
         raise click.UsageError(
-            "--discovery is memory, consul, consul://HOST:PORT, kubernetes or kubernetes://NAMESPACE"
+            "--discovery: expected memory, consul, consul://HOST:PORT, kubernetes or "
+            "kubernetes://NAMESPACE"
         )
     try:
         target = read_target(where, found)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     if target.agent:
-        raise click.UsageError(f"--discovery is {where.rpartition('/')[0]}, without a path")
+        raise click.UsageError(f"--discovery: expected {where.rpartition('/')[0]}, without a path")
     return replace(target.discovery, start=False)
 
 

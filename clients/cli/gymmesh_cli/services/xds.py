@@ -15,7 +15,7 @@ from gymmesh_cli.terminal import echo_json
 
 @click.group()
 def xds() -> None:
-    """Let gRPC clients of any language find services: xds:///agent.NAME."""
+    """Let gRPC clients in any language find services: xds:///agent.NAME."""
 
 
 @xds.command()
@@ -23,18 +23,18 @@ def xds() -> None:
     "--server",
     metavar="HOST:PORT",
     required=True,
-    help="The address of the discovery service, whose configuration has discovery.xds: true.",
+    help="Address of the discovery service. Its configuration must set discovery.xds: true.",
 )
 @click.option(
     "--node-id",
     metavar="ID",
-    help="What the client calls itself; default: gymmesh- and the name of this machine.",
+    help="The client's node id. Default: gymmesh- and this machine's name.",
 )
-@click.option("--ca", metavar="FILE", help="The authority of its certificate: over TLS.")
-@click.option("--cert", metavar="FILE", help="The certificate to show it.")
+@click.option("--ca", metavar="FILE", help="Call the server over TLS and trust this authority.")
+@click.option("--cert", metavar="FILE", help="Client certificate.")
 @click.option("--key", metavar="FILE", help="Its key.")
-@click.option("--region", default="", metavar="NAME", help="Where the client runs.")
-@click.option("--zone", default="", metavar="NAME", help="The zone in the region.")
+@click.option("--region", default="", metavar="NAME", help="Region of the client.")
+@click.option("--zone", default="", metavar="NAME", help="Zone in the region.")
 def bootstrap(
     server: str,
     node_id: str | None,
@@ -46,8 +46,8 @@ def bootstrap(
 ) -> None:
     """Print the bootstrap file that gRPC's xDS clients read.
 
-    With --ca the connection to the control plane is over TLS, for clients whose gRPC can: the
-    server's certificate must be for its HOST. The connections to services are the client's own.
+    With --ca, clients whose gRPC supports it connect to the control plane over TLS. The server's
+    certificate must be valid for its HOST. Clients secure their connections to services themselves.
 
     \b
       gym-cli xds bootstrap --server 127.0.0.1:9400 > bootstrap.json
@@ -60,7 +60,7 @@ def bootstrap(
     if not node_id or not node_id.isprintable() or len(node_id) > 256:
         raise click.BadParameter("must be 1 to 256 printable characters", param_hint="--node-id")
     if (cert is None) != (key is None) or (cert is not None and ca is None):
-        raise click.UsageError("--cert and --key belong together, and with --ca")
+        raise click.UsageError("--cert and --key must be given together, and need --ca")
     files = {"ca_certificate_file": ca, "certificate_file": cert, "private_key_file": key}
     tls = {name: str(Path(file).absolute()) for name, file in files.items() if file is not None}
     echo_json(document(server, node_id, region, zone, tls))

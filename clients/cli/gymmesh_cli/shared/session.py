@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -33,7 +34,8 @@ _NOT_IDENTITY: Final = (
 @dataclass(frozen=True, slots=True)
 class MeshPlan:
     """Which mesh to use. `config` is None for a mesh elsewhere of which nothing was said; `files`
-    are those that it was read from.
+    are those that it was read from. validate_examples: the command that checks the example tasks of
+    the default environment; empty: the files alone do not say which they are.
     """
 
     config: MeshConfig | None
@@ -41,6 +43,7 @@ class MeshPlan:
     environment: str | None
     files: tuple[Path, ...] = ()
     security: SecurityConfig | None = None
+    validate_examples: str = ""
 
     @staticmethod
     def of(
@@ -53,11 +56,17 @@ class MeshPlan:
             security.refuse()
         if len(agents) > 1 and any(one.startswith(SCHEMES) for one in agents):
             shown = next(one for one in SCHEMES if any(agent.startswith(one) for agent in agents))
-            raise click.UsageError(f"--agent {shown}… finds all instances; give it once and alone")
+            raise click.UsageError(
+                f"--agent {shown}… finds all instances; give it once, without another --agent"
+            )
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
         presented = security.over(config.security if config else None)
-        return MeshPlan(config, agents, options.environment, options.config, presented)
+        command = ""
+        if options.config and not (options.sets or options.environment_place or options.kept):
+            files = (word for file in options.config for word in ("--config", str(file)))
+            command = shlex.join(["gym-cli", "data", "validate", *files])
+        return MeshPlan(config, agents, options.environment, options.config, presented, command)
 
     @property
     def log_format(self) -> LogFormat:
@@ -73,8 +82,15 @@ class MeshPlan:
     def examples(self) -> list[dict[str, Any]]:
         """The rows of the default environment's examples. Raises ConfigError and UsageError."""
         if self.agents or self.config is None:
-            raise click.UsageError("give the tasks with --input: the environments are elsewhere")
+            raise click.UsageError(
+                "give the tasks with --input: with remote environments there are no examples here"
+            )
         return rows_of_examples(self.config, self.config.defaults.environment)
+
+    @property
+    def examples_name(self) -> str:
+        """How messages name the default environment's examples."""
+        return "" if self.config is None else f"examples of {self.config.defaults.environment}"
 
     def inputs(self) -> dict[str, list[Path]]:
         """The files that the mesh is read from and that its configuration names, by what they are

@@ -27,11 +27,11 @@ class OtherAgents:
     def said(self, path: Path) -> str:
         """One sentence about them."""
         row, others = self.first, self.count - 1
-        more = "" if not others else f" (and {others} more row{'s' * (others > 1)} likewise)"
+        more = "" if not others else f" (and {others} more row{'s' * (others > 1)})"
         return (
-            f"{path}:{row.line}: agent_ref names the agent {row.other_agent!r}{more}, which is not "
-            f'followed: {row.task.agent!r} runs it; choose with the key "agent" of the row, or '
-            "refuse such rows with --refuse-other-agents"
+            f"{path}:{row.line}: agent_ref names agent {row.other_agent!r}{more}, but agent "
+            f'{row.task.agent!r} runs it. Set the row\'s key "agent" to choose another, or '
+            "reject such rows with --refuse-other-agents"
         )
 
 
@@ -61,9 +61,7 @@ class TaskChoice:
     def refuse_unknown(self, retried: Collection[str], path: Path) -> None:
         """Raise UserError for a task to be retried that is none of these."""
         for task in sorted(set(retried).difference(self.ids)):
-            raise UserError(
-                f"--retry task={task}: {path} has no such task among those that are asked for"
-            )
+            raise UserError(f"--retry task={task}: {path} has no such task among the selected ones")
 
 
 def checked_rows(
@@ -97,11 +95,16 @@ def choose_tasks(
     *,
     checks: TaskChecks | None,
     skip_invalid: bool,
+    shown_as: str = "",
+    validate: str | None = None,
 ) -> TaskChoice:
     """The first tasks of a file, once every row up to the limit is known to be right.
 
     Args:
         skip_invalid: leave wrong rows out instead.
+        shown_as: how messages name the file, where its path says nothing.
+        validate: the command that checks all rows; None: the one for the file's path. Empty: there
+            is none.
 
     Raises:
         UserError: rows are wrong (the first few are named), or there is none.
@@ -128,14 +131,15 @@ def choose_tasks(
             if limit is not None and len(ids) >= limit:
                 break
     if problems and not (skip_invalid and ids):
-        shown = [one_line(problem.at(path)) for problem in problems[:_SHOWN]]
-        if len(problems) > 1:
-            shown.append(f"check the whole file with: gym-cli data validate {path}")
+        shown = [one_line(problem.at(shown_as or path)) for problem in problems[:_SHOWN]]
+        command = f"gym-cli data validate {path}" if validate is None else validate
+        if len(problems) > 1 and command:
+            shown.append(f"check all rows with: {command}")
         if not skip_invalid:
-            shown.append("--skip-invalid leaves such rows out")
+            shown.append("skip such rows with --skip-invalid")
         raise UserError("\n".join(shown))
     if not ids:
-        raise UserError(f"{path}: holds no tasks")
+        raise UserError(f"{shown_as or path}: no tasks found")
     return TaskChoice(ids, problems, seeded, frozenset(environments), other_agents)
 
 
@@ -143,5 +147,6 @@ def refuse_pipe(tasks: Path) -> None:
     """Raise UserError for what can be read only once, and would seem to hold no tasks then."""
     if tasks.exists() and not tasks.is_file():
         raise UserError(
-            f"{tasks}: is no regular file, and tasks are read several times; write them to a file"
+            f"{tasks} is not a regular file, and tasks are read several times. Write them to a "
+            "file first"
         )

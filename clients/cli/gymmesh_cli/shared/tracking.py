@@ -40,7 +40,7 @@ async def tracked(
 
 def profile_tracking_of(options: TrackOptions) -> ProfileTracking:
     """The tracking of a profile; what first goes wrong with it is said on stderr."""
-    link = TrackerLink(options.tracker, _warn, without="the profile is whole without it")
+    link = TrackerLink(options.tracker, _warn, without="the profile is complete without it")
     return ProfileTracking(link, project=options.project, samples=options.samples)
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gymmesh_cli.options import FILE, json_option
+from gymmesh_cli.options import FILE, json_option, reward_range_option
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import echo, one_line, report
 
 if TYPE_CHECKING:
-    from gymmesh_data.profile import Comparison
+    from gymmesh_data.profile import Comparison, Curve
 
 
 @click.command("compare")
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     default=1.0,
     show_default=True,
     metavar="R",
-    help="For pass@k: a rollout solves its task when its reward is at least this.",
+    help="For pass@k: reward at which a rollout solves its task.",
 )
 @click.option(
     "--most",
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     default=10,
     show_default=True,
     metavar="N",
-    help="Name the N tasks that changed most.",
+    help="List the N tasks that changed most.",
 )
 @click.option(
     "--resamples",
@@ -40,11 +40,18 @@ if TYPE_CHECKING:
     default=10000,
     show_default=True,
     metavar="N",
-    help="Draws of the bootstrap, and of the test where not all signs can be tried.",
+    help="Number of bootstrap draws, and of sign flips if there are too many to try all.",
 )
-@click.option("--html", type=FILE, help="Write a page with pictures, too.")
-@click.option("--overwrite", is_flag=True, help="Replace a page that is there already.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--html", type=FILE, help="Also write an HTML page with charts.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing page.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same figures.",
+)
+@reward_range_option
 @json_option
 def compare(
     inputs: tuple[Path, ...],
@@ -54,55 +61,72 @@ def compare(
     html: Path | None,
     overwrite: bool,
     seed: int,
+    reward_range: tuple[float, float],
     as_json: bool,
 ) -> None:
-    """Compare runs of the same tasks with the first one, task by task.
+    """Compare runs of the same tasks with the first run, task by task.
 
     \b
       gym-cli compare before.jsonl after.jsonl
       gym-cli compare base.jsonl step-100.jsonl step-200.jsonl --json
       gym-cli compare before.jsonl after.jsonl --html compared.html
 
-    Only tasks that were judged in both runs count. The same --seed gives the same figures.
+    Only tasks that were scored in both runs count. For three runs or more, such as the checkpoints
+    of a training run, a table shows the mean reward of each over the tasks scored in all of them.
+    The same --seed gives the same figures.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
-    from gymmesh_data.profile import ProfileOptions, comparison_page
-    from gymmesh_data.profile import compare as make
+    from gymmesh_data.profile import (
+        ProfileOptions,
+        compare_runs,
+        comparison_page,
+        curve_of,
+        read_runs,
+    )
     from gymmesh_data.profile.html import CHARTS
 
     if len(inputs) < 2:
-        raise click.UsageError("give two runs or more; gym-cli profile is for one")
+        raise click.UsageError("give at least two runs; use gym-cli profile for one")
     CHARTS.require("gym-cli compare")
     if html is not None:
         refuse_inputs([html], {"the comparison": inputs})
         refuse_used(html, overwrite=overwrite)
-    options = ProfileOptions(solved_at, resamples, seed)
-    found = make(inputs, options)
-    told = [one.to_dict(most) for one in found]
-    lines = (line for one in found for line in _lines(one, most, several=len(found) > 1))
-    report(as_json, {"solved_at": solved_at, "seed": seed, "comparisons": told}, lines)
+    options = ProfileOptions(solved_at, resamples, seed, rewards=reward_range)
+    runs = read_runs(inputs, options)
+    found = compare_runs(runs, options)
+    curve = curve_of(runs, options) if len(runs) > 2 else None
+    told = {
+        "solved_at": solved_at,
+        "seed": seed,
+        "comparisons": [one.to_dict(most) for one in found],
+        "curve": curve and curve.to_dict(),
+    }
+    lines = [line for one in found for line in _lines(one, most, several=len(found) > 1)]
+    report(as_json, told, [*lines, *(() if curve is None else _curve_lines(curve))])
     if html is not None:
-        write_page(html, comparison_page(found, options, most))
+        write_page(html, comparison_page(found, options, most, curve))
         echo(f"page          {one_line(str(html))}", err=as_json)
 
 
 def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
     from gymmesh_cli.stored.profile import table
-    from gymmesh_data.profile.html import figure_text
+    from gymmesh_data.profile.html import bounds_text, figure_text
 
     wins, losses = one.wins, one.losses
     yield f"before        {one.before}"
     yield f"after         {one.after}"
-    yield f"tasks         {len(one.changes)} in both; {one.only_before} only before, " + (
-        f"{one.only_after} only after, which do not count"
+    yield f"tasks         {len(one.changes)} in both; not counted: " + (
+        f"{one.only_before} only before, {one.only_after} only after"
     )
     if one.other_prompts:
         yield (
-            f"look at       {one.other_prompts} of these have another prompt in one run than in "
-            + ("the other, as tasks of one id in two files may")
+            f"look at       {one.other_prompts} of these have different prompts in the two "
+            + "runs: the files may use one id for different tasks"
         )
     yield f"mean reward   {one.mean_before:.3f} before, {one.mean_after:.3f} after"
     yield f"difference    {figure_text(one.difference)}"
+    if one.bounds is not None:
+        yield f"bounds        {bounds_text(one.bounds)}"
     for k, figure in one.pass_at.items():
         yield f"{f'pass@{k}':<13} {figure_text(figure)} difference"
     kind = "all signs tried" if one.exact else "signs drawn"
@@ -123,3 +147,11 @@ def _lines(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
             if task.difference
         ],
     )
+
+
+def _curve_lines(curve: Curve) -> Iterable[str]:
+    from gymmesh_cli.stored.profile import table
+    from gymmesh_data.profile.html import curve_rows
+
+    yield f"all runs      over the {curve.tasks} tasks that every run judged"
+    yield from table(*curve_rows(curve))

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gymmesh_cli.options import environments_option, json_option, rollouts_argument
-from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, report
+from gymmesh_cli.terminal import (
+    DONE,
+    NOTHING_DONE,
+    GroupedCommand,
+    OptionGroup,
+    echo,
+    option,
+    report,
+)
 
 if TYPE_CHECKING:
     from gymmesh_data import ExportOptions, ExportSummary
@@ -43,90 +51,115 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
         ctx.exit(DONE)
 
 
-@click.command("export")
+@click.command("export", cls=GroupedCommand)
 @rollouts_argument
-@click.option(
+@option(
     "--format",
     "-f",
     "name",
+    group=OptionGroup.OUTPUT,
     required=True,
     callback=_known,
     shell_complete=_completed,
     metavar="FORMAT",
-    help="One of the formats that --formats lists.",
+    help="The output format; list them with --formats.",
 )
-@click.option(
+@option(
     "--formats",
+    group=OptionGroup.OUTPUT,
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_list_formats,
     help="List the formats and what each is for.",
 )
-@click.option(
+@option(
     "--output",
     "-o",
+    group=OptionGroup.OUTPUT,
     required=True,
     type=click.Path(path_type=Path),
-    help="The file to write; for hf a folder.",
+    help="Write to this file (hf: folder).",
 )
-@click.option(
+@option(
     "--min-reward",
+    group=OptionGroup.SELECT,
     type=float,
     metavar="R",
-    help="Leave out rollouts with a lower reward, or none. For demonstrations 1, if not given.",
+    help="Skip rollouts with a lower reward or none. Default: 1 for demonstrations, else no limit.",
 )
 @environments_option
-@click.option("--whole", is_flag=True, help="Leave out rollouts that were cut short by a limit.")
-@click.option(
-    "--best", type=click.IntRange(min=1), metavar="N", help="At most the N best of each task."
+@option(
+    "--whole",
+    group=OptionGroup.SELECT,
+    is_flag=True,
+    help=("Skip rollouts that a limit cut short."),
 )
-@click.option(
+@option(
+    "--best",
+    group=OptionGroup.SELECT,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=("Keep at most the N best rollouts per task."),
+)
+@option(
     "--distinct/--repeated",
+    group=OptionGroup.SELECT,
     default=None,
-    help="Leave out rollouts whose messages are the same as another's. On for demonstrations.",
+    help="Skip rollouts with the same messages as another one. Default: on for demonstrations.",
 )
-@click.option("--no-reasoning", is_flag=True, help="Leave out reasoning.")
-@click.option("--no-tokens", is_flag=True, help="Leave out token ids that stand beside text.")
-@click.option(
+@option("--no-reasoning", group=OptionGroup.FORMAT, is_flag=True, help="Omit reasoning.")
+@option(
+    "--no-tokens",
+    group=OptionGroup.FORMAT,
+    is_flag=True,
+    help=("Omit token ids where the record also has text."),
+)
+@option(
     "--margin",
+    group=OptionGroup.FORMAT,
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="R",
-    help="Pairs: the rewards are at least this far apart.",
+    help="Pairs: smallest difference of the two rewards.",
 )
-@click.option(
+@option(
     "--pairs",
+    group=OptionGroup.FORMAT,
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
     metavar="N",
-    help="Pairs: at most N of each task.",
+    help="Pairs: at most N per task.",
 )
-@click.option(
+@option(
     "--whole-answers",
+    group=OptionGroup.FORMAT,
     is_flag=True,
-    help="Pairs: answers go on to the end, tool results included, not only to the first "
+    help="Pairs: answers run to the end, including tool results, instead of to the first "
     "difference.",
 )
-@click.option(
+@option(
     "--agent",
+    group=OptionGroup.FORMAT,
     default="",
     metavar="NAME",
-    help="Tasks for verl and nemo-rl: the agent that runs them there.",
+    help="verl and nemo-rl tasks: the agent that runs them there.",
 )
-@click.option(
+@option(
     "--test",
+    group=OptionGroup.FORMAT,
     type=click.FloatRange(0, 1, max_open=True),
     default=0.0,
     metavar="SHARE",
-    help="hf: this share of the tasks makes the split test.",
+    help="hf: share of the tasks in the test split.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
-@click.option(
+@option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing file.")
+@option(
     "--resume",
+    group=OptionGroup.OUTPUT,
     is_flag=True,
-    help="Go on with an export that was interrupted; of hf, with the files that are not finished.",
+    help="Resume an interrupted export. hf: with the unfinished files.",
 )
 @json_option
 def export(
@@ -139,18 +172,17 @@ def export(
     test: float,
     **chosen: Any,
 ) -> int:
-    """Write rollouts in the format of a trainer or another tool.
+    """Export rollouts to a trainer's or another tool's format.
 
     \b
       gym-cli export rollouts.jsonl --format sft --output demonstrations.jsonl
       gym-cli export rollouts.jsonl --format dpo --margin 0.5 --output pairs.jsonl
       gym-cli export night-*.jsonl --format messages --output all.jsonl
 
-    ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
-    file of such rows. Failed rollouts are left out. Fields the format can't represent are listed at
-    the end.
+    ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
+    rows. Failed rollouts are skipped. Fields the format can't represent are listed at the end.
 
-    Exit code 0 when something was written, 1 when nothing was left to write.
+    Exit code 0: records were written. 1: nothing was left to write.
     """
     from gymmesh_data import export as write
     from gymmesh_data import export_hub
@@ -159,7 +191,7 @@ def export(
     if name == _HUB:
         summary = export_hub(inputs, output, options, test=test, overwrite=overwrite, resume=resume)
     elif test:
-        raise click.UsageError("--test is for --format hf")
+        raise click.UsageError("--test needs --format hf")
     else:
         summary = write(inputs, output, name, options, overwrite=overwrite, resume=resume)
     report(as_json, summary.to_dict(), _lines(summary, output))
@@ -206,5 +238,5 @@ def _options(
 def _lines(summary: ExportSummary, output: Path) -> Iterator[str]:
     yield f"rollouts      {summary.rollouts} read"
     yield f"records       {summary.records} in {output}"
-    yield from (f"left out      {n} {why}" for why, n in sorted(summary.left_out.items()))
-    yield from (f"not carried   {n} {what}" for what, n in sorted(summary.losses.items()))
+    yield from (f"skipped       {n} {why}" for why, n in sorted(summary.left_out.items()))
+    yield from (f"not exported  {n} {what}" for what, n in sorted(summary.losses.items()))

@@ -22,44 +22,48 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
 @click.command("import")
 @click.argument("inputs", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--format", "-f", "name", type=click.Choice(_FORMATS), default=_KNOWN, show_default=True
+    "--format",
+    "-f",
+    "name",
+    type=click.Choice(_FORMATS),
+    default=_KNOWN,
+    show_default=True,
+    help="Format of the files; see below.",
 )
 @click.option(
     "--dataset",
     default="",
     metavar="NAME",
-    help="known: which data set the files are of; by default their columns tell.",
+    help="known: the data set of the files. Default: recognized by its columns.",
 )
-@click.option("--output", "-o", required=True, type=FILE, help="The file to write: JSON lines.")
+@click.option("--output", "-o", required=True, type=FILE, help="Write JSON lines to this file.")
 @click.option(
     "--as",
     "made",
     type=click.Choice(("tasks", "rollouts")),
     default="tasks",
     show_default=True,
-    help="Tasks for gym-cli collect, or finished rollouts to look at and judge again.",
+    help="Make tasks for gym-cli collect, or finished rollouts to inspect and rescore.",
 )
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="KEY=COLUMN",
-    help="hf, openai-evals: which column is which key: input, system, tools, task_id, or any key "
-    "of the task; may be given several times.",
+    help="hf, openai-evals: read KEY from this column. KEY is input, system, tools, task_id or "
+    "another key of the task. Repeatable.",
 )
-@click.option("--only-columns", is_flag=True, help="Leave out columns that no --column names.")
-@click.option("--score", default="", metavar="NAME", help="Which score is the reward.")
-@click.option(
-    "--env", "environment", default="", metavar="NAME", help="The environment of all tasks."
-)
+@click.option("--only-columns", is_flag=True, help="Drop columns that no --column names.")
+@click.option("--score", default="", metavar="NAME", help="Use this score as the reward.")
+@click.option("--env", "environment", default="", metavar="NAME", help="Environment of all tasks.")
 @click.option(
     "--keep-prose",
     is_flag=True,
-    help="Take expected answers that are sentences or longer: for an environment in which a model "
-    "judges.",
+    help="Accept expected answers that are sentences or longer, for environments with a judge "
+    "model.",
 )
-@click.option("--skip-invalid", is_flag=True, help="Leave out rows that cannot be taken.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there already.")
+@click.option("--skip-invalid", is_flag=True, help="Skip invalid rows.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @json_option
 def import_(
     inputs: tuple[Path, ...],
@@ -76,7 +80,7 @@ def import_(
     overwrite: bool,
     as_json: bool,
 ) -> int:
-    """Make tasks or rollouts of other programs' files.
+    """Import tasks or rollouts from other programs' files.
 
     \b
       gym-cli import gsm8k.parquet --output tasks.jsonl
@@ -84,28 +88,28 @@ def import_(
           --column expected_answer=answer --env math --output tasks.jsonl
       gym-cli import log.eval --format inspect --as rollouts --output rollouts.jsonl
 
-    A worked solution gives its final answer (behind ####, or in \\boxed{}), a multiple choice
-    question becomes a task of mcqa. An expected answer that is empty or a text is refused, and so
-    is one that the row's environment refuses, where that is installed.
+    The final answer of a worked solution is used (after ####, or in \\boxed{}). A multiple choice
+    question becomes an mcqa task. An expected answer that is empty or prose is rejected, and so is
+    one that the row's environment rejects, if that is installed.
 
-    FILE is JSON lines, JSON, Parquet, CSV, a log of Inspect (.eval), or a folder of these.
+    FILE is JSON lines, JSON, Parquet, CSV, an Inspect log (.eval), or a folder of these.
 
     \b
     Formats:
-      known         public data sets (GSM8K, MATH, ARC, MMLU, HumanEval, IFEval and others), told
-                    by their columns; each task names the environment that judges it
-      hf            rows of a data set, such as the Hugging Face Hub has them
-      messages      rows of messages, or of prompt and completion, as trainers have them
-      openai-evals  items of OpenAI's evals, with or without their samples
+      known         public data sets (GSM8K, MATH, ARC, MMLU, HumanEval, IFEval and others),
+                    recognized by their columns; each task names its environment
+      hf            rows of a data set, as on the Hugging Face Hub
+      messages      rows of messages, or of prompt and completion, as trainers use them
+      openai-evals  items of OpenAI's evals, with or without samples
       verifiers     results.jsonl of verifiers
       inspect       logs of Inspect
 
-    A row that cannot be taken is named with its place, and nothing is written; with --skip-invalid
-    such rows are left out and counted. Of a task that stands there several times one is written.
+    An invalid row is reported with its place, and nothing is written. With --skip-invalid, such
+    rows are skipped and counted. Duplicate tasks are written once.
 
-    A file of no known data set is shown with its columns, the nearest data sets, and a question.
+    If no known data set matches a file, its columns and the nearest data sets are printed.
 
-    Exit code 0 when all rows were taken, 3 when some were left out, 1 when none was written.
+    Exit code 0: all rows were imported. 3: some were skipped. 1: none was written.
     """
     from gymmesh_data.imports import Columns, Imports, import_file
 
@@ -113,12 +117,12 @@ def import_(
     for one in columns:
         key, sign, column = one.partition("=")
         if not (key and sign and column):
-            raise click.UsageError(f"--column {one}: must be KEY=COLUMN, such as input=question")
+            raise click.UsageError(f"--column {one}: expected KEY=COLUMN, such as input=question")
         names[key] = column
     if name == _KNOWN and (names or score):
-        raise click.UsageError("--column and --score go with another --format, such as hf")
+        raise click.UsageError("--column and --score need another --format, such as hf")
     if dataset and name != _KNOWN:
-        raise click.UsageError(f"--dataset goes with --format {_KNOWN}")
+        raise click.UsageError(f"--dataset needs --format {_KNOWN}")
     options = Imports(
         Columns(names, only_columns, score),
         environment,
@@ -160,6 +164,6 @@ def _lines(summary: ImportSummary, made: str, output: Path) -> Iterator[str]:
         yield f"data set      {name}, {count} rows"
     yield f"{made:<13} {summary.records} in {output}"
     if summary.repeated:
-        yield f"repeated      {summary.repeated}, of tasks that are there already"
+        yield f"repeated      {summary.repeated} of tasks that were already written"
     if summary.refused:
-        yield f"left out      {summary.refused} that cannot be taken"
+        yield f"skipped       {summary.refused} invalid rows"

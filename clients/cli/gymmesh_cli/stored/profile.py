@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gymmesh_cli.options import FILE, TrackOptions, json_option, rollouts_argument, track_options
+from gymmesh_cli.options import (
+    FILE,
+    TrackOptions,
+    json_option,
+    reward_range_option,
+    rollouts_argument,
+    track_options,
+)
 from gymmesh_cli.stored.pages import write_page
 from gymmesh_cli.terminal import DONE, NOTHING_DONE, echo, echo_json, one_line
 from gymmesh_runtime.text import shortened
@@ -30,42 +37,49 @@ _LONGEST_CELL: Final = 100
     default=1.0,
     show_default=True,
     metavar="R",
-    help="A rollout solves its task when its reward is at least this.",
+    help="Reward at which a rollout solves its task.",
 )
 @click.option(
     "--answer",
     default="extracted_answer",
     show_default=True,
     metavar="KEY",
-    help="Where the verifier's evidence, or the row, has the answer that votes for majority@k.",
+    help="Key of the verifier's evidence, or of the row, whose value votes for majority@k.",
 )
 @click.option(
     "--difficulty",
     default="difficulty",
     show_default=True,
     metavar="KEY",
-    help="The tag or key of the row that says how hard a task is.",
+    help="Tag or row key with a task's difficulty.",
 )
 @click.option(
     "--write-tasks",
     type=FILE,
-    help="Write the tasks whose pass rate is in --pass-rate, as JSON lines.",
+    help="Write the tasks selected by --pass-rate as JSON lines.",
 )
 @click.option(
     "--pass-rate",
     nargs=2,
     type=click.FloatRange(0, 1),
     metavar="LOW HIGH",
-    help="With --write-tasks: the band, both ends included; without, all that are solved "
-    "sometimes but not always.",
+    help="With --write-tasks: pass rates to select, both ends included. Default: tasks solved "
+    "sometimes, but not always.",
 )
-@click.option("--html", type=FILE, help="Write a page with pictures, too.")
-@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
+@click.option("--html", type=FILE, help="Also write an HTML page with charts.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @click.option(
     "--resamples", type=click.IntRange(min=0), default=2000, show_default=True, metavar="N",
-    help="Draws of each bootstrap; 0: no intervals.",
+    help="Number of bootstrap draws. 0: no intervals.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same intervals.",
+)
+@reward_range_option
 @track_options
 @json_option
 def profile(
@@ -79,10 +93,11 @@ def profile(
     overwrite: bool,
     resamples: int,
     seed: int,
+    reward_range: tuple[float, float],
     track: TrackOptions | None,
     as_json: bool,
 ) -> int:
-    """What rollouts achieved, and what looks wrong with them.
+    """Report statistics of rollouts, and warn of suspicious ones.
 
     \b
       gym-cli profile rollouts.jsonl
@@ -90,11 +105,11 @@ def profile(
       gym-cli profile rollouts.jsonl --write-tasks learnable.jsonl --pass-rate 0.1 0.9
       gym-cli profile rollouts.jsonl --track mlflow
 
-    ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
-    file of such rows; several are taken together. Failed and unjudged rollouts count in no reward,
-    and never as 0.
+    ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
+    rows. Several are combined. Failed and unscored rollouts are excluded from all rewards. They
+    never count as 0.
 
-    Exit code 0, or 1 when no rollout has a reward.
+    Exit code 0; 1 if no rollout has a reward.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.profile import Fields, ProfileOptions, page_of
@@ -107,7 +122,9 @@ def profile(
     refuse_inputs(outputs, {"the profile": inputs})
     for path in outputs:
         refuse_used(path, overwrite=overwrite)
-    options = ProfileOptions(solved_at, resamples, seed, fields=Fields(answer, difficulty))
+    options = ProfileOptions(
+        solved_at, resamples, seed, rewards=reward_range, fields=Fields(answer, difficulty)
+    )
     tracking = None
     if track is not None:
         from gymmesh_cli.shared.tracking import profile_tracking_of
@@ -165,13 +182,15 @@ def _task_lines(made: Profile, band: tuple[float, float] | None) -> list[str]:
 def lines_of(made: Profile) -> Iterable[str]:
     """A profile as lines for a terminal."""
     from gymmesh_data.profile import available
-    from gymmesh_data.profile.html import figure_text
+    from gymmesh_data.profile.html import bounds_text, figure_text
 
     told, options, tasks = made.rollouts(), made.options, len(made.totals.tasks)
     yield f"rollouts      {told['completed']} completed, {told['failed']} failed, of {tasks} tasks"
     yield f"judged        {told['judged']}, without a reward {told['unjudged']}"
     yield f"solved        at a reward of {options.solved_at:g} or more"
     yield f"mean reward   {figure_text(made.mean)}"
+    if made.bounds is not None:
+        yield f"bounds        {bounds_text(made.bounds)}"
     if made.median is not None:
         value, interval = made.median
         ends = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
@@ -188,9 +207,9 @@ def lines_of(made: Profile) -> Iterable[str]:
     for warning in made.warnings:
         yield f"look at       {warning.text}"
     for name in made.left_out:
-        yield f"left out      {name}: too many values for a table"
+        yield f"omitted       {name}: too many values for a table"
     for name, count in sorted(made.totals.unread.items()):
-        yield f"not read      {count} values of {name} that are not numbers, or too large"
+        yield f"not read      {count} values of {name}: not a number, or too large"
 
 
 def _pictures(made: Profile) -> Iterable[str]:

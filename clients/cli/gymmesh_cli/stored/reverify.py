@@ -15,61 +15,84 @@ from gymmesh_cli.options import (
     security_options,
     timeout_option,
 )
+from gymmesh_cli.terminal import GroupedCommand, OptionGroup, option
 
 
-@click.command("reverify")
+@click.command("reverify", cls=GroupedCommand)
 @rollouts_argument
-@click.option("--output", "-o", type=FILE, help="Where the rows with the new verdicts go.")
-@click.option(
-    "--dry-run", is_flag=True, help="Judge and compare, and write nothing; no --output is needed."
+@option(
+    "--output",
+    "-o",
+    group=OptionGroup.OUTPUT,
+    type=FILE,
+    help=("Write the rows with their new verdicts to this file."),
+)
+@option(
+    "--dry-run",
+    group=OptionGroup.OUTPUT,
+    is_flag=True,
+    help=("Score and compare without writing anything. Needs no --output."),
 )
 @mesh_options
-@click.option(
+@option(
     "--resource",
     "resources",
+    group=OptionGroup.MODELS,
     multiple=True,
     metavar="HOST:PORT",
-    help="Judge by the resource service at this address instead of one inside the command; again "
-    "for each of several. Or by all that a registry has: discovery://HOST:PORT, "
+    help="Score with the resource service at this address instead of one inside the command. "
+    "Repeatable. Or with all instances in a registry: discovery://HOST:PORT, "
     "consul://HOST:PORT, kubernetes://NAMESPACE.",
 )
 @security_options
 @environments_option
-@click.option(
+@option(
     "--tasks",
     "tasks_file",
+    group=OptionGroup.TASKS,
     type=FILE,
-    help="Take the tasks of this file, by their ids: expected answers that were put right, say.",
+    help="Use this file's tasks, matched by id, for example with corrected expected answers.",
 )
-@click.option(
+@option(
     "--verifier",
+    group=OptionGroup.MODELS,
     default="",
     metavar="FILE.py:NAME",
-    help="Judge by this function or class instead of the configuration's environments.",
+    help="Score with this function or class instead of the configuration's environments.",
 )
-@click.option(
+@option(
     "--on-difference",
+    group=OptionGroup.RUNNING,
     type=click.Choice(["skip", "judge"]),
     default="skip",
     show_default=True,
-    help="What becomes of a rollout whose tools answer something else when its calls are replayed.",
+    help="What to do with a rollout whose tools return something else when its calls are replayed.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Judge only the first rollouts.")
-@click.option(
+@option(
+    "--limit",
+    group=OptionGroup.SELECT,
+    type=click.IntRange(min=1),
+    help=("Score only the first N rollouts."),
+)
+@option(
     "--concurrency",
+    group=OptionGroup.RUNNING,
     type=click.IntRange(1, 10_000),
     default=16,
     show_default=True,
-    help="Verdicts side by side.",
+    help="Verdicts to compute at once.",
 )
 @timeout_option(120.0, "one verdict")
-@click.option("--overwrite", is_flag=True, help="Replace an output that is there already.")
-@click.option(
-    "--resume", is_flag=True, help="Go on after an interruption; what failed is judged anew, too."
+@option("--overwrite", group=OptionGroup.OUTPUT, is_flag=True, help="Replace an existing output.")
+@option(
+    "--resume",
+    group=OptionGroup.OUTPUT,
+    is_flag=True,
+    help=("Resume an interrupted run. Failed rollouts are scored again."),
 )
 @json_option
 def reverify(dry_run: bool, **asked: Any) -> int:
-    """Judge stored rollouts again, without inference, and compare the verdicts.
+    """Rescore stored rollouts without inference, and compare the verdicts.
 
     \b
       gym-cli reverify rollouts.jsonl --output judged.jsonl
@@ -77,25 +100,26 @@ def reverify(dry_run: bool, **asked: Any) -> int:
       gym-cli reverify rollouts.jsonl --verifier stricter.py:judge --dry-run
       gym-cli reverify rollouts.jsonl -o judged.jsonl --resource 127.0.0.1:9310
 
-    ROLLOUTS is what was given to `gym-cli collect --output`, or any file of such rows; it is only
-    read. Each row goes to the output with its new verdict; the old one stays in it, under
-    verification.previous. What could not be judged goes to NAME.failures.jsonl with its cause, and
-    is never a reward of 0.
+    ROLLOUTS is the --output of `gym-cli collect`, or any file of such rows. It is only read. Each
+    row goes to the output with its new verdict, and keeps the old one in verification.previous.
+    Rollouts that can't be scored go to NAME.failures.jsonl with the cause, never as a reward of 0.
 
-    Exit code 0 when every rollout was judged, 3 when some could not be, 1 when none was, 130 after
-    Ctrl-C, which lets verdicts under way end.
+    Exit code 0: all rollouts were scored. 3: some could not be scored. 1: none was. 130: Ctrl-C,
+    which lets running verdicts finish.
     """
     from gymmesh_cli.stored.reverifying import ReverifyCommand, reverify_rollouts
 
     command = ReverifyCommand(**asked)
     if (command.output is None) != dry_run:
-        raise click.UsageError("give --output, or --dry-run to compare verdicts alone")
+        raise click.UsageError("give --output, or --dry-run to only compare verdicts")
     if command.overwrite and command.resume:
-        raise click.UsageError("--overwrite and --resume exclude each other")
+        raise click.UsageError("--overwrite and --resume can't be combined")
     if dry_run and (command.overwrite or command.resume):
-        raise click.UsageError("--dry-run writes nothing, so there is nothing to replace or resume")
+        raise click.UsageError("--dry-run writes nothing; remove --overwrite and --resume")
     if command.resources and command.verifier:
-        raise click.UsageError("--verifier judges inside the command, and --resource elsewhere")
+        raise click.UsageError(
+            "--verifier runs inside the command and --resource elsewhere; remove one of the two"
+        )
     if command.resources:
         command.mesh.refuse_model_flags()
     else:

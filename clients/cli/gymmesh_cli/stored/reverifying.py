@@ -95,11 +95,11 @@ def reverify_rollouts(command: ReverifyCommand) -> int:
         refuse_inputs(own, named | {"the reverification": source.files()})
     names = source.names()
     if not names:
-        return say("there is no completed rollout to judge", NOTHING_DONE)
+        return say("no completed rollouts to score", NOTHING_DONE)
     changes, interrupted = run_loop(_reverify(command, plan, source, names))
     _report(changes, command)
     if interrupted:
-        return say("interrupted; go on with --resume", INTERRUPTED)
+        return say("interrupted; resume with --resume", INTERRUPTED)
     if not changes.judged:
         first = one_line(changes.first_failure)
         return say(
@@ -203,17 +203,16 @@ def _refuse_others(files: OutputFiles, identity: RunIdentity, command: ReverifyC
     if session is None:
         return
     what = {
-        "tasks": "other rollouts, or tasks",
-        "config": "other environments, options or versions of them",
+        "tasks": "different rollouts or tasks",
+        "config": "different environments, options or versions of them",
     }
     changed = [
         what[name] for name in identity.changes(RunIdentity.of_session(session)) if name in what
     ]
     if changed:
         raise UserError(
-            f"{files.shown}: was begun with {' and '.join(changed)}, so --resume would mix "
-            "verdicts that do not belong together; start anew with --overwrite, or choose another "
-            "--output"
+            f"{files.shown} was started with {' and '.join(changed)}, so --resume would mix "
+            "incompatible verdicts. Start again with --overwrite, or choose another --output"
         )
 
 
@@ -273,7 +272,7 @@ def _report(changes: VerdictChanges, command: ReverifyCommand) -> None:
     lines = changes.table()
     if changes.kept:
         lines.append(f"kept          {changes.kept} verdicts of an earlier session")
-    lines += [f"left out      {count} {why}" for why, count in sorted(changes.left_out.items())]
+    lines += [f"skipped       {count} {why}" for why, count in sorted(changes.left_out.items())]
     lines += [f"failed        {count} {why}" for why, count in sorted(changes.causes.items())]
     if command.output is not None:
         lines.append(f"rows          {command.output}")

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
 
 @click.command("show")
 @click.argument("path", metavar="ROLLOUTS", type=FILE)
-@click.option("--rollout", metavar="ID", help="The rollout of this id.")
-@click.option("--task", metavar="ID", help="The rollouts of this task, each of its repeats.")
-@click.option("--repeat", type=click.IntRange(min=0), help="With --task: which repeat, from 0.")
-@click.option("--best", "pick", flag_value="best", help="The rollout with the highest reward.")
-@click.option("--worst", "pick", flag_value="worst", help="The one with the lowest.")
-@click.option("--tokens", is_flag=True, help="How many tokens each model call read and sampled.")
-@click.option("--pager", is_flag=True, help="Through the pager of the terminal.")
+@click.option("--rollout", metavar="ID", help="Show the rollout with this id.")
+@click.option("--task", metavar="ID", help="Show the rollouts of this task, one per repeat.")
+@click.option("--repeat", type=click.IntRange(min=0), help="With --task: only this repeat, from 0.")
+@click.option("--best", "pick", flag_value="best", help="Show the rollout with the highest reward.")
+@click.option(
+    "--worst", "pick", flag_value="worst", help="Show the rollout with the lowest reward."
+)
+@click.option(
+    "--tokens", is_flag=True, help="Show how many tokens each model call read and sampled."
+)
+@click.option("--pager", is_flag=True, help="Use the terminal's pager.")
 @json_option
 def show(
     path: Path,
@@ -34,7 +38,7 @@ def show(
     as_json: bool,
 ) -> None:
     """Print a stored rollout as a conversation: messages, reasoning, tool calls and their results,
-    then the verdict with its parts and evidence, and how long each stage took.
+    then the verdict with its parts and evidence, and the duration of each stage.
 
     \b
       gym-cli show rollouts.jsonl
@@ -42,19 +46,20 @@ def show(
       gym-cli show rollouts.jsonl --task sum-1
       gym-cli show rollouts.jsonl --rollout ro-d7623eac7204a3184e2a-0 --json
 
-    ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
-    file of such rows; no trace is needed. Without an option it is the first rollout. With --json a
-    line for each rollout: its messages as `gym-cli export --format messages` has them, and the
-    verdict.
+    ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
+    rows. No trace is needed. By default the first rollout is shown. With --json, one line per
+    rollout: its messages, as in `gym-cli export --format messages`, and the verdict.
     """
     from gymmesh_cli.stored.show_lines import ConversationView
     from gymmesh_cli.terminal import echo_json, echo_parts, page_parts
     from gymmesh_data import conversation_of
 
     if repeat is not None and task is None:
-        raise click.UsageError("--repeat is one of a task's; give --task, too")
+        raise click.UsageError("--repeat selects a repeat of a task; add --task")
     if sum(one is not None for one in (rollout, task, pick)) > 1:
-        raise click.UsageError("choose rollouts by one of --rollout, --task, --best and --worst")
+        raise click.UsageError(
+            "select rollouts with only one of --rollout, --task, --best and --worst"
+        )
     view = ConversationView(tokens=tokens)
     chosen = _chosen(path, rollout, task, repeat, pick)
     if as_json:
@@ -83,9 +88,9 @@ def _chosen(
         asked += "" if repeat is None else f" repeat {repeat}"
     elif pick is not None:
         found = best_of(path) if pick == "best" else worst_of(path)
-        asked = "a rollout with a reward"
+        asked = "rollout with a reward"
     else:
-        found, asked = first_of(path), "any rollout"
+        found, asked = first_of(path), "rollout"
     if not found:
-        raise UserError(f"{path}: does not have {asked}")
+        raise UserError(f"{path}: there is no {asked}")
     return found

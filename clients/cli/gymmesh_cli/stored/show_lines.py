@@ -95,7 +95,7 @@ class ConversationView:
             if place:
                 yield _line("·" * self._width, "quiet")
             if after:
-                yield _line(f"(goes on from {one_line(after)})", "quiet")
+                yield _line(f"(continues after {one_line(after)})", "quiet")
             for message in said.messages[said.prompt_length if after else 0 :]:
                 yield from self._message(message)
             yield from self._below(one, said)

@@ -21,50 +21,78 @@ if TYPE_CHECKING:
     "runs",
     multiple=True,
     metavar="ID",
-    help="A run that goes on, by the beginning of its id; `live`: each that goes on.",
+    help="Show an active run, by a prefix of its id. live: all active runs.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="The port on 127.0.0.1; 0, the default, lets the system choose.",
+    help="Port on 127.0.0.1. Default: 0, chosen by the system.",
 )
 @click.option("--browser/--no-browser", default=True, help="Open the page in the browser.")
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="A tokenizer.json, or its folder, to read token ids as text; by default the one beside "
+    "the rows.",
+)
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Write a static site of the rollouts to DIR, and serve nothing.",
+    help="Write a static site of the rollouts to DIR instead of serving them.",
 )
-@click.option("--overwrite", is_flag=True, help="--bundle: replace an earlier bundle.")
+@click.option("--overwrite", is_flag=True, help="--bundle: replace an existing bundle.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=1_000,
     show_default=True,
     metavar="N",
-    help="--bundle: at most N rollouts.",
+    help="--bundle: include at most N rollouts.",
 )
-@click.option("--sort", default="order", metavar="KEY", help="--bundle: the order; `-reward` …")
-@click.option("--environment", multiple=True, metavar="NAME", help="--bundle: only of this one.")
-@click.option("--tag", multiple=True, metavar="KEY=VALUE", help="--bundle: only with this tag.")
-@click.option("--task", metavar="ID", default="", help="--bundle: only of this task.")
-@click.option("--text", metavar="WORDS", default="", help="--bundle: only with these words.")
-@click.option("--min-reward", metavar="R", help="--bundle: only with at least this reward.")
-@click.option("--max-reward", metavar="R", help="--bundle: only with at most this reward.")
-@click.option("--outcome", type=click.Choice(["completed", "failed"]), help="--bundle: only these.")
+@click.option(
+    "--sort",
+    default="order",
+    metavar="KEY",
+    help=("--bundle: sort by KEY; -KEY reverses, such as -reward."),
+)
+@click.option(
+    "--environment",
+    multiple=True,
+    metavar="NAME",
+    help=("--bundle: only rollouts of this environment."),
+)
+@click.option(
+    "--tag", multiple=True, metavar="KEY=VALUE", help=("--bundle: only rollouts with this tag.")
+)
+@click.option("--task", metavar="ID", default="", help="--bundle: only rollouts of this task.")
+@click.option(
+    "--text", metavar="WORDS", default="", help="--bundle: only rollouts that contain these words."
+)
+@click.option(
+    "--min-reward", metavar="R", help="--bundle: only rollouts with at least this reward."
+)
+@click.option("--max-reward", metavar="R", help="--bundle: only rollouts with at most this reward.")
+@click.option(
+    "--outcome",
+    type=click.Choice(["completed", "failed"]),
+    help=("--bundle: only rollouts with this outcome."),
+)
 def view(
     paths: tuple[Path, ...],
     runs: tuple[str, ...],
     port: int,
     browser: bool,
+    tokenizer: Path | None,
     bundle: Path | None,
     overwrite: bool,
     limit: int,
     sort: str,
     **chosen: Any,
 ) -> int:
-    """Look at rollouts in a page that this command serves to you alone.
+    """Browse rollouts in a web page that only you can open.
 
     \b
       gym-cli view rollouts.jsonl
@@ -72,26 +100,26 @@ def view(
       gym-cli view --run live
       gym-cli view rollouts.jsonl --bundle site --outcome failed
 
-    ROLLOUTS is what was given to `gym-cli collect --output`, also while the run goes on, or any
-    file of such rows; a folder stands for all that are in it. With nothing named it is the current
-    folder. Nothing is changed, and nothing is fetched from the network.
+    ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
+    rows. A folder selects all files in it. Default: the current folder. Nothing is changed, and
+    nothing is fetched from the network.
 
-    The page is at 127.0.0.1, for anyone with the token in the address that is printed. Ctrl-C ends
-    it. The index of the rows is kept in the user's cache folder, or below GYMMESH_CACHE_DIR.
+    The page is served on 127.0.0.1 and needs the token in the printed address. Ctrl-C stops it. The
+    index of the rows is kept in the user's cache folder, or below GYMMESH_CACHE_DIR.
 
-    Exit code 0, and 1 when there is nothing to show.
+    Exit code 0; 1 if there is nothing to show.
     """
     from gymmesh_view import find_sources, outputs_of_runs
 
     named = [*paths, *outputs_of_runs(runs)]
     found = find_sources(named or [Path()])
     if bundle is not None:
-        return _bundle(found, bundle, sort, limit, overwrite, chosen)
-    _serve(found, port, browser)
+        return _bundle(found, bundle, sort, limit, overwrite, tokenizer, chosen)
+    _serve(found, port, browser, tokenizer)
     return DONE
 
 
-def _serve(found: Found, port: int, browser: bool) -> None:
+def _serve(found: Found, port: int, browser: bool, tokenizer: Path | None) -> None:
     import asyncio
 
     from gymmesh_view import serve
@@ -100,16 +128,24 @@ def _serve(found: Found, port: int, browser: bool) -> None:
         for source in found.sources:
             echo(one_line(f"shows         {source.path}"))
         if found.others:
-            echo(f"left alone    {len(found.others)} files without rollouts")
+            echo(f"ignored       {len(found.others)} files without rollouts")
         echo(f"page          {url}")
-        echo("Ctrl-C ends it.")
+        echo("Press Ctrl-C to stop.")
 
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(found.sources, port=port, browser=browser, ready=ready))
+        asyncio.run(
+            serve(found.sources, port=port, browser=browser, ready=ready, tokenizer=tokenizer)
+        )
 
 
 def _bundle(
-    found: Found, folder: Path, sort: str, limit: int, overwrite: bool, chosen: dict[str, Any]
+    found: Found,
+    folder: Path,
+    sort: str,
+    limit: int,
+    overwrite: bool,
+    tokenizer: Path | None,
+    chosen: dict[str, Any],
 ) -> int:
     from gymmesh_view import parse_filters, parse_sort, write_bundle
 
@@ -125,9 +161,10 @@ def _bundle(
         parse_sort(sort),
         limit=limit,
         overwrite=overwrite,
+        tokenizer=tokenizer,
     )
     echo(f"rollouts      {summary.rollouts} in {one_line(str(folder))}")
     if summary.left_out:
-        echo(f"left out      {summary.left_out} over the limit of {limit}")
+        echo(f"skipped       {summary.left_out} rollouts over the limit of {limit}")
     echo(f"open          {one_line(str(folder / 'index.html'))}")
     return DONE if summary.rollouts else NOTHING_DONE

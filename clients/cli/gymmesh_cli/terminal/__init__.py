@@ -4,6 +4,7 @@ writing.py  text and JSON, with nothing in them for a terminal to act upon
 exits.py    exit codes, and errors as one sentence
 logs.py     where the log of a command goes
 events.py   a rollout's events as text
+help.py     help of commands whose options are in groups
 """
 
 from gymmesh_cli.terminal.exits import (
@@ -14,6 +15,7 @@ from gymmesh_cli.terminal.exits import (
     plain_errors,
     say,
 )
+from gymmesh_cli.terminal.help import GroupedCommand, GroupedOption, OptionGroup, option
 from gymmesh_cli.terminal.logs import log_format_option, logged, logged_as_service, logged_to
 from gymmesh_cli.terminal.writing import (
     ProgramOutput,
@@ -31,6 +33,9 @@ __all__ = [
     "INTERRUPTED",
     "NOTHING_DONE",
     "WITH_FAILURES",
+    "GroupedCommand",
+    "GroupedOption",
+    "OptionGroup",
     "ProgramOutput",
     "echo",
     "echo_json",
@@ -41,6 +46,7 @@ __all__ = [
     "logged_as_service",
     "logged_to",
     "one_line",
+    "option",
     "page_parts",
     "plain_errors",
     "report",

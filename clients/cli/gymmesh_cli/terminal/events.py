@@ -48,7 +48,7 @@ class EventPrinter:
         reason = f" {status['reason']}" if status["reason"] else ""
         again = ""
         if repeats(from_status(failed.failure.status).reason):
-            again = "  (a retry fails again until the code is fixed)"
+            again = "  (a retry fails until the code is fixed)"
         elif failed.failure.retry_safe:
             again = "  (a retry is safe)"
         _line("failed", f"{boundary}{reason}: {status['message']}{again}", "red")

@@ -21,6 +21,7 @@ from typing import Final, TextIO
 
 import click
 
+from gymmesh_cli.terminal.help import OptionGroup, option
 from gymmesh_cli.terminal.writing import echo
 from gymmesh_runtime.telemetry import Concealing, LogFormat, OneOfEach, formatter
 from gymmesh_runtime.text import mask_secrets
@@ -29,12 +30,12 @@ _TERMINAL: Final = "gym-cli: %(message)s"
 # The log's first line, which a file of the user's does not have.
 _TITLE: Final = "# gym-cli: what went wrong in this run\n"
 
-log_format_option = click.option(
+log_format_option = option(
     "--log-format",
+    group=OptionGroup.MONITORING,
     type=click.Choice(["text", "json"]),
-    help="How log lines are written: as text, or each as a JSON object with the ids of the rollout"
-    " and run that it is about (see docs/observability.md); default: mesh.log_format, which is"
-    " text.",
+    help="Format of log lines: text, or JSON objects with the ids of their rollout and run (see "
+    "docs/reference/observability.md). Default: mesh.log_format, which is text.",
 )
 
 
@@ -64,10 +65,10 @@ def logged_to(path: Path, *, anew: bool, log_format: LogFormat = "text") -> Iter
         finally:
             handler.end()
     if handler.failures:
-        echo(f"gym-cli: what went wrong is in {path}, each traceback once", err=True)
+        echo(f"gym-cli: errors were logged to {path}, each traceback once", err=True)
     elif handler.written:
-        warnings = "1 warning is" if handler.written == 1 else f"{handler.written} warnings are"
-        echo(f"gym-cli: {warnings} in {path}", err=True)
+        warnings = "1 warning" if handler.written == 1 else f"{handler.written} warnings"
+        echo(f"gym-cli: {warnings} logged in {path}", err=True)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def pack_parquet(lines: Path, target: Path, losses: Counter[str]) -> None:
 
     Raises:
         UserError: a value does not fit its column.
-        OSError: the disk takes no more.
+        OSError: the disk can't be written.
     """
     import pyarrow.parquet
 
@@ -114,7 +114,7 @@ def _tables(lines: Path, schema: Any, losses: Counter[str]) -> Iterator[Any]:
             source = pyarrow.BufferReader(chunk)
             table = pyarrow.json.read_json(source, read_options=reading, parse_options=how)
         except pyarrow.ArrowInvalid as error:
-            raise UserError(f"{lines}: does not fit the columns of the table: {error}") from None
+            raise UserError(f"{lines}: does not match the table's columns: {error}") from None
         yield table.select(schema.names).cast(schema)
 
 
@@ -140,10 +140,12 @@ def _tools_type(lines: Path, losses: Counter[str]) -> tuple[Any, set[bytes]]:
     # Where no rollout has tools the column is there all the same, and empty.
     kind = _without_empty(pa.array(list(kept.values())).type) if kept else pa.null()
     if left := sum(counts[key] for key in found if key not in kept):
-        losses["tools that no column can hold beside the others"] += left
+        losses["tools that no column can represent together with the others"] += left
     for key, tools in kept.items():
         if pa.array([tools], kind).to_pylist() != [tools]:
-            losses["tools whose schemas get nulls, as a table unites them"] += counts[key]
+            losses["tools whose schemas get nulls because a table has one schema for all"] += (
+                counts[key]
+            )
     return kind, set(kept)
 
 

@@ -1,5 +1,5 @@
-"""A folder that takes its name once it is whole. One that was interrupted is gone on with by files:
-those that were finished are kept.
+"""A folder that gets its name once it is complete. An interrupted one is resumed file by file:
+finished files are kept.
 
 It is made as NAME.part, where `export.json` says of what its files are made and which are finished,
 with what came of each. Nothing of another folder is ever removed: only one that has this file.
@@ -35,18 +35,20 @@ class FolderDraft:
         self._begun = False
 
     def begin(self, *, overwrite: bool, resume: bool) -> None:
-        """Make the folder, or go on with the one that is there.
+        """Create the folder, or resume the existing one.
 
         Raises:
-            UserError: one is there and is not to be gone on with, or cannot be.
-            OSError: the disk takes no more.
+            UserError: a folder exists and must not be resumed, or can't be.
+            OSError: the disk can't be written.
         """
         if resume:
             self._finished = self._kept()
             return
         if self.path.is_dir() and any(self.path.iterdir()):
             if not self._note.exists():
-                raise UserError(f"{self.path}: is there already, and not ours; move it away")
+                raise UserError(
+                    f"{self.path} already exists and was not created by an export. Move it"
+                )
             if not overwrite:
                 raise UserError(f"{self.path}: {INTERRUPTED}")
             shutil.rmtree(self.path)
@@ -65,22 +67,22 @@ class FolderDraft:
         return summary if not summary.records or (self.path / file).exists() else None
 
     def finish(self, file: str, summary: ExportSummary) -> None:
-        """A file is whole and on disk; one without records is none. Raises OSError."""
+        """Record that a file is complete and on disk. Raises OSError."""
         if not summary.records:
             (self.path / file).unlink(missing_ok=True)
         self._finished[file] = summary.to_dict()
         self._write()
 
     def publish(self) -> None:
-        """Give the folder its name, in the place of one that is there. Raises OSError."""
+        """Give the folder its name, replacing an existing folder. Raises OSError."""
         if self.output.exists():
             shutil.rmtree(self.output)
         self.path.replace(self.output)
         (self.output / NOTE).unlink()  # last, so that a folder without its name still has it
 
     def drop_if_empty(self) -> None:
-        """Remove the folder where it was begun now and nothing of it is finished, so that there is
-        nothing to go on with.
+        """Remove the folder if it was created now and no file is finished, so there is nothing to
+        resume.
         """
         if self._begun and not self._finished:
             shutil.rmtree(self.path, ignore_errors=True)

@@ -19,7 +19,7 @@ from gymmesh_runtime.extras import Extra
 
 TEMPLATE_STYLE: Final = ChatStyle(arguments_as_objects=True)
 """Messages as chat templates take them."""
-_NO_SEQUENCE: Final = "token ids that make no sequence"
+_NO_SEQUENCE: Final = "token ids that form no sequence"
 
 
 class TokenPlace(Enum):
@@ -32,7 +32,7 @@ class TokenPlace(Enum):
 
 @dataclass(slots=True)
 class Taken:
-    """A rollout that an export takes, and its messages in the style of the format. `with_tokens`:
+    """A selected rollout with its messages in the style of the format. `with_tokens`:
     whether token ids are asked for.
     """
 
@@ -161,7 +161,7 @@ Pack: TypeAlias = Callable[[Path, Path, Counter[str]], None]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format; exactly one of `of_rollout`, `of_pair` and `of_task` is there.
+    """A format; exactly one of `of_rollout`, `of_pair` and `of_task` is set.
 
     Attributes:
         name: as `gym-cli export --format` has it.

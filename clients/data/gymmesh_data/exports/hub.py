@@ -50,7 +50,7 @@ def path_of(config: str, split: str) -> str:
 
 
 def selection_of(form: Format, options: ExportOptions) -> Selection:
-    """Which rollouts a configuration of the folder takes."""
+    """The rollouts that a configuration of the folder contains."""
     chosen = options.selection
     if not form.demonstrations:
         return chosen
@@ -59,8 +59,9 @@ def selection_of(form: Format, options: ExportOptions) -> Selection:
 
 
 def card(name: str, made: Files, options: ExportOptions) -> str:
-    """The text of README.md: what is there, of which environments and models, by which thresholds,
-    and what was left out. `made`: all files of the folder, those without records included.
+    """The text of README.md: contents, environments, models, thresholds, and what was skipped.
+
+    `made`: all files of the folder, those without records included.
     """
     files = {key: one for key, one in made.items() if one.records}
     data: dict[str, list[Json]] = {}
@@ -109,13 +110,13 @@ def _rule(config: str, options: ExportOptions) -> str:
     if chosen.per_task is not None:
         rules.append(f"the best {chosen.per_task} of each task")
     if chosen.distinct:
-        rules.append("no two alike")
+        rules.append("no duplicates")
     if chosen.whole:
         rules.append("none cut short by a limit")
     if form.of_pair is not None:
         margin = f"at least {options.pairs.margin:g}" if options.pairs.margin else "above 0"
-        rules.append(f"rewards apart by {margin}, at most {options.pairs.per_task} of each task")
-    return ", ".join(rules) or "all that completed"
+        rules.append(f"reward difference {margin}, at most {options.pairs.per_task} per task")
+    return ", ".join(rules) or "all completed rollouts"
 
 
 def _named(title: str, made: Files, key: str) -> str:

@@ -11,7 +11,7 @@ from gymmesh_responses import JsonValue, dumps, loads
 
 # Only a line that orjson refused has escapes of this kind: all other text stands as it is.
 _ESCAPED: Final = b"\\ud"
-SURROGATES: Final = "records with unpaired surrogates, which became replacement characters"
+SURROGATES: Final = "records with unpaired surrogates (replaced by replacement characters)"
 
 
 def line_of(record: JsonValue) -> bytes:

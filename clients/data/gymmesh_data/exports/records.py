@@ -32,7 +32,7 @@ from gymmesh_responses import JsonValue, loads
 
 _NOT_CARRIED = "token ids of rollouts"
 _OF_ACTORS = "conversations of actors"
-_LEFT = "conversations that the agent left, as for a summary"
+_LEFT = "conversations that the agent abandoned, for example after a summary"
 # What is not judged is worse than any reward, and told from 0 by being no number.
 _NOT_JUDGED: Final = float("-inf")
 
@@ -71,7 +71,7 @@ class _Records:
         self._style = replace(form.style, keep_reasoning=reasoning)
 
     def selected(self, rollouts: Iterable[StoredRollout]) -> Iterator[StoredRollout]:
-        """The rollouts that the selection takes."""
+        """The rollouts that the selection accepts."""
         summary, part = self._summary, self._options.part
         for rollout in rollouts:
             if part is not None and not part[0] <= share_of(rollout.task_id) < part[1]:
@@ -101,7 +101,7 @@ class _Records:
             if distinct:
                 digest = _digest([numbered_calls(said.messages), said.tools])
                 if digest in known:
-                    summary.left_out["the same as another"] += 1
+                    summary.left_out["duplicates of another"] += 1
                     continue
                 known.add(digest)
             if form.tokens is TokenPlace.NONE and said.token_calls:
@@ -169,12 +169,12 @@ class _Records:
             for scored in spool.tasks():
                 pairs = list(choose_pairs([(one[0], one) for one in scored], rules))
                 if not pairs:
-                    summary.left_out["tasks without two rewards that are apart"] += 1
+                    summary.left_out["tasks without two rewards that differ enough"] += 1
                 for both in pairs:
                     better, worse = (loads(spool.content(number)) for _, number in both)
                     pair = pair_of(better[2], worse[2], rules)
                     if pair is None or better[3] != worse[3]:
-                        summary.left_out["pairs that do not part in an answer"] += 1
+                        summary.left_out["pairs whose rollouts do not differ in an answer"] += 1
                         continue
                     ids, rewards = (better[1], worse[1]), (both[0][0], both[1][0])
                     yield line_of(of_pair(pair, PairFacts(better[0], ids, rewards, better[3])))

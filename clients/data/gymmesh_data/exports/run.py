@@ -111,14 +111,14 @@ def export_hub(
         made = {"README.md", NOTE, *CONFIGS}
         ours = output.is_dir() and {one.name for one in output.iterdir()} <= made
         if not (overwrite and ours):
-            fix = "replace it with --overwrite" if ours else "move it away"
-            raise UserError(f"{output}: is there already; {fix}, or choose another --output")
+            fix = "replace it with --overwrite" if ours else "move it"
+            raise UserError(f"{output} already exists: {fix}, or choose another --output")
     files = [one.resolve() for one in files_of(inputs)]
     draft = FolderDraft(output, _made_of(inputs, options, test))
     for folder in (output, draft.path):
         if any(one.is_relative_to(folder.resolve()) for one in files):
             raise UserError(
-                f"{folder}: holds what the export reads, and would be replaced; choose another "
+                f"{folder} holds inputs of the export and would be replaced. Choose another "
                 "--output"
             )
     try:

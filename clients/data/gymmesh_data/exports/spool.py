@@ -1,4 +1,4 @@
-"""What an export knows of rollouts until it has read them all: on disk, so that memory is flat.
+"""Keeps rollouts on disk until an export has read them all, so that memory stays constant.
 
 The best rollouts of a task, and its pairs, can be told only when all its rollouts are there, and
 these stand anywhere in a file. SQLite keeps them together by task; the file goes when it is closed.
@@ -38,7 +38,7 @@ _MOST_KNOWN: Final = 100_000
 
 
 class Spool:
-    """Rollouts by task. path: a file that is made anew, and removed in the end."""
+    """Rollouts by task. path: a temporary file, created new and removed at the end."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

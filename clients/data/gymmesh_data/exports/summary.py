@@ -1,4 +1,4 @@
-"""What an export was asked for, and what came of it."""
+"""The options of an export, and its result."""
 
 from __future__ import annotations
 

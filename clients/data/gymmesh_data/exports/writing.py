@@ -1,5 +1,5 @@
-"""A file that takes its name once it is whole: JSON lines, or what is made of them in the end. An
-interrupted one can be gone on with.
+"""A file that gets its name once it is complete: JSON lines, or a file made from them at the end.
+An interrupted one can be resumed.
 
 Lines go to NAME.part; now and then NAME.part.json says how much of it is on disk. Going on makes
 the same lines again and compares them with what is there by its checksum, so nothing that changed
@@ -23,16 +23,16 @@ from gymmesh_client.safe_writes import OWNER_ONLY, make_folder, refuse_used, wri
 
 # Why an export cannot go on, or begin; after the path of what is there, or should be.
 INTERRUPTED: Final = (
-    "an export was interrupted here; go on with --resume, or start anew with --overwrite"
+    "an export was interrupted here. Resume it with --resume, or start again with --overwrite"
 )
-NOTHING_BEGUN: Final = "is not there, so there is no export to go on with; leave out --resume"
-DAMAGED: Final = "is damaged; start anew with --overwrite"
-CHANGED: Final = "was made of other rollouts or with other options; start anew with --overwrite"
+NOTHING_BEGUN: Final = "does not exist, so there is no export to resume; remove --resume"
+DAMAGED: Final = "is damaged. Start again with --overwrite"
+CHANGED: Final = "was made from other rollouts or with other options. Start again with --overwrite"
 _CHECKPOINT_S: Final = 5.0
 
 
 class LineFile:
-    """Where an export goes. path: the name that it takes in the end."""
+    """The output of an export. path: its final name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,7 +57,7 @@ class LineFile:
         resume: bool,
         pack: Callable[[Path, Path], None] | None = None,
     ) -> int:
-        """Write the lines, and give the file its name. Returns the bytes that were there already.
+        """Write the lines, and give the file its name. Returns the bytes that already existed.
 
         `pack`: makes the file of the lines, where it is not these lines themselves. Raises
         UserError where the disk takes no more, or what is there was made of something else.
@@ -102,8 +102,7 @@ class LineFile:
             ours = False
         if not ours:
             raise UserError(
-                f"{self.part}: another export is writing it; wait for its end, or choose another "
-                "--output"
+                f"another export writes {self.part}. Wait until it ends, or choose another --output"
             )
 
     def _pack(self, pack: Callable[[Path, Path], None]) -> None:

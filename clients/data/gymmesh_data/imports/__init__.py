@@ -10,7 +10,19 @@ datasets/       public data sets that are known by their columns: recipes as dat
 run.py          `import_file`: puts these together
 """
 
+from gymmesh_data.imports.files import files_of, rows_of
+from gymmesh_data.imports.items import RowRefused
 from gymmesh_data.imports.run import KNOWN, Imports, ImportSummary, import_file
 from gymmesh_data.imports.sources import IMPORT_FORMATS, Columns
 
-__all__ = ["IMPORT_FORMATS", "KNOWN", "Columns", "ImportSummary", "Imports", "import_file"]
+__all__ = [
+    "IMPORT_FORMATS",
+    "KNOWN",
+    "Columns",
+    "ImportSummary",
+    "Imports",
+    "RowRefused",
+    "files_of",
+    "import_file",
+    "rows_of",
+]

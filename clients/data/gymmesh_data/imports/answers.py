@@ -20,7 +20,7 @@ _LINES_WORDS: Final = 2
 
 
 def final_answer(value: Any) -> Any:
-    """The answer at the end of a worked solution: behind `####`, or in its last `\\boxed{}`.
+    """The answer at the end of a worked solution: after `####`, or in its last `\\boxed{}`.
 
     Anything else stays as it is; a number loses the commas between its thousands.
     """
@@ -32,7 +32,7 @@ def final_answer(value: Any) -> Any:
 
 
 def without_thousands(text: str) -> str:
-    """A number without the commas between its thousands; any other text as it is."""
+    """A number without its thousands separators; other text is unchanged."""
     return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
 
 
@@ -44,15 +44,15 @@ def refuse_no_answer(value: Any, *, text: bool = False) -> None:
     for one in texts:
         if one is None or (isinstance(one, str) and not one.strip()):
             raise RowRefused(
-                f"expected_answer: is {'null' if one is None else 'empty'}, which no answer "
-                "equals; name the column of the answer (--column expected_answer=NAME), or leave "
-                "the row out"
+                f"expected_answer: is {'null' if one is None else 'empty'}, so no answer can "
+                "match it. Name the answer's column (--column expected_answer=NAME), or remove "
+                "the row"
             )
         if isinstance(one, str) and not text and _is_prose(one):
             raise RowRefused(
-                f"expected_answer: {_shown(one)!r} is a text, which no answer equals; name the "
-                "column of the answer alone (--column expected_answer=NAME), or keep texts with "
-                "--keep-prose for an environment in which a model judges"
+                f"expected_answer: {_shown(one)!r} is prose, so no answer can match it. Name the "
+                "column of the bare answer (--column expected_answer=NAME), or keep prose with "
+                "--keep-prose for an environment with a judge model"
             )
 
 

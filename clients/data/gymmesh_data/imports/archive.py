@@ -35,12 +35,12 @@ def members(path: Path, prefix: str) -> Iterator[tuple[str, bytes]]:
     except OSError as error:
         raise unreadable(path, error) from None
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, zstandard.ZstdError) as error:
-        raise UserError(f"{path}: is no zip archive that can be read: {error}") from None
+        raise UserError(f"{path}: not a readable zip archive: {error}") from None
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: BinaryIO, path: Path) -> bytes:
     if info.file_size > _LARGEST:
-        raise UserError(f"{path}: {info.filename}: has more than {_LARGEST} bytes")
+        raise UserError(f"{path}: {info.filename}: exceeds {_LARGEST} bytes")
     if info.compress_type != _ZSTD:
         return archive.read(info)
     if info.flag_bits & 1:

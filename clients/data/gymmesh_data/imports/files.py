@@ -39,7 +39,7 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     found = sorted(one for one in path.rglob("*") if one.suffix in _KNOWN and one.is_file())
     if not found:
-        raise UserError(f"{path}: has no file of {', '.join(_KNOWN)}")
+        raise UserError(f"{path}: found no {', '.join(_KNOWN)} file")
     return found
 
 
@@ -77,7 +77,7 @@ def _json(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         document = loads(path.read_bytes())
     except CodecError as error:
-        raise UserError(f"{path}: is no JSON: {error}") from None
+        raise UserError(f"{path}: not JSON: {error}") from None
     rows = document
     if isinstance(document, dict):
         rows = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
@@ -93,7 +93,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Any]]:
         try:
             names = next(reader, [])
             if len(set(names)) < len(names):
-                raise UserError(f"{path}:1: has two columns of one name")
+                raise UserError(f"{path}:1: has two columns with the same name")
             begin = reader.line_num + 1
             for fields in reader:
                 where, begin = f"{path}:{begin}", reader.line_num + 1
@@ -103,9 +103,9 @@ def _csv(path: Path) -> Iterator[tuple[str, Any]]:
                     told = f"has {len(fields)} fields for {len(names)} columns"
                     yield where, RowRefused(told)
         except csv.Error as error:
-            raise UserError(f"{path}:{reader.line_num}: is no CSV: {error}") from None
+            raise UserError(f"{path}:{reader.line_num}: not CSV: {error}") from None
         except UnicodeDecodeError as error:
-            raise UserError(f"{path}: is not UTF-8: {error.reason}") from None
+            raise UserError(f"{path}: not UTF-8: {error.reason}") from None
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
@@ -121,7 +121,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
                     yield f"{path}: row {number}", _json_row(row)
                     number += 1
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
-        raise UserError(f"{path}: is no Parquet file that can be read: {error}") from None
+        raise UserError(f"{path}: not a readable Parquet file: {error}") from None
 
 
 def _json_row(row: Any) -> Any:

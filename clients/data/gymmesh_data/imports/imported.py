@@ -69,7 +69,7 @@ def task_row(imported: Imported, environment: str) -> Json:
         row["environment"] = environment
     row |= {"responses_create_params": params} | imported.payload
     if not any(item.get("role") == "user" for item in imported.prompt):
-        raise RowRefused("input: has no message of the user")
+        raise RowRefused("input: has no user message")
     for key, problem in (*check_row(row), *check_params(params)):
         raise RowRefused(f"{key}: {problem}")
     return row
@@ -85,7 +85,7 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
         source: the format that it was imported from.
     """
     if not any(is_answer(item) for item in imported.output):
-        raise RowRefused("the model says nothing in it; import it with --as tasks")
+        raise RowRefused("has no text by the model. Import it with --as tasks")
     task = task_row(imported, environment)
     params = task.pop("responses_create_params")
     names = {key: text_of(task, key) for key in _NAMES}
@@ -192,7 +192,7 @@ def number_of(value: Any) -> float | None:
 
 
 def reward_of(row: Json) -> float | None:
-    """The `reward` of a row; None where it has none. Raises RowRefused where it is no number."""
+    """The `reward` of a row; None if it has none. Raises RowRefused if it is not a number."""
     value = row.get("reward")
     number = number_of(value)
     if number is None and value is not None:

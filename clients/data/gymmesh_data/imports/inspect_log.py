@@ -24,7 +24,7 @@ def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
     is no sample, or its run failed.
     """
     if "input" not in sample or "id" not in sample:
-        raise RowRefused("has no id and input; this is no sample of a log of Inspect")
+        raise RowRefused("has no id and input: it is not a sample of an Inspect log")
     if isinstance(sample.get("error"), dict):
         raise RowRefused(f"its run failed: {str(sample['error'].get('message'))[:200]}")
     attached = sample.get("attachments")

@@ -19,7 +19,7 @@ def items_of(messages: Any, where: str) -> list[Json]:
     if isinstance(messages, str):
         return [{"type": "message", "role": "user", "content": messages}]
     if not isinstance(messages, list):
-        raise RowRefused(f"{where}: must be a text or a list of messages")
+        raise RowRefused(f"{where}: must be a string or a list of messages")
     items: list[Json] = []
     for place, message in enumerate(messages):
         items += _of_message(message, f"{where}[{place}]")
@@ -40,7 +40,7 @@ def tools_of(tools: Any, where: str) -> list[Json]:
     if tools is None:
         return []
     if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
-        raise RowRefused(f"{where}: must be a list of tools, or JSON text of one")
+        raise RowRefused(f"{where}: must be a list of tools, or such a list as JSON text")
     found: list[Json] = []
     for tool in tools:
         function = tool.get("function")
@@ -79,7 +79,7 @@ def _of_answer(message: Json, where: str) -> list[Json]:
             elif isinstance(part, dict) and isinstance(part.get("text"), str):
                 said += part["text"]
             else:
-                raise RowRefused(f"{where}.content: has a part that is no text of the model")
+                raise RowRefused(f"{where}.content: has a part that is not text of the model")
     elif message.get("content") is not None:
         said = _text_of(message["content"], where)
     if thought:
@@ -106,7 +106,7 @@ def _tool_call(call: Any, where: str) -> Json:
     held = function if isinstance(function, dict) else call
     name = held.get("name") if held is not call or not isinstance(function, str) else function
     if not isinstance(name, str):
-        raise RowRefused(f"{where}: must have the name of a function")
+        raise RowRefused(f"{where}: must have a function name")
     arguments = held.get("arguments", {})
     if not isinstance(arguments, str):
         arguments = dumps(arguments).decode("utf-8", "surrogatepass")
@@ -122,7 +122,7 @@ def _content(content: Any, where: str) -> Any:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise RowRefused(f"{where}.content: must be a text or a list of parts")
+        raise RowRefused(f"{where}.content: must be a string or a list of parts")
     return [_part(part, f"{where}.content[{place}]") for place, part in enumerate(content)]
 
 
@@ -150,13 +150,13 @@ def _text_of(content: Any, where: str) -> str:
         texts = [part.get("text") if isinstance(part, dict) else None for part in content]
         if all(isinstance(text, str) for text in texts):
             return "".join(str(text) for text in texts)
-    raise RowRefused(f"{where}.content: must be a text")
+    raise RowRefused(f"{where}.content: must be a string")
 
 
 def _text(value: Json, key: str, where: str) -> str:
     found = value.get(key)
     if not isinstance(found, str):
-        raise RowRefused(f"{where}.{key}: must be a text")
+        raise RowRefused(f"{where}.{key}: must be a string")
     return found
 
 
@@ -164,7 +164,7 @@ def _json(text: str, where: str) -> Any:
     try:
         return loads(text)
     except CodecError as error:
-        raise RowRefused(f"{where}: is no JSON: {error}") from None
+        raise RowRefused(f"{where}: not JSON: {error}") from None
 
 
 def _without_nulls(value: Any) -> Any:

@@ -43,12 +43,12 @@ KNOWN: Final = "known"
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """How rows are read.
+    """How to read rows.
 
     Attributes:
         environment: of tasks that name none; may be empty.
         made: whether they become tasks or finished rollouts.
-        skip_invalid: leave out rows that cannot be taken, rather than write nothing.
+        skip_invalid: skip invalid rows instead of writing nothing.
         keep_prose: take tasks whose expected answer is empty or a text that no answer equals.
         problem: the key and a sentence on why the environment of a task row refuses it; None: it
             does not, or is not known. Of rows that no recipe made, only what it has against their
@@ -183,7 +183,7 @@ def _reader(
         told = unknown_shape(objects[0]) if objects else "has no rows that are JSON objects"
         raise UserError(f"{path}: {told}")
     if recipe.refused:
-        raise UserError(f"{path}: is {recipe.title}, and is not imported: {recipe.refused}")
+        raise UserError(f"{path} is {recipe.title}, which can't be imported: {recipe.refused}")
     return partial(_of_known, recipe, summary), chain(first, rows)
 
 
@@ -215,7 +215,7 @@ def _task(imported: Imported, options: Imports, name: str, note: _Note) -> bytes
         told = made_id(row["responses_create_params"])
         count, first = note(f"id {imported.task_id}", told)
         if first != told:
-            raise RowRefused(f"task_id: {imported.task_id!r} is another task's already")
+            raise RowRefused(f"task_id: another task already has the id {imported.task_id!r}")
     else:
         count, _ = note(f"row {made_id(row)}", "")
     return b"" if count else line_of(row)
@@ -227,7 +227,7 @@ def _rollout(imported: Imported, options: Imports, name: str, note: _Note) -> by
     row: Json = rollout_row(imported, options.environment, count, name)
     if imported.repeat is not None and note(f"repeat {imported.repeat} of {told}", "")[0]:
         raise RowRefused(
-            f"repeat {imported.repeat} of task {told!r} was there before; import each run by itself"
+            f"repeat {imported.repeat} of task {told!r} already exists. Import each run separately"
         )
     return line_of(row)
 
@@ -262,6 +262,6 @@ def _told(summary: ImportSummary) -> str:
     lines, more = list(summary.problems), summary.refused - len(summary.problems)
     if more:
         lines.append(f"and {more} more")
-    count = "1 row" if summary.refused == 1 else f"{summary.refused} rows"
-    fix = f"{count} cannot be taken, and nothing was written; leave them out with --skip-invalid"
+    count = "1 invalid row" if summary.refused == 1 else f"{summary.refused} invalid rows"
+    fix = f"{count}, so nothing was written. Skip them with --skip-invalid"
     return "\n".join([*lines, fix])

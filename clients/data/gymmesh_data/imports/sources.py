@@ -40,7 +40,7 @@ _FINISH: Final = {"length": "MAX_OUTPUT_TOKENS", "content_filter": "CONTENT_FILT
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which column is which key of a task.
+    """Maps columns to the keys of a task.
 
     Attributes:
         names: column by key. `input` is the prompt, a text or messages; `system` a text before it;
@@ -89,7 +89,7 @@ def of_data_set(row: Json, columns: Columns) -> Imported:
     if "system" in names:
         text = _column(row, names["system"])
         if not isinstance(text, str):
-            raise RowRefused(f"{names['system']}: must be a text")
+            raise RowRefused(f"{names['system']}: must be a string")
         items.insert(0, {"type": "message", "role": "system", "content": text})
     tools = tools_of(_column(row, names["tools"]), names["tools"]) if "tools" in names else []
     imported = _parted(items)
@@ -131,7 +131,7 @@ def of_messages(row: Json, columns: Columns) -> Imported:
         items = items_of(row["prompt"], "prompt")
         imported = Imported(items) if answer else _parted(items)
     else:
-        raise RowRefused("has neither messages nor prompt; for other columns use --format hf")
+        raise RowRefused("has neither messages nor prompt. For other columns use --format hf")
     if answer and not imported.output:
         known.add(answer)
         imported.output = _answers(row[answer], answer)
@@ -191,7 +191,7 @@ def of_openai_eval(row: Json, columns: Columns) -> Imported:
 def of_verifiers(row: Json, columns: Columns) -> Imported:
     """A line of verifiers' results. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
-        raise RowRefused("has no prompt and completion; this is no line of verifiers' results")
+        raise RowRefused("has no prompt and completion: it is not a line of verifiers' results")
     prompt = items_of(row["prompt"], "prompt")
     imported = Imported(prompt, _answers(row["completion"], "completion"))
     imported.tools = tools_of(row.get("tools", row.get("tool_defs")), "tools")
@@ -225,18 +225,16 @@ def _put_reward(imported: Imported, scores: dict[str, float | None], columns: Co
     """The score that is the reward; the others are components."""
     if columns.score and columns.score not in scores:
         there = ", ".join(scores) or "none"
-        raise RowRefused(f"has no score {columns.score!r}; there are: {there}")
+        raise RowRefused(f"has no score {columns.score!r}; its scores: {there}")
     name = columns.score or ("reward" if "reward" in scores else "")
     if not name and len(scores) == 1:
         (name,) = scores
     if not name and len(scores) > 1:
-        raise RowRefused(
-            f"has several scores, of which one is the reward: --score {'|'.join(scores)}"
-        )
+        raise RowRefused(f"has several scores. Choose the reward: --score {'|'.join(scores)}")
     if name:
         imported.reward = scores[name]
         if imported.reward is None:
-            raise RowRefused(f"its score {name!r} is no number")
+            raise RowRefused(f"its score {name!r} is not a number")
     imported.components = [
         {"name": one, "value": value}
         for one, value in scores.items()
@@ -271,8 +269,7 @@ def _guess(
     elif needed:
         there = ", ".join(map(str, row)) or "none"
         raise RowRefused(
-            f"has no column that is known as the prompt; say which one is: --column {key}=NAME "
-            f"(there are: {there[:200]})"
+            f"has no known prompt column. Name it: --column {key}=NAME (columns: {there[:200]})"
         )
 
 
@@ -283,7 +280,7 @@ def _column(row: Json, column: str) -> Any:
     value: Any = row
     for key in column.split("."):
         if not isinstance(value, dict) or key not in value:
-            raise RowRefused(f"{column}: there is no such column")
+            raise RowRefused(f"{column}: no such column")
         value = value[key]
     return value
 

@@ -5,36 +5,45 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gymmesh_data.profile.html import (
     CHARTS,
     MAIN,
     OTHER,
+    bounds_text,
     cards,
+    curve_rows,
     document,
     figure_text,
     pictures,
     table,
     text,
 )
+from gymmesh_runtime.text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from gymmesh_data.profile.comparison import Comparison
+    from gymmesh_data.profile.curve import Curve
     from gymmesh_data.profile.report import ProfileOptions
 
 # Cells along a side of the picture of all tasks, so that it stays small however many there are.
 _CELLS: Final = 40
 _BARS: Final = 21
+_NAME: Final = 24  # characters of a run's name under its point
 
 
-def comparison_page(found: Sequence[Comparison], options: ProfileOptions, most: int) -> str:
+def comparison_page(
+    found: Sequence[Comparison], options: ProfileOptions, most: int, curve: Curve | None = None
+) -> str:
     """The page of some comparisons with one run.
 
     Args:
         most: how many of the tasks that changed most to name.
+        curve: of the same runs, shown first; None for two runs.
 
     Raises:
         ConfigError: matplotlib is missing; the text says what to install.
@@ -45,9 +54,35 @@ def comparison_page(found: Sequence[Comparison], options: ProfileOptions, most: 
         f"<p>Runs are paired by task. A task is solved at a reward of {options.solved_at:g} or "
         f"more. ± is the standard error; [ ] the {options.confidence:.0%} interval of a bootstrap "
         "over tasks. Differences are after less before.</p>",
+        *(() if curve is None else _curve(curve)),
         *(part for one in found for part in _sections(one, most, several=len(found) > 1)),
     ]
     return document(f"{names} compared with {found[0].before}", parts)
+
+
+def _curve(curve: Curve) -> Iterable[str]:
+    yield pictures([("Mean reward by run", partial(_means, curve))])
+    yield table(f"All runs, over the {curve.tasks} tasks that each judged", *curve_rows(curve))
+
+
+def _means(curve: Curve, axes: Axes) -> None:
+    places = range(len(curve.points))
+    values = [one.mean.value for one in curve.points]
+    ends = [one.mean.interval or (one.mean.value, one.mean.value) for one in curve.points]
+    axes.fill_between(
+        places, [low for low, _ in ends], [high for _, high in ends], color=MAIN, alpha=0.2
+    )
+    axes.plot(places, values, color=MAIN, marker="o")
+    for place, one in enumerate(curve.points):
+        if one.bounds is not None:
+            axes.plot([place, place], [one.bounds.low, one.bounds.high], color=OTHER, linewidth=1)
+    axes.set_xticks(
+        places,
+        [shortened(Path(one.run).stem, _NAME) for one in curve.points],
+        rotation=20,
+        ha="right",
+    )
+    axes.set_ylabel("mean reward")
 
 
 def _sections(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
@@ -63,6 +98,8 @@ def _sections(one: Comparison, most: int, *, several: bool) -> Iterable[str]:
         ("sign flip", f"p = {one.p:.4f}{corrected} ({kind})"),
         ("by task", f"{one.wins} better, {one.losses} worse, {ties} alike"),
     ]
+    if one.bounds is not None:
+        found.append(("bounds of the difference", bounds_text(one.bounds)))
     if one.mcnemar is not None:
         told = f"p = {one.mcnemar.p:.4f} ({one.mcnemar.gained} gained, {one.mcnemar.lost} lost)"
         found.append(("McNemar", told))

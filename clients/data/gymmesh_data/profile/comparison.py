@@ -14,9 +14,11 @@ from typing import Any
 
 from gymmesh_client import UserError
 from gymmesh_data.profile import resampling
+from gymmesh_data.profile.bounds import RewardBounds, RewardRange, difference_bounds
+from gymmesh_data.profile.compared_run import ComparedRun, RunTasks, range_of, read_runs
 from gymmesh_data.profile.estimators import holm, mcnemar, pass_at_k
 from gymmesh_data.profile.report import Figure, ProfileOptions, figures_of, powers
-from gymmesh_data.profile.totals import TaskTotals, totals_of
+from gymmesh_data.profile.totals import TaskTotals
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Comparison:
             there are several comparisons.
         mcnemar: None where a task was judged more than once, or rewards are not 0 or 1.
         changes: every task, the largest difference first.
+        bounds: of the difference over the tasks that both runs attempted, when rollouts have no
+            reward; None when none is missing.
     """
 
     before: str
@@ -73,6 +77,7 @@ class Comparison:
     corrected: float
     mcnemar: McNemar | None
     changes: list[TaskChange]
+    bounds: RewardBounds | None
 
     @property
     def wins(self) -> int:
@@ -85,7 +90,9 @@ class Comparison:
         return sum(one.difference < 0 for one in self.changes)
 
     def to_dict(self, most: int) -> dict[str, Any]:
-        """For JSON, with so many of the tasks that changed most; docs/profile.md has the keys."""
+        """For JSON, with so many of the tasks that changed most; docs/how-to/profile.md has the
+        keys.
+        """
         return {
             "before": self.before,
             "after": self.after,
@@ -96,6 +103,7 @@ class Comparison:
             "mean_before": self.mean_before,
             "mean_after": self.mean_after,
             "difference": asdict(self.difference),
+            "difference_bounds": self.bounds and asdict(self.bounds),
             "pass_at": {str(k): asdict(figure) for k, figure in self.pass_at.items()},
             "sign_flip": {"p": self.p, "exact": self.exact, "corrected": self.corrected},
             "mcnemar": self.mcnemar and asdict(self.mcnemar),
@@ -110,9 +118,6 @@ class Comparison:
         }
 
 
-_Tasks = dict[tuple[str, str], TaskTotals]
-
-
 def compare(paths: Sequence[Path], options: ProfileOptions | None = None) -> list[Comparison]:
     """Compare each run with the first.
 
@@ -120,32 +125,28 @@ def compare(paths: Sequence[Path], options: ProfileOptions | None = None) -> lis
         UserError: there is one run only, a file cannot be read, or two runs share no judged task.
     """
     options = options or ProfileOptions()
-    if len(paths) < 2:
-        raise UserError("compare: give two runs or more; gym-cli profile is for one")
-    runs = [_judged(path, options) for path in paths]
-    first = runs[0]
-    found = [
-        _against(str(paths[0]), first, str(path), run, options)
-        for path, run in zip(paths[1:], runs[1:], strict=True)
-    ]
+    return compare_runs(read_runs(paths, options), options)
+
+
+def compare_runs(runs: Sequence[ComparedRun], options: ProfileOptions) -> list[Comparison]:
+    """Compare each run with the first, as `compare` does.
+
+    Raises:
+        UserError: two runs share no judged task.
+    """
+    rewards = range_of(runs, options)
+    found = [_against(runs[0], run, rewards, options) for run in runs[1:]]
     corrected = holm([one.p for one in found])
     return [replace(one, corrected=p) for one, p in zip(found, corrected, strict=True)]
 
 
-def _judged(path: Path, options: ProfileOptions) -> _Tasks:
-    totals = totals_of([path], options.solved_at, options.fields)
-    tasks = {key: task for key, task in totals.tasks.items() if task.judged}
-    if not tasks:
-        raise UserError(f"{path}: no rollout there has a reward, so there is nothing to compare")
-    return tasks
-
-
 def _against(
-    before: str, first: _Tasks, after: str, second: _Tasks, options: ProfileOptions
+    before: ComparedRun, after: ComparedRun, rewards: RewardRange, options: ProfileOptions
 ) -> Comparison:
+    first, second = before.judged, after.judged
     shared = sorted(first.keys() & second.keys())
     if not shared:
-        raise UserError(_no_overlap(before, first, after, second))
+        raise UserError(_no_overlap(before.name, first, after.name, second))
     pairs = [(first[key], second[key]) for key in shared]
     changes = [
         TaskChange(*key, one.mean or 0.0, other.mean or 0.0)
@@ -157,8 +158,8 @@ def _against(
         differences, resamples=max(1, options.resamples), seed=options.seed
     )
     return Comparison(
-        before,
-        after,
+        before.name,
+        after.name,
         len(first) - len(shared),
         len(second) - len(shared),
         sum(one.mixed or other.mixed or one.prompt != other.prompt for one, other in pairs),
@@ -171,7 +172,14 @@ def _against(
         p,
         _mcnemar(pairs),
         sorted(changes, key=lambda one: (-abs(one.difference), one.environment, one.task_id)),
+        _bounds(before, after, rewards),
     )
+
+
+def _bounds(before: ComparedRun, after: ComparedRun, rewards: RewardRange) -> RewardBounds | None:
+    shared = before.tasks.keys() & after.tasks.keys()
+    found = difference_bounds([(before.tasks[key], after.tasks[key]) for key in shared], rewards)
+    return found if found is not None and found.missing else None
 
 
 def _figures(
@@ -201,12 +209,12 @@ def _mcnemar(pairs: list[tuple[TaskTotals, TaskTotals]]) -> McNemar | None:
     return McNemar(gained, lost, mcnemar(gained, lost))
 
 
-def _no_overlap(before: str, first: _Tasks, after: str, second: _Tasks) -> str:
-    def told(tasks: _Tasks) -> str:
+def _no_overlap(before: str, first: RunTasks, after: str, second: RunTasks) -> str:
+    def told(tasks: RunTasks) -> str:
         environment, task_id = next(iter(tasks))
         return f"{len(tasks)} such as {task_id!r} of environment {environment or '(none)'!r}"
 
     return (
-        f"{before} and {after} have no judged task in common ({told(first)}; {told(second)}); "
-        "compare runs of the same task file"
+        f"{before} and {after} have no scored task in common ({told(first)}; {told(second)}). "
+        "Compare runs of the same task file"
     )

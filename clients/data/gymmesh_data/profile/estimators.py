@@ -128,4 +128,4 @@ def holm(values: Sequence[float]) -> list[float]:
 
 def _check(n: int, c: int, k: int) -> None:
     if not 0 <= c <= n or not 1 <= k <= n:
-        raise ValueError(f"n={n}, c={c}, k={k}: c must be from 0 to n, and k from 1 to n")
+        raise ValueError(f"n={n}, c={c}, k={k}: c must be 0 to n, and k must be 1 to n")

@@ -29,14 +29,14 @@ class HealthWarning:
 
 
 def warnings_of(totals: Totals) -> list[HealthWarning]:
-    """All warnings that a run gives rise to."""
+    """All warnings about a run."""
     return [*_rewards(totals), *_doubles(totals), *_outcomes(totals), *_hacking(totals)]
 
 
 def _rewards(totals: Totals) -> Iterator[HealthWarning]:
     reward = totals.reward
     if reward.count > 1 and reward.least == reward.greatest:
-        text = f"every reward is {reward.least:g}: nothing to learn from; look at the verifier"
+        text = f"every reward is {reward.least:g}, so there is nothing to learn; check the verifier"
         yield HealthWarning(
             "constant_reward", text, {"reward": reward.least, "rollouts": reward.count}
         )
@@ -45,8 +45,8 @@ def _rewards(totals: Totals) -> Iterator[HealthWarning]:
     alike = sum(task.least == task.greatest for task in repeated)
     if repeated and alike / len(repeated) > _HALF:
         text = (
-            f"{alike} of {len(repeated)} tasks have the same reward in all repeats: their groups "
-            "have no advantage to train on; --write-tasks keeps the others"
+            f"{alike} of {len(repeated)} tasks have the same reward in all repeats, so their "
+            "groups have no advantage to train on. --write-tasks keeps the others"
         )
         yield HealthWarning("groups_without_spread", text, {"tasks": alike, "of": len(repeated)})
     for name, part in sorted(totals.components.items()):
@@ -57,21 +57,21 @@ def _rewards(totals: Totals) -> Iterator[HealthWarning]:
 
 def _doubles(totals: Totals) -> Iterator[HealthWarning]:
     if totals.repeated_rows:
-        text = f"{totals.repeated_rows} rows were left out: another row has their rollout_id"
+        text = f"{totals.repeated_rows} rows were skipped: their rollout_id is a duplicate"
         yield HealthWarning("repeated_rows", text, {"rows": totals.repeated_rows})
     mixed = [task for task in totals.tasks.values() if task.mixed]
     if mixed:
         text = (
-            f"{len(mixed)} tasks have rollouts with different prompts, {mixed[0].task_id!r} first: "
-            "ids are only unique in a task file, and all of one id count as repeats; profile files "
-            "of other tasks by themselves"
+            f"{len(mixed)} tasks have rollouts with different prompts, first "
+            f"{mixed[0].task_id!r}. Ids are only unique within a task file, and all rollouts of "
+            "one id count as repeats. Profile different task files separately"
         )
         yield HealthWarning("mixed_tasks", text, {"tasks": len(mixed), "of": len(totals.tasks)})
     doubles = sum(task.doubles for task in totals.tasks.values())
     if totals.reward.count and doubles / totals.reward.count > _FEW:
         text = (
-            f"{doubles} of {totals.reward.count} rollouts are word for word another one of their "
-            "task: is the temperature 0, or an answer cache on?"
+            f"{doubles} of {totals.reward.count} rollouts repeat another one of their task word "
+            "for word. Is the temperature 0, or does an answer cache run?"
         )
         yield HealthWarning("same_rollouts", text, {"rollouts": doubles, "of": totals.reward.count})
 
@@ -79,23 +79,26 @@ def _doubles(totals: Totals) -> Iterator[HealthWarning]:
 def _outcomes(totals: Totals) -> Iterator[HealthWarning]:
     verifier = sum(n for cause, n in totals.failures.items() if cause[0] == "VERIFIER")
     if verifier:
-        text = f"{verifier} rollouts failed in the verifier; they count in no figure"
+        text = f"{verifier} rollouts failed in the verifier; they are excluded from all figures"
         yield HealthWarning("verifier_errors", text, {"rollouts": verifier})
     for mixed in mixed_versions(totals.verdicts):
         text = (
-            f"verdicts of different versions: {mixed}; compare only what one version judged, or "
-            "judge all of them again with gym-cli reverify"
+            f"verdicts have different versions: {mixed}. Compare verdicts of one version only, or "
+            "rescore all rollouts with gym-cli reverify"
         )
         yield HealthWarning("mixed_verdicts", text)
     unjudged = totals.unjudged.total()
     if unjudged:
-        text = f"{unjudged} rollouts have no reward; they count in no figure, not as 0"
+        text = (
+            f"{unjudged} rollouts have no reward; they are excluded from all figures and don't "
+            "count as 0"
+        )
         yield HealthWarning("unjudged", text, {"rollouts": unjudged})
     cut = totals.cut_short
     if totals.reward.count and cut / totals.reward.count > _FEW:
         text = (
             f"{cut} of {totals.reward.count} rollouts were cut short by a limit of steps, tokens "
-            "or context: raise it, or rewards measure the limit"
+            "or context. Raise it; otherwise rewards measure the limit"
         )
         yield HealthWarning("truncation", text, {"rollouts": cut, "of": totals.reward.count})
 
@@ -114,7 +117,7 @@ def _hacking(totals: Totals) -> Iterator[HealthWarning]:
     slope = length_correlation(totals)
     if slope is not None and abs(slope) > _HALF and totals.lengths.count >= _LEAST:
         kind = "longer" if slope > 0 else "shorter"
-        text = f"{kind} rollouts have higher rewards (correlation {slope:.2f}): is length rewarded?"
+        text = f"{kind} rollouts have higher rewards (correlation {slope:.2f}). Is length rewarded?"
         yield HealthWarning("length_rewarded", text, {"correlation": slope})
     yield from _drift(totals)
 
@@ -140,8 +143,8 @@ def _drift(totals: Totals) -> Iterator[HealthWarning]:
     before, after = early.tokens / early.rollouts, late.tokens / late.rollouts
     if before and after and abs(math.log2(after / before)) > _HALF:
         text = (
-            f"rollouts went from {before:.0f} to {after:.0f} output tokens between the first and "
-            "the last third of the run"
+            f"output tokens per rollout changed from {before:.0f} to {after:.0f} between the "
+            "first and the last third of the run"
         )
         yield HealthWarning("length_drift", text, {"first": before, "last": after})
 

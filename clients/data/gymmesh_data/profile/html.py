@@ -20,6 +20,8 @@ IS_FACE = True  # see tools/import_faces.py
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from gymmesh_data.profile.bounds import RewardBounds
+    from gymmesh_data.profile.curve import Curve
     from gymmesh_data.profile.report import Figure
 
 CHARTS: Final = Extra("profile", ("matplotlib", "numpy"))
@@ -69,6 +71,30 @@ def figure_text(figure: Figure | None) -> str:
     interval = figure.interval
     told = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
     return f"{figure.value:.3f}{error}{told}"
+
+
+def bounds_text(bounds: RewardBounds | None) -> str:
+    """The lowest and highest mean that missing rewards allow."""
+    if bounds is None:
+        return "–"
+    rollouts = f"{bounds.missing} rollout{'s' * (bounds.missing != 1)}"
+    return f"[{bounds.low:.3f}, {bounds.high:.3f}] whatever the reward of {rollouts} without one"
+
+
+def curve_rows(curve: Curve) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """A curve as a table: its heads and a row for each run."""
+    heads: tuple[str, ...] = ("run", "mean reward", "pass@1", "bounds", "without a reward")
+    rows: list[tuple[str, ...]] = [
+        (
+            one.run,
+            figure_text(one.mean),
+            figure_text(one.pass_at_1),
+            "–" if one.bounds is None else f"[{one.bounds.low:.3f}, {one.bounds.high:.3f}]",
+            str(one.missing),
+        )
+        for one in curve.points
+    ]
+    return heads, rows
 
 
 def cards(found: Iterable[tuple[str, str]]) -> str:

@@ -10,6 +10,7 @@ from gymmesh_data.profile.html import (
     CHARTS,
     MAIN,
     OTHER,
+    bounds_text,
     cards,
     document,
     figure_text,
@@ -50,6 +51,8 @@ def _cards(profile: Profile, rollouts: dict[str, int]) -> str:
     found |= {f"pass@{k}": one for k, one in profile.estimates.get("pass_at", {}).items()}
     names = {"judged": "judged", "failed": "failed", "unjudged": "without a reward"}
     counts = [(name, str(rollouts[key])) for key, name in names.items()]
+    if profile.bounds is not None:
+        counts.append(("bounds of the mean reward", bounds_text(profile.bounds)))
     return cards([*((name, figure_text(one)) for name, one in found.items()), *counts])
 
 
@@ -79,9 +82,7 @@ def _tables(profile: Profile) -> Iterable[str]:
         ("boundary", "reason", "component", "rollouts"),
         [(*cause, count) for cause, count in totals.failures.most_common()],
     )
-    yield table(
-        "Model calls that were sent again", ("reason", "calls"), totals.model_retries.most_common()
-    )
+    yield table("Retried model calls", ("reason", "calls"), totals.model_retries.most_common())
     for title, found in (
         ("Reward components", totals.components),
         ("Tokens", totals.tokens),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gymmesh_data.profile import resampling
+from gymmesh_data.profile.bounds import RewardBounds, RewardRange, reward_range, rollout_bounds
 from gymmesh_data.profile.estimators import majority_at_k, pass_at_k, pass_hat_k, ratio
 from gymmesh_data.profile.facts import Fields
 from gymmesh_data.profile.health import HealthWarning, length_correlation, warnings_of
@@ -25,13 +26,15 @@ _BANDS: Final = (0.0, 0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """How a profile is made.
+    """The options of a profile.
 
     Attributes:
         solved_at: a rollout solves its task when its reward is at least this.
         resamples: of each bootstrap; 0: no intervals.
         seed: of the random draws.
         confidence: of intervals.
+        rewards: the lowest and highest reward that a rollout without one could have had; extended
+            to the rewards that were observed.
         fields: where rows say what is asked for.
     """
 
@@ -39,6 +42,7 @@ class ProfileOptions:
     resamples: int = 2000
     seed: int = 0
     confidence: float = 0.95
+    rewards: RewardRange = (0.0, 1.0)
     fields: Fields = field(default_factory=Fields)
 
 
@@ -79,13 +83,14 @@ class GroupFigures:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What `profile` found.
+    """The result of `profile`.
 
     Attributes:
         totals: what it is made of; distributions and counts are there.
         estimates: by name (pass_at, pass_hat, majority_at, avg_at) and k.
         median: of the tasks' mean rewards, with its interval.
         groups: by environment, tag and difficulty; left_out: tags with too many values for it.
+        bounds: of the mean over all rollouts, when some have no reward; None when none is missing.
         bands: how many tasks have a pass rate of 0, up to 0.25, 0.5, 0.75, below 1, and of 1.
     """
 
@@ -93,6 +98,7 @@ class Profile:
     options: ProfileOptions
     totals: Totals
     mean: Figure | None
+    bounds: RewardBounds | None
     median: tuple[float, tuple[float, float] | None] | None
     estimates: dict[str, dict[int, Figure]]
     groups: list[GroupFigures]
@@ -108,7 +114,7 @@ class Profile:
                 yield task
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; docs/profile.md has the keys."""
+        """For JSON; docs/how-to/profile.md has the keys."""
         totals, median = self.totals, self.median
         return {
             "inputs": list(self.inputs),
@@ -119,6 +125,7 @@ class Profile:
             "rollouts": self.rollouts(),
             "tasks": {"all": len(totals.tasks), **self.bands},
             "mean_reward": self.mean and asdict(self.mean),
+            "mean_reward_bounds": self.bounds and asdict(self.bounds),
             "median_reward": median and {"value": median[0], "interval": median[1]},
             "estimates": {
                 name: {str(k): asdict(figure) for k, figure in by_k.items()}
@@ -200,6 +207,7 @@ def profile(
         options,
         totals,
         figures[0],
+        _bounds(totals, options),
         _median(tasks, options),
         estimates,
         groups,
@@ -207,6 +215,12 @@ def profile(
         bands_of(tasks),
         warnings_of(totals),
     )
+
+
+def _bounds(totals: Totals, options: ProfileOptions) -> RewardBounds | None:
+    tasks = list(totals.tasks.values())
+    found = rollout_bounds(tasks, reward_range(options.rewards, tasks))
+    return found if found is not None and found.missing else None
 
 
 def figures_of(

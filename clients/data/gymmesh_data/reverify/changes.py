@@ -177,7 +177,7 @@ class VerdictChanges:
         rows += [f"changed       {one}" for one in self.rollouts[:_MOST_SHOWN]]
         if len(self.rollouts) > _MOST_SHOWN:
             more = self.changed - _MOST_SHOWN
-            rows.append(f"changed       {more} other rollouts; --json and the rows have them")
+            rows.append(f"changed       {more} other rollouts; see --json and the rows")
         if self.replayed:
             rows.append(
                 f"replayed      {self.replayed} rollouts, {self.differing} with differences"

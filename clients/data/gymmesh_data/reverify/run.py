@@ -59,9 +59,9 @@ class ReverifyOptions:
     judge_differing: bool = False
 
 
-_DIFFERING: Final = "whose tools answer something else when their calls are replayed"
-_NO_STATE: Final = "whose session is gone, with no state kept"
-_FAILED: Final = "failed rollouts, which have nothing to judge"
+_DIFFERING: Final = "whose tools return something else when their calls are replayed"
+_NO_STATE: Final = "whose session ended, and whose state was not kept"
+_FAILED: Final = "failed rollouts (nothing to score)"
 
 
 class _LeftOut(Exception):
@@ -181,7 +181,7 @@ class Reverification:
         name = rollout.rollout_id or made
         key = rollout_key(name)
         if key in self._seen:
-            self.changes.left_out["a second time in the source"] += 1
+            self.changes.left_out["duplicates in the source"] += 1
             return None
         self._seen.add(key)
         return name
@@ -214,9 +214,9 @@ class Reverification:
         if not self.verifiers.replays(name) or not request.task.HasField("seed"):
             raise _LeftOut(omitted_state(job.rollout) or _NO_STATE)
         if self.verifiers.takes_turns(name):
-            raise _LeftOut("with turns of the environment, which are not replayed")
+            raise _LeftOut("with turns of the environment (turns can't be replayed)")
         if job.rollout.columns.actors:
-            raise _LeftOut("of several actors, whose calls have no order to replay them in")
+            raise _LeftOut("of several actors (their calls have no order for a replay)")
         async with self.verifiers.replay(name, request) as session:
             what = session.what
             self.changes.add_replayed(f"{job.rollout.where}: {job.rollout.task_id}", what)

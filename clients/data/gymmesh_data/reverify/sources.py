@@ -59,8 +59,8 @@ class Source:
         name = rollout.environment or self.default
         if not name:
             raise UserError(
-                f"{rollout.where}: environment: names none; say with --env which one judges "
-                "such rollouts"
+                f"{rollout.where}: environment: is missing. Name the environment that scores such "
+                "rollouts with --env"
             )
         return name
 

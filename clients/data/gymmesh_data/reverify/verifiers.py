@@ -122,7 +122,9 @@ class Verifiers:
         )
         wanted = [member.rollout_id for member in request.members]
         if [verdict.rollout_id for verdict in reply.verdicts] != wanted:
-            raise _violated("verdicts", "the verdicts are not those of the members in their order")
+            raise _violated(
+                "verdicts", "the number or order of verdicts does not match the group's members"
+            )
         return [_checked(verdict.verification) for verdict in reply.verdicts]
 
     async def _call(self, name: str, method: str, request: Any, affinity: str) -> Any:
@@ -186,9 +188,9 @@ def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
     summed = about.reward_rule in (resource_pb2.REWARD_RULE_SUM, resource_pb2.REWARD_RULE_INCLUDED)
     if about.multi_turn and summed:
         raise UserError(
-            f"environment {name!r} judges with the rewards of its turns, which rows do not have, "
-            "so its rollouts cannot be judged again; leave them out with --environment NAME of "
-            "the others"
+            f"environment {name!r} scores with the rewards of its turns, which rows do not "
+            "contain, so stored rollouts can't be judged again. Select the other environments "
+            "with --environment NAME"
         )
 
 
@@ -198,7 +200,9 @@ def _checked(verdict: pb.Verification) -> pb.Verification:
     if verdict.status not in _STATUSES:
         raise _violated("status", f"the verdict's status is {verdict.status}")
     if verified != verdict.HasField("reward"):
-        raise _violated("reward", "a verdict has a reward exactly when it is VERIFIED")
+        raise _violated(
+            "reward", "a verdict must have a reward exactly when its status is VERIFIED"
+        )
     if verified and not math.isfinite(verdict.reward):
         raise _violated("reward", f"the verdict's reward is {verdict.reward}")
     for part in verdict.components:

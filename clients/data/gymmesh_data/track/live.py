@@ -81,7 +81,7 @@ class Tracking:
     def lost(self) -> str:
         """What did not arrive, as a sentence; empty where all did, as far as is known."""
         unread = self._recent.unread
-        rows = f"the figures of {unread} rows could not be read" if unread else ""
+        rows = f"the metrics of {unread} rows could not be read" if unread else ""
         parts = [one for one in (self.link.loss, rows) if one]
         return f"{self.link.tracker}: {' and '.join(parts)}" if parts else ""
 

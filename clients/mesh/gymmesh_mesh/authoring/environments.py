@@ -137,8 +137,8 @@ async def trial(
     tasks: Sequence[rollout_pb2.Task] = (),
     sessions: int = 100,
 ) -> list[Finding]:
-    """Tries an environment out. The models that it calls are those of `config`; for those that
-    are not in there (or without one) a stand-in answers "OK".
+    """Tests an environment with the models of `config`. A stand-in that answers "OK" replaces
+    missing models.
 
     Raises ConfigError for a model of the configuration that cannot be opened.
     """
@@ -169,7 +169,7 @@ async def trial(
             return [Finding("loads", False, error.problem)]
         loaded = f"{environment.use}"
         if stood_in:
-            loaded += f'; a stand-in that says "OK" answers for {", ".join(stood_in)}'
+            loaded += f'; a stand-in that answers "OK" replaces {", ".join(stood_in)}'
         found = await try_out(service, directory, tasks=tasks, sessions=sessions)
         found.append(await _conforms(service, directory, tasks))
     found.append(await _audited(name, environment, config, tasks))
@@ -191,10 +191,10 @@ async def _audited(
     wrong = report.open_weaknesses
     if not wrong:
         tried = sum(share.played for share in report.shares.values())
-        return Finding(_AUDIT, True, f"{tried} cheap answers earned nothing they should not")
+        return Finding(_AUDIT, True, f"none of {tried} cheap answers got an undeserved reward")
     shown = "; ".join(f"{one.attack} {one.problem} ({one.detail})" for one in wrong[:_AUDIT_SHOWN])
     more = f" and {len(wrong) - _AUDIT_SHOWN} more" if len(wrong) > _AUDIT_SHOWN else ""
-    return Finding(_AUDIT, True, f"{shown}{more}; gym-cli env audit shows all", warning=True)
+    return Finding(_AUDIT, True, f"{shown}{more}; run gym-cli env audit for all", warning=True)
 
 
 async def _conforms(
@@ -212,7 +212,7 @@ async def _conforms(
     try:
         task = tasks[0] if tasks else await _first_example(resource)
         if task is None:
-            return Finding(_CHECK, False, "there is no task to try it with; ship example tasks")
+            return Finding(_CHECK, False, "no task to test with; ship example tasks")
         path = PeerPath({"resource": resource, "verify": directory.peer(instance, VERIFY_SERVICE)})
         profile = {"task": to_plain(task), "has_examples": not tasks}
         results = await run_suite(ResourceTarget(path, profile))
@@ -223,7 +223,7 @@ async def _conforms(
             return Finding(_CHECK, False, f"{result.name}: {'; '.join(result.problems)}")
     passed = sum(result.outcome == "passed" for result in results)
     left = len(results) - passed
-    return Finding(_CHECK, True, f"{passed} cases passed, {left} need a profile or do not apply")
+    return Finding(_CHECK, True, f"{passed} cases passed, {left} need a profile or don't apply")
 
 
 async def _first_example(resource: Any) -> rollout_pb2.Task | None:

@@ -85,7 +85,7 @@ class OfferedEnvironment:
                 session = McpSession(self, task, opened, http)
                 session.token = str((await session._ask("POST", "/tokens") or {}).get("token", ""))
                 if not session.token:
-                    raise _unreachable(self.url, "it knows nothing of the session")
+                    raise _unreachable(self.url, "it does not know the session")
                 yield session
         finally:
             close = resource_pb2.CloseSessionRequest(session_id=opened.session_id)
@@ -201,8 +201,8 @@ async def environment_at(
             )
         if not offering:
             raise ConfigError(
-                f"the environment {name!r} at the registry {registry} does not offer its tools"
-                f" over MCP; start it with environments.{name}.mcp={{}}"
+                f"environment {name!r} at the registry {registry} does not offer its tools over "
+                f"MCP. Start it with environments.{name}.mcp={{}}"
             )
         # Any of them would do: each holds its own sessions.
         yield _offered(directory, secrets.choice(offering))

@@ -48,8 +48,8 @@ def rows_of_examples(config: MeshConfig, name: str) -> list[dict[str, Any]]:
         raise ConfigError(str(error), path=f"environments.{name}") from None
     if not rows:
         raise ConfigError(
-            f"the environment {name!r} has no example tasks: give a task file with --input, or "
-            "set `examples` in its class to a list of task rows"
+            f"environment {name!r} has no example tasks. Pass a task file with --input, or set "
+            "`examples` in its class to a list of task rows"
         )
     return rows
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gymmesh_mesh.config import MeshConfig
 from gymmesh_resource.config import PROTOCOLS, McpConfig, ProtocolsConfig
+from gymmesh_runtime.addresses import is_local
 from gymmesh_runtime.config import ConfigError, nearest
 
 _MCP: Final = "mcp"
@@ -28,6 +29,23 @@ class AskedProtocols:
     token_file: str | None = None
     tasks: Mapping[str, str] = field(default_factory=dict)
 
+    def as_option(self, error: ConfigError, environment: str) -> ConfigError:
+        """An error about a key of the environment's protocols, named by the option that set it;
+        any other error as it is.
+        """
+        place = f"environments.{environment}.protocols"
+        if error.path != place and not error.path.startswith(f"{place}."):
+            return error
+        key = error.path.removeprefix(place).lstrip(".").partition(".")[0]
+        option = {
+            "serve": "--as",
+            "": None if self.port is None else f"--as-port {self.port}",
+            "host": self.host and f"--as-host {self.host}",
+            "token_file": (self.token_file or self.host) and "--as-token-file",
+            "tasks": "--as-tasks",
+        }.get(key)
+        return ConfigError(error.problem, source=option) if option else error
+
 
 def with_protocols(
     config: MeshConfig, environment: str, asked: AskedProtocols, *, exposed: bool
@@ -37,6 +55,12 @@ def with_protocols(
     `exposed`: it may listen where other machines reach it. Raises ConfigError for other names.
     """
     known = (_MCP, *PROTOCOLS)
+    if asked.host and not is_local(asked.host) and not exposed:
+        raise ConfigError(
+            f"{asked.host!r} can be reached from other machines, and traffic is not encrypted;"
+            " use 127.0.0.1, or add --insecure and --as-token-file",
+            source=f"--as-host {asked.host}",
+        )
     for name in asked.names:
         if name not in known:
             raise ConfigError(f"there is no protocol {name!r}; {nearest(name, known)}")

@@ -75,7 +75,7 @@ class TaskChecks:
             environment.check_task(seen)
         except TaskInvalid as error:
             key = "" if error.field == _PAYLOAD else error.field
-            return key, f"{error.problem}; the environment {name!r} refuses the row"
+            return key, f"{error.problem}; environment {name!r} rejects the row"
         except BaseException as error:
             as_exception(error)  # lets Ctrl-C pass
             # A fault of the environment's is no fault of the row's; the rollouts will tell.

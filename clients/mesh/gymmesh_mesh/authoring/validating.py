@@ -74,7 +74,7 @@ def _environments(config: MeshConfig) -> Iterator[str]:
         for model in models_called(service):
             if model not in config.models:
                 yield (
-                    f"environments.{spec.name}: asks the model {model!r}, which is not in models; "
+                    f"environments.{spec.name}: uses model {model!r}, which is not in models; "
                     f"{nearest(model, config.models)}"
                 )
         yield from _sandboxes(config, service, f"environments.{spec.name}")
@@ -97,7 +97,7 @@ def _sandboxes(config: MeshConfig, service: Service, path: str) -> Iterator[str]
     for name in set(sandboxes_used(service)) - set(own_sandboxes(service)):
         if name not in config.sandboxes:
             yield (
-                f"{path}: uses the sandbox service {name!r}, which is not in sandboxes; "
+                f"{path}: uses sandbox service {name!r}, which is not in sandboxes; "
                 f"{nearest(name, config.sandboxes)}"
             )
 
@@ -117,8 +117,8 @@ def _player(
     if asked and not any(one.environment.plays for one in asked):
         names = ", ".join(repr(one.name) for one in asked)
         yield (
-            f"agents.{agent.name}: program: environment has the environment play its episodes "
-            f"itself, which {names} can't; use the agent tool_loop, or another program"
+            f"agents.{agent.name}: program: environment needs environments that play their "
+            f"episodes themselves, but {names} can't. Use the agent tool_loop, or another program"
         )
 
 
@@ -151,6 +151,6 @@ def _program_network(
         return
     for name, lent in found.items():
         yield (
-            f"environments.{name}: the network of its sandbox {role!r} is {lent.network!r}, in "
-            f"which programs of the agent {agent.name!r} can't reach the model; set it to 'agent'"
+            f"environments.{name}: the network of its sandbox {role!r} is {lent.network!r}, so "
+            f"programs of agent {agent.name!r} can't reach the model. Set it to 'agent'"
         )

@@ -48,9 +48,9 @@ class Target:
 
 
 def read_target(text: str, config: DiscoveryConfig) -> Target:
-    """A target as in the module's text; raises ConfigError.
+    """Parse a target as in the module's docstring; raises ConfigError.
 
-    What it leaves out, and all else, is the configuration's.
+    Everything that it doesn't set comes from the configuration.
     """
     scheme, _, rest = text.partition("://")
     place, _, agent = rest.partition("/")
@@ -58,7 +58,7 @@ def read_target(text: str, config: DiscoveryConfig) -> Target:
         with suppress(ValueError):
             if "://" not in place and split_address(place)[0] == "http":
                 return Target(config, place, agent)
-        raise ConfigError("discovery://HOST:PORT/AGENT is expected")
+        raise ConfigError("expected discovery://HOST:PORT/AGENT")
     try:
         if scheme == "consul":
             config = replace(config, backend="consul")
@@ -74,7 +74,7 @@ def read_target(text: str, config: DiscoveryConfig) -> Target:
                 config = replace(config, kubernetes=msgspec.convert(fields, KubernetesConfig))
     except ValueError as error:
         expected = "HOST:PORT/AGENT" if scheme == "consul" else "NAMESPACE/AGENT"
-        raise ConfigError(f"{scheme}://{expected} is expected: {error}") from None
+        raise ConfigError(f"expected {scheme}://{expected}: {error}") from None
     return Target(config, agent=agent)
 
 
@@ -86,7 +86,7 @@ async def discovered(
     reconnect_s: float = 30.0,
     security: SecurityConfig | None = None,
 ) -> AsyncIterator[Mesh]:
-    """Watches a registry for agents, and uses all instances of the one that is meant.
+    """Watches a registry for agents, and uses all instances of one agent.
 
     Its default environment is that of tasks that name none, unless ``defaults`` says so.
     ``security``: the certificates and the token to show the agents, and a discovery service.

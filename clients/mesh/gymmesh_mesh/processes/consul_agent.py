@@ -1,4 +1,4 @@
-"""The Consul agent of a mesh: one that is there, or a development agent started for it."""
+"""The Consul agent of a mesh: an existing one, or a development agent started for it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> Asy
         yield
         return
     if not start:
-        raise StartError(f"{problem}; start a Consul agent there, or give --discovery consul")
+        raise StartError(f"{problem}. Start a Consul agent there, or use --discovery consul")
     process = await _start(config, binary)
     try:
         await _until_ready(config, process)
@@ -47,7 +47,7 @@ async def consul_agent(config: ConsulConfig, *, start: bool, binary: str) -> Asy
 
 
 async def consul_problem(config: ConsulConfig) -> str | None:
-    """Why there is no Consul with a leader; None when there is."""
+    """Why there is no Consul with a leader; None if there is one."""
     client = make_client(config)
     try:
         answer = await client.read("/v1/status/leader", timeout=_CALL_S)
@@ -55,7 +55,7 @@ async def consul_problem(config: ConsulConfig) -> str | None:
     except MeshError as error:
         return error.message
     except ValueError:
-        return client.strange("its answer is no JSON").message
+        return client.strange("its answer is not JSON").message
     finally:
         await client.close()
     return (
@@ -70,8 +70,8 @@ async def _start(config: ConsulConfig, binary: str) -> Process:
     program = shutil.which(binary)
     if program is None:
         raise StartError(
-            f"no Consul answers at {config.address}, and '{binary}' cannot be run (there is no "
-            "such program); install Consul, or say where it is with --consul-binary"
+            f"no Consul answers at {config.address}, and the program '{binary}' does not exist. "
+            "Install Consul, or pass its path with --consul-binary"
         )
     ports = {port}
     try:
@@ -95,6 +95,6 @@ async def _until_ready(config: ConsulConfig, process: Process) -> None:
                 await asyncio.sleep(0.1)
                 problem = await consul_problem(config)
     if process.returncode is not None:
-        raise StartError(f"the Consul agent ended with status {process.returncode} at its start")
+        raise StartError(f"the Consul agent ended with status {process.returncode} while starting")
     if problem is not None:
         raise StartError(f"the Consul agent was not ready within {_START_S:.0f} s: {problem}")

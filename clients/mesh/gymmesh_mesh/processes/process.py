@@ -129,11 +129,11 @@ async def start_beside(*command: str, stderr: int = DEVNULL) -> Process:
             stdin=DEVNULL, stdout=DEVNULL, stderr=stderr, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        raise StartError(f"'{command[0]}' cannot be run: {error.strerror}") from None
+        raise StartError(f"can't run '{command[0]}': {error.strerror}") from None
 
 
 async def end(process: Process, seconds: float) -> None:
-    """End a process: SIGTERM, then SIGKILL when it does not end in so many seconds."""
+    """End a process: SIGTERM, then SIGKILL if it does not end within this many seconds."""
     if process.returncode is not None:
         return
     process.terminate()

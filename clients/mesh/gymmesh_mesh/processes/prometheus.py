@@ -48,7 +48,7 @@ def observed(config: MeshConfig, program: str) -> MeshConfig:
     """The configuration with targets for Prometheus. Raises StartError if there can be none."""
     _find(program)
     if not config.mesh.metrics:
-        raise StartError("mesh.metrics is false, so there is nothing for Prometheus to read")
+        raise StartError("mesh.metrics is false, so there are no metrics for Prometheus")
     if config.discovery.http_sd.endswith(":0") or not config.discovery.http_sd:
         # A port that stays when the discovery service is started again.
         found = msgspec.structs.replace(config.discovery, http_sd=free_address())
@@ -61,8 +61,8 @@ def _find(binary: str) -> str:
     found = shutil.which(binary)
     if found is None:
         raise StartError(
-            f"there is no program '{binary}'; install Prometheus, or say where it is with"
-            " --prometheus PATH"
+            f"there is no program '{binary}'. Install Prometheus, or pass its path with "
+            "--prometheus PATH"
         )
     return found
 

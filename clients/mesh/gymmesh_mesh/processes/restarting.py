@@ -23,7 +23,7 @@ _LOADED_S: Final = 30.0
 
 
 class RestartedProcess:
-    """One process, started again when it dies.
+    """One process, restarted when it dies.
 
     It keeps its ports, so that its callers find it again, and its instance ids: the registry takes
     the same service at the same address for one that was started again. A port that the system
@@ -110,8 +110,8 @@ class RestartedProcess:
 def _moves(before: Sequence[ServiceInfo], after: Sequence[ServiceInfo]) -> list[str]:
     """A sentence for each service that has another address than before."""
     return [
-        f"the port of the {old.kind} service '{old.name}' at {old.address} was taken meanwhile; "
-        f"it is at {new.address} now"
+        f"the port of the {old.kind} service '{old.name}' at {old.address} was taken in the "
+        f"meantime; its new address is {new.address}"
         for old, new in zip(before, after, strict=True)
         if old.address != new.address
     ]

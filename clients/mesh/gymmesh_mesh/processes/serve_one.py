@@ -108,19 +108,18 @@ def _specs(
         raise ConfigError(f"there is no {kind} '{name}' in the configuration, which has {there}")
     if kind == "discovery":
         if place.discovery_address:
-            raise ConfigError("a discovery service registers nowhere: leave out --discovery")
+            raise ConfigError("a discovery service does not register itself; remove --discovery")
         return [spec]
     if in_consul(config):
         if place.discovery_address:
             raise ConfigError(
-                "services register in Consul by themselves (discovery.backend): leave out "
-                "--discovery"
+                "services register themselves in Consul (discovery.backend); remove --discovery"
             )
         return [registry_spec(config, f"{kind}-{name}-{place.instance}"), spec]
     if not place.discovery_address and not _is_alone(config, kind, place):
         raise ConfigError(
-            f"the registry is a discovery service (discovery.backend: {config.discovery.backend}): "
-            "give its address with --discovery HOST:PORT"
+            "the registry is a discovery service (discovery.backend: "
+            f"{config.discovery.backend}). Pass its address with --discovery HOST:PORT"
         )
     return [spec]
 

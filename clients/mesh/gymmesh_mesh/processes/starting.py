@@ -47,7 +47,7 @@ class Up:
         for info in self.infos:
             if info.kind == kind and info.address and (not name or info.name == name):
                 return info.address
-        raise LookupError(f"no {kind} service {name!r} is up")
+        raise LookupError(f"no {kind} service {name!r} is running")
 
     async def wait_for_death(self) -> str:
         """Starts those again that die, and returns, when one died too often, a paragraph on it."""
@@ -69,8 +69,8 @@ async def up(
 ) -> AsyncIterator[Up]:
     """Starts the processes and waits until all services are SERVING.
 
-    ``echo`` gets each line of the services' logs. ``prometheus`` is a program that is started
-    beside them, on this machine alone, and watches them. Raises StartError, and ConfigError where
+    ``echo`` receives each line of the services' logs. ``prometheus`` is a program that is started
+    beside them, on this machine, to monitor them. Raises StartError, and ConfigError where
     the address for others is not known, the services would be open to others, or their
     certificates cannot be used.
     """

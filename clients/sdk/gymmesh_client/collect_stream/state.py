@@ -85,7 +85,7 @@ class ClientState:
         if key in self.in_flight:
             raise MeshError(
                 errors_pb2.ERROR_REASON_ROLLOUT_EXISTS,
-                f"attempt {key[1]} of rollout {key[0]} is in flight already",
+                f"attempt {key[1]} of rollout {key[0]} is already running",
                 metadata={"rollout_id": key[0], "attempt": str(key[1])},
             )
         self.in_flight[key] = attempt
@@ -210,8 +210,8 @@ class ClientState:
             attempt.ended(
                 MeshError(
                     errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
-                    f"the agent at {address} lost the rollout; it was restarted, or was out of "
-                    "reach for too long",
+                    f"the agent at {address} lost the rollout: it restarted, or was unreachable "
+                    "for too long",
                     metadata={"address": address, SENT: "true"},
                 )
             )

@@ -168,7 +168,7 @@ class CollectStream:
 
     async def close(self) -> None:
         """End the stream; attempts in flight are cancelled at the agent."""
-        ended = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has ended")
+        ended = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has stopped")
         self._closing = True
         self.broken = self.broken or ended
         keys = list(self._state.in_flight)
@@ -187,7 +187,7 @@ class CollectStream:
 
     async def _live(self) -> None:
         """Connect, and connect again, for as long as that makes sense."""
-        error = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has ended")
+        error = MeshError(errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the collector has stopped")
         try:
             error = await self._keep_connected()
         except Exception as fault:
@@ -327,13 +327,13 @@ class CollectStream:
 
 def _kind(response: agent_pb2.CollectResponse) -> str:
     """What a message is, for an error."""
-    return response.WhichOneof("message") or "an unknown message"
+    return response.WhichOneof("message") or "unknown message"
 
 
 def _violation(expected: str, got: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_CONTRACT_VIOLATED,
-        f"the agent's side of Collect broke the contract: {expected} was due, {got} came",
+        f"the agent's side of Collect broke the contract: expected {expected}, got {got}",
         metadata={"rule": "collect", "expected": expected, "got": got},
     )
 
@@ -343,7 +343,7 @@ def check_contract(theirs: str, address: str) -> None:
     if not speaks_ours(theirs):
         raise MeshError(
             errors_pb2.ERROR_REASON_CONTRACT_MISMATCH,
-            f"the agent at {address} speaks contract version '{theirs}' and this client "
-            f"{CONTRACT_VERSION}; use a client of the same major version",
+            f"the agent at {address} uses contract version {theirs!r}, but this client uses "
+            f"{CONTRACT_VERSION}. Use a client with the same major version",
             metadata={"ours": CONTRACT_VERSION, "theirs": theirs},
         )

@@ -44,12 +44,12 @@ class Collector:
 
     Args:
         connect: finds agents.
-        output: where the outcomes go; it also knows the run's id and what is done already. The
+        output: receives the outcomes; it also knows the run's id and its finished rollouts. The
             collector closes it.
         tally: counts outcomes, those that `output` has already included.
-        stored: called with a rollout's id and attempt once how it ended is on disk; agents need
-            not keep its events any more.
-        load: gives what the agents say of their load; called about once a second.
+        stored: called with a rollout's id and attempt once its outcome is on disk. Agents may then
+            discard its events.
+        load: returns the load that agents report; called about once a second.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class Collector:
 
         The tasks are read as they are needed; some orders need more than an iterator, see
         `gymmesh_client.collector.order.arrange`. Ends when every rollout has an outcome, or `why`
-        says why not. A paused run, and one whose groups no trainer takes, goes on until its
-        `deadline_s`.
+        says why not. A paused run, or a run whose groups no trainer acknowledges, lasts until
+        its `deadline_s`.
 
         Raises:
             OutputError: outcomes cannot be written.
@@ -114,7 +114,7 @@ class Collector:
         try:
             self.output.describe(options=self.options)
             deadline_s, grace_s = self.options.deadline_s, self.options.grace_s
-            over = f"the {deadline_s:g} s for the run are over"
+            over = f"the run reached its deadline of {deadline_s:g} s"
             self._later("deadline", deadline_s, partial(self._drain, over, grace_s))
             self._sample()
             async with self._workers:
@@ -125,7 +125,7 @@ class Collector:
                     self._started += 1
                     if self._started % _STARTS_AT_ONCE == 0:
                         await asyncio.sleep(0)
-            rest = unjudged(self._judged.rest(), "the run ended before its group did")
+            rest = unjudged(self._judged.rest(), "the run ended before the group was finished")
             await self._worker.record(rest)
             await self._fail_cancelled()
         finally:
@@ -174,8 +174,8 @@ class Collector:
     # -- steering, from signal handlers, a trainer or RunService ------------------------------
 
     def interrupt(self) -> None:
-        """End early, for signal handlers of the loop. What is in flight may end within a grace
-        period, then is cancelled and has no outcome; a second call cancels at once.
+        """End the run early; for signal handlers of the loop. Running rollouts may finish within a
+        grace period. Then they are cancelled and have no outcome. A second call cancels at once.
         """
         if self.interrupted:
             self._stop("interrupted")
@@ -184,28 +184,28 @@ class Collector:
         self._drain("interrupted", self.options.grace_s)
 
     def pause(self) -> None:
-        """Start nothing for now. Raises RunStateError when the run is ending."""
+        """Pause: start no more rollouts. Raises RunStateError when the run is ending."""
         self._dispatcher.pause()
 
     def resume(self) -> None:
-        """Go on. Raises RunStateError when the run is ending."""
+        """Resume a paused run. Raises RunStateError when the run is ending."""
         self._dispatcher.resume()
         self._workers.wake()
 
     def drain(self) -> None:
-        """Start nothing more; what is in flight ends in its own time."""
+        """Start no more rollouts; running ones finish."""
         self._drain("drained")
 
     def cancel(self) -> None:
-        """Cancel what is in flight, then end."""
+        """Cancel running rollouts, then end."""
         self._stop("cancelled")
 
     def tune(self, concurrency: int) -> None:
-        """Another number of rollouts in flight. Raises RunStateError when it is below 1, or the
-        run is over.
+        """Set how many rollouts run at once. Raises RunStateError when it is below 1, or the run
+        has ended.
         """
         if self._closed:
-            raise RunStateError("the run is over")
+            raise RunStateError("the run has ended")
         self._dispatcher.tune(concurrency)
         if self._groups is not None:
             self._groups.store.tune(concurrency)
@@ -214,8 +214,8 @@ class Collector:
     def cancel_group(self, task_id: str) -> None:
         """Collect no more repeats of this task.
 
-        Those without an outcome fail (CANCELLED), once, whether in flight or not started yet;
-        the group is not handed out. Raises RunStateError when the run is over.
+        Repeats without an outcome fail once (CANCELLED), whether running or not started. The
+        group is not handed out. Raises RunStateError when the run has ended.
         """
         if self._closed:
             raise RunStateError("no rollouts are being collected")
@@ -230,7 +230,7 @@ class Collector:
         self._workers.wake()
 
     def begin_no_more_groups(self) -> list[str]:
-        """Finish the groups that were begun, and begin no others; the run then ends.
+        """Finish started groups, start no others, and end the run.
 
         No further task is read, so that an iterator of tasks may be endless. The others' rollouts
         have no outcome. Returns their tasks' ids, of those that were read.
@@ -248,8 +248,8 @@ class Collector:
         acknowledges the one before.
 
         Args:
-            max_staleness: leave out groups whose oldest weights are more than this many versions
-                behind the newest that was seen, or said by `weights`. They are counted. Weights of
+            max_staleness: skip and count groups whose oldest weights are more than this many
+                versions behind the newest version seen or announced by `weights`. Weights of
                 unknown version count as older, once any version is known.
         """
         stream = self.group_stream
@@ -262,11 +262,11 @@ class Collector:
     def group_stream(self) -> GroupStream:
         """The finished groups. Raises ValueError when the options hand out none."""
         if self._groups is None:
-            raise ValueError("groups are kept only with CollectOptions(hand_out=…) above 0")
+            raise ValueError("groups are only kept if CollectOptions(hand_out=…) is above 0")
         return self._groups
 
     def weights(self, version: int) -> None:
-        """The policy's weights are at this version now."""
+        """Announce that the policy's weights now have this version."""
         self.group_stream.store.weights(version)
 
     # -- how far it is ------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Collector:
         return self._dispatcher.state.value
 
     def figures(self) -> Figures:
-        """How far the run is."""
+        """The run's progress."""
         dispatcher, store = self._dispatcher, self._groups.store if self._groups else None
         in_flight = dispatcher.in_flight
         rollouts, tokens = self._rates.per_s(time.monotonic(), self.tally)

@@ -14,23 +14,24 @@ _WINDOW: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """How far a run is.
+    """A run's progress.
 
     Attributes:
-        tally: what came of it; the collector's own, which changes.
+        tally: counts of outcomes; the collector's own object, which changes.
         state: running, paused, draining, finished or stopped.
         why: why it ends, or ended, before every rollout had an outcome; else empty.
         in_flight: attempts that agents run, or hold in their queues.
-        queued: of these, those that wait for a place there.
-        ending: attempts over whose outcomes are being judged or written.
-        retrying: rollouts that wait before a further attempt.
-        width: the most in flight at present; `concurrency`, or fewer where there is no room.
-        concurrency: the most in flight, as asked for.
+        queued: the part of these that waits in the agents' queues.
+        ending: ended attempts whose outcomes are being scored or written.
+        retrying: rollouts that wait before a retry.
+        width: current limit of running attempts: `concurrency`, or fewer while agents or
+            environments are full.
+        concurrency: the requested limit of running attempts.
         away: the agents, models and environments that rollouts wait for, in words.
         groups: finished groups that no trainer has acknowledged.
-        held: whether new groups wait for that.
-        rollouts_per_s: outcomes a second, lately.
-        tokens_per_s: output tokens a second, lately.
+        held: whether new groups wait for an acknowledgement.
+        rollouts_per_s: recent outcomes per second.
+        tokens_per_s: recent output tokens per second.
     """
 
     tally: Tally
@@ -49,7 +50,7 @@ class Figures:
     tokens_per_s: float
 
     def seconds_left(self, requested: int) -> float | None:
-        """How long it takes until so many rollouts have an outcome, at this rate; None: unknown."""
+        """Seconds until this many rollouts have an outcome, at the current rate; None: unknown."""
         left = requested - self.tally.completed - self.tally.failed
         if left <= 0:
             return 0.0

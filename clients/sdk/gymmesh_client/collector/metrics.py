@@ -10,34 +10,33 @@ _TOKENS: Final = tuple(2**power for power in range(4, 18))
 
 COLLECTOR_ROLLOUTS: Final = counter(
     "gymmesh_collector_rollouts_total",
-    "Rollouts whose outcome this collector has on disk, by outcome (completed, failed) and boundary"
-    " of the failure.",
+    "Rollouts with an outcome on disk, by outcome (completed, failed) and boundary of the failure.",
     "outcome boundary",
 )
 COLLECTOR_ROLLOUTS_REQUESTED: Final = gauge(
     "gymmesh_collector_rollouts_requested",
-    "Rollouts that the run is to have, those of earlier sessions included.",
+    "Rollouts of the whole run, including earlier sessions.",
 )
 COLLECTOR_ROLLOUTS_KEPT: Final = gauge(
-    "gymmesh_collector_rollouts_kept", "Rollouts of the run that earlier sessions have put on disk."
+    "gymmesh_collector_rollouts_kept", "Rollouts of the run that earlier sessions put on disk."
 )
 COLLECTOR_IN_FLIGHT: Final = gauge(
-    "gymmesh_collector_in_flight", "Attempts sent to agents and not over."
+    "gymmesh_collector_in_flight", "Attempts sent to agents that have not ended."
 )
 COLLECTOR_CONCURRENCY: Final = gauge(
     "gymmesh_collector_concurrency",
-    "Attempts that the collector has in flight at most, at present.",
+    "Current limit of concurrent attempts.",
 )
 COLLECTOR_RETRIES: Final = counter(
     "gymmesh_collector_retries_total",
-    "Attempts that failed and are followed by another one, by boundary and reason.",
+    "Failed attempts that are retried, by boundary and reason.",
     "boundary reason",
 )
 COLLECTOR_RETRIES_WAITING: Final = gauge(
     "gymmesh_collector_retries_waiting", "Rollouts that wait for their next attempt."
 )
 COLLECTOR_ENDING: Final = gauge(
-    "gymmesh_collector_ending", "Rollouts over whose outcome waits for the disk or for a judge."
+    "gymmesh_collector_ending", "Finished rollouts whose outcome waits for the disk or for a judge."
 )
 COLLECTOR_TOKENS: Final = counter(
     "gymmesh_collector_tokens_total",

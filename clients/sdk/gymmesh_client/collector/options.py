@@ -18,17 +18,16 @@ class CollectOptions(DispatchOptions):
     Attributes:
         repeats: rollouts per task.
         order: which rollouts start first.
-        length: for longest-first: how long a task's rollouts are, in tokens; None: guessed by
-            the prompt.
-        timeout_s: seconds that one attempt may take. `rollout_s` bounds all of a rollout's
-            attempts together.
-        deadline_s: seconds after which the run drains; what is in flight then gets `grace_s`.
-        grace_s: seconds that attempts in flight get after the first `interrupt`.
-        group_s: seconds that judging a group may take, where rollouts are judged together.
-        hand_out: for a trainer: while so many finished groups are not acknowledged, no new group
-            starts; 0: groups are not handed out.
-        hand_out_parts: whether groups are handed out of which an earlier session ran a part; they
-            hold the rollouts of this session alone.
+        length: for longest-first: tokens per rollout of a task; None: estimated from the prompt.
+        timeout_s: time limit of one attempt, in seconds. `rollout_s` limits all attempts of a
+            rollout together.
+        deadline_s: seconds after which the run drains; running attempts then get `grace_s`.
+        grace_s: seconds that running attempts get after the first `interrupt`.
+        group_s: time limit for scoring a group together, in seconds.
+        hand_out: for a trainer: no new group starts while this many finished groups are not
+            acknowledged; 0: groups are not handed out.
+        hand_out_parts: whether to hand out groups that an earlier session started; they only
+            contain this session's rollouts.
         rollout: options sent with each rollout.
     """
 
@@ -46,4 +45,4 @@ class CollectOptions(DispatchOptions):
     def __post_init__(self) -> None:
         if self.hand_out and self.order is Order.INTERLEAVED and self.repeats > 1:
             # All groups would be open until the last round, and all in memory.
-            raise ValueError("groups are handed out whole: their repeats cannot be interleaved")
+            raise ValueError("whole groups are handed out, so their repeats can't be interleaved")

@@ -20,7 +20,7 @@ _BYTES_PER_TOKEN: Final = 4.0
 
 
 class Order(enum.Enum):
-    """In what order rollouts are started."""
+    """The order in which rollouts start."""
 
     TASKS = "tasks"
     INTERLEAVED = "interleaved"

@@ -17,7 +17,7 @@ J = TypeVar("J")
 
 
 class MemoryOutput:
-    """An output of which nothing stays: for a trainer that takes the groups and wants no files."""
+    """An output that keeps nothing: for a trainer that uses the groups and needs no files."""
 
     shard: Shard | None = None
     traced = False
@@ -63,7 +63,7 @@ class MemoryOutput:
 
     async def recording(self, rollout: str, attempt: int) -> AttemptRecording:
         """There is none: `traced` is false."""
-        raise NotImplementedError("nothing is traced in memory")
+        raise NotImplementedError("traces are not kept in memory")
 
     def describe(self, **parts: Any) -> None:
         """Keeps nothing."""

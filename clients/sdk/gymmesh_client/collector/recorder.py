@@ -89,7 +89,7 @@ class Recorder:
         known = self.tally.verdicts.get(judge, {})
         if version and known and version not in known:
             _LOG.warning(
-                "a verdict of %s is of version %s, earlier ones of this run of %s: rewards of "
+                "verdicts of %s have version %s, but earlier ones of this run have %s: rewards of "
                 "different versions may not be comparable",
                 judge,
                 version,

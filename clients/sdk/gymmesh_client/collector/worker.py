@@ -31,7 +31,7 @@ from gymmesh_client.rollout import Fold, RolloutParts
 from gymmesh_client.rows import FailedAttempt
 from gymmesh_runtime.errors import MeshError, from_status
 
-_GROUP_CANCELLED: Final = "its group was cancelled: nobody wants it any more"
+_GROUP_CANCELLED: Final = "its group was cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Worker:
         """Have a whole group judged, and record its rollouts."""
         judged = await attempt.while_cancellable(
             partial(judge, group, self.connect, self.options.group_s),
-            partial(unjudged, group, "the run ended before the group was judged"),
+            partial(unjudged, group, "the run ended before the group was scored"),
         )
         await self.record(judged)
 

@@ -99,7 +99,7 @@ class CollectorRun:
         if not self._collector.options.hand_out:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"run {self.run_id} hands out no groups; begin it with --stream",
+                f"run {self.run_id} hands out no groups; start it with --stream",
                 metadata={"method": "gymmesh.run.v1.RunService/StreamGroups"},
             )
         stream = self._collector.group_stream

@@ -53,7 +53,7 @@ def registry_folder() -> Path:
 def write_entry(entry: RunEntry) -> Path:
     """Write a run's entry. Raises OSError, and ValueError for an id that is no run's."""
     if not is_run_id(entry.run_id):
-        raise ValueError(f"{entry.run_id!r} is no run's id")
+        raise ValueError(f"{entry.run_id!r} is not a run id")
     folder = registry_folder()
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -88,10 +88,10 @@ def find_run(runs: list[RemoteRun], wanted: str) -> RemoteRun:
         return found[0]
     ids = ", ".join(run.run_id for run in (found or runs)) or "none"
     if found:
-        which = f"fit '{wanted}'" if wanted else "are being collected"
-        problem = f"{len(found)} runs {which}; say which of: {ids}"
+        which = f"fit '{wanted}'" if wanted else "are active"
+        problem = f"{len(found)} runs {which}; choose one of: {ids}"
     elif wanted:
-        problem = f"no run '{wanted}' is being collected; there are: {ids}"
+        problem = f"no active run {wanted!r}; active runs: {ids}"
     else:
-        problem = "no run is being collected by this user on this machine"
+        problem = "no active run of this user on this machine"
     raise MeshError(errors_pb2.ERROR_REASON_RUN_NOT_FOUND, problem, metadata={"run_id": wanted})

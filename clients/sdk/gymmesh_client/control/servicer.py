@@ -117,7 +117,7 @@ class RunServicer:
         if not hmac.compare_digest(given, self._expected):
             raise MeshError(
                 errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-                "this collector's token is needed; `gym-cli runs` finds it for the same user",
+                "this call needs the collector's token; `gym-cli runs` of the same user finds it",
             )
 
     def _find(self, run_id: str) -> RunHandle:
@@ -183,5 +183,5 @@ def _carry_out(run: RunHandle, request: run_pb2.ControlRunRequest) -> None:
 def _position(token: str, length: int) -> int:
     start = int(token) if token.isascii() and token.isdecimal() and len(token) < 10 else 0
     if token and not 0 < start < length:
-        raise field_invalid("page_token", "is none that this server gave")
+        raise field_invalid("page_token", "was not issued by this server")
     return start

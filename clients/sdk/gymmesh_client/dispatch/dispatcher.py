@@ -337,11 +337,11 @@ class Dispatcher(Generic[W]):
         if self._streak.failed(ended.boundary, ended.reason, mendable=mendable):
             count, sentence = self._options.max_alike, " ".join(ended.message.split())
             self._end(
-                f"{count} rollouts in a row failed for the same reason and none completed "
-                f"meanwhile ({sentence[:_LONGEST_SENTENCE]})"
+                f"{count} rollouts in a row failed for the same reason, and none completed in "
+                f"between ({sentence[:_LONGEST_SENTENCE]})"
             )
         if self._failures == self._options.max_failures:
-            self._end(f"{self._failures} rollouts failed, which is the most allowed")
+            self._end(f"{self._failures} rollouts failed, which reaches the limit")
         return Decision.GIVE_UP
 
     def _comes_back(self, assignment: Assignment[W], fault: str) -> bool:
@@ -375,18 +375,21 @@ class Dispatcher(Generic[W]):
 
     def _leave(self, assignment: Assignment[W]) -> None:
         if self._in_flight.pop(assignment.order, None) is None:
-            raise RuntimeError("an attempt ended that is not in flight")
+            raise RuntimeError("this attempt is not running")
 
     def _is_hopeless(self, now: float) -> bool:
         """Whether something has been away for too long; the run then drains."""
         patience = f"{self._options.patience_s:g} s"
         for name, gate in self._gates.items():
             if gate.is_hopeless(now):
-                self._end(f"agent '{name}' has taken no rollouts for {patience}; see that it runs")
+                self._end(
+                    f"agent {name!r} has accepted no rollouts for {patience}; check that it "
+                    "is running"
+                )
                 return True
         for service in self._services.closed.values():
             if service.is_hopeless(now):
-                self._end(f"{service.name} was away for {patience} ({service.message})")
+                self._end(f"{service.name} was unreachable for {patience} ({service.message})")
                 return True
         return False
 

@@ -31,8 +31,8 @@ class HeldRollout(NamedTuple):
 
 
 _IN_PART: Final = (
-    "repeats of its group were completed in an earlier session of the run; gym-cli reverify judges "
-    "them together, and --retry task=ID runs them all again"
+    "an earlier session completed other repeats of its group. Score them together with gym-cli "
+    "reverify, or run them all again with --retry task=ID"
 )
 
 
@@ -93,7 +93,7 @@ async def judge(
         reply = await peer.JudgeGroup(group_request(group), timeout=timeout_s)
         return judged(group, reply)
     except (MeshError, ValueError) as error:
-        return unjudged(group, f"the group could not be judged: {error}")
+        return unjudged(group, f"the group could not be scored: {error}")
 
 
 def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
@@ -108,7 +108,7 @@ def group_request(group: Sequence[HeldRollout]) -> agent_pb2.JudgeGroupRequest:
 def judged(group: Sequence[HeldRollout], reply: agent_pb2.JudgeGroupResponse) -> list[HeldRollout]:
     """The group with its verdicts. Raises ValueError unless they are one for each member."""
     if [one.rollout_id for one in reply.verdicts] != [one.rollout.rollout_id for one in group]:
-        raise ValueError("the verdicts are not one for each member, in their order")
+        raise ValueError("the number or order of verdicts does not match the group's members")
     together = [
         _with_verdict(held, verdict.verification)
         for held, verdict in zip(group, reply.verdicts, strict=True)

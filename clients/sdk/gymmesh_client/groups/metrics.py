@@ -8,6 +8,6 @@ from gymmesh_runtime.metrics import counter
 
 GROUPS: Final = counter(
     "gymmesh_groups_total",
-    "Groups for trainers: finished, acknowledged, or stale (too old when their turn came).",
+    "Groups for trainers, by outcome: finished, acknowledged, or stale (too old when due).",
     "event",
 )

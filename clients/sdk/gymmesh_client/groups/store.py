@@ -32,7 +32,7 @@ class Group:
 
     @property
     def rewards(self) -> list[float | None]:
-        """Each repeat's reward; None where it failed or was not judged, never 0 for that."""
+        """Each repeat's reward; None if it failed or was not scored (never 0)."""
         verdicts = [one.verified.verification for one in self.rollouts]
         return [
             verdict.reward if one.HasField("completed") and verdict.HasField("reward") else None

@@ -59,8 +59,8 @@ class GroupStream:
         if after > store.finished:
             raise field_invalid(
                 "after_cursor",
-                f"{after} is none that this session gave (the last is {store.finished}); begin "
-                "at 0 after a collector was started anew",
+                f"{after} was not issued by this session (the last is {store.finished}). "
+                "Start at 0 after a restart of the collector",
             )
         self.delivered = False
         self.acknowledge(after)

@@ -53,17 +53,17 @@ _FIND: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What became of an attempt that ended.
+    """The outcome of an attempt.
 
     Attributes:
         attempt: its number.
         outcome: `completed` or `failed`.
         current: whether this is the rollout's outcome.
         boundary: the boundary that a failed one failed at, a `gymmesh.rollout.v1.Boundary`.
-        superseded: why it is no longer current; empty where it is, or where it failed and was
-            tried again within the run.
+        superseded: why it is no longer current; empty if it is current, or if it failed and was
+            retried within the run.
         time_unix_nano: when it was written.
-        row: its line of JSON; None for one that failed and was tried again, and where `damaged`.
+        row: its line of JSON; None if it failed and was retried, or if it is `damaged`.
         damaged: whether its row was changed after it was written.
     """
 
@@ -107,7 +107,7 @@ class Index:
             return [_entry(*values) for values in self._database.execute(_FIND, (key,))]
         except _DAMAGE as error:
             raise UserError(
-                f"{self._path}: is damaged ({error}); remove it, and it is made anew"
+                f"{self._path} is damaged ({error}). Delete it; it will be rebuilt"
             ) from None
 
     def close(self) -> None:
@@ -153,8 +153,8 @@ def open_index(files: OutputFiles) -> Index:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise UserError(
-            f"{files.journal}: is missing, so {files.rows} is not the output of a run, or of one "
-            "from before there was a journal; that one gets it when it is gone on with --resume"
+            f"{files.journal} is missing: {files.rows} is not the output of a run, or of a run "
+            "from before journals existed. For such a run, --resume creates the journal"
         ) from None
     try:
         older = False

@@ -242,7 +242,8 @@ class RunAttempts:
         found = self._database.execute(_CURRENT, (record.key, self._source)).fetchone()
         if found[0] is None:
             raise UserError(
-                f"{self.files.journal}: is damaged: it supersedes an outcome that it does not have"
+                f"{self.files.journal} is damaged: it supersedes an outcome that it does not "
+                "contain"
             )
         said = self._database.execute("SELECT outcome FROM attempts WHERE id = ?", found)
         self._state.counts[_STATUS[said.fetchone()[0]]] -= 1
@@ -324,5 +325,5 @@ def size_of(path: Path) -> int:
 def _checked(place: records.Place) -> records.Place:
     """The place, if a row can be there; anybody may have written the journal."""
     if place.offset < 0 or place.offset + place.extent >= _MOST:
-        raise records.BadRecord("a row lies where no file can have one")
+        raise records.BadRecord("a row's place is impossible for a file")
     return place

@@ -29,7 +29,7 @@ from gymmesh_responses import loads
 
 
 class RunReader:
-    """A run's output, as its journal is now. Get one from `open_run`; a context manager."""
+    """A run's output at the time of opening. Get one from `open_run`; a context manager."""
 
     def __init__(self, files: OutputFiles, index: Index) -> None:
         self.files = files
@@ -42,7 +42,7 @@ class RunReader:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the latest session said of the run: its identity, its layout, its repeats."""
+        """What the latest session recorded: identity, layout and repeats."""
         return dict(self._state.session)
 
     @property
@@ -52,7 +52,7 @@ class RunReader:
 
     @property
     def failed(self) -> int:
-        """How many rollouts failed for good."""
+        """How many rollouts failed."""
         return self._state.counts[FAILED]
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -112,13 +112,13 @@ class RunReader:
                     yield task_id
 
     def task_rollouts(self, task_id: str) -> list[str]:
-        """The ids of a task's rollouts of which the journal says anything."""
+        """The ids of a task's rollouts in the journal."""
         repeats = range(int(self.info.get("repeats", 1)))
         names = [self.rollout_id(task_id, repeat) for repeat in repeats]
         return [name for name in names if self._index.find(rollout_key(name))]
 
     def attempts(self, rollout: str) -> list[Attempt]:
-        """All attempts of a rollout that ended, oldest first, with what became of them. One whose
+        """All ended attempts of a rollout with their outcomes, oldest first. One whose
         row was changed says so, and has none.
         """
         key = rollout_key(rollout)
@@ -151,7 +151,7 @@ class RunReader:
             if attempt.current:
                 if place is None:
                     index = self.files.index
-                    raise UserError(f"{index}: is damaged; remove it, and it is made anew")
+                    raise UserError(f"{index} is damaged. Delete it; it will be rebuilt")
                 return self._with_row(attempt, place)
         return None
 
@@ -189,7 +189,7 @@ class RunReader:
 
 
 def open_run(path: str | Path) -> RunReader:
-    """Open a run's output for reading; the collector may be at work in it.
+    """Open a run's output for reading; the run may still be active.
 
     Args:
         path: what was given to `--output`.

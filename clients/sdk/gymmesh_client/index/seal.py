@@ -48,7 +48,7 @@ def sealed_size(path: Path) -> int:
         file.seek(size)
         found = file.read()
     if found != _SEAL.pack(_MAGIC, _crc(path, size)):
-        raise ValueError("its checksum is another one")
+        raise ValueError("its checksum does not match")
     return size
 
 

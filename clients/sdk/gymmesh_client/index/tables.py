@@ -1,4 +1,4 @@
-"""The tables of an index, as docs/journal.md describes them for anyone's SQL.
+"""The tables of an index, as docs/reference/journal.md describes them for anyone's SQL.
 
 `attempts` is always there. The tables of DETAILS are what the page of gym-cli view filters, sorts
 and searches by; they cost more than all else and are made and filled when the page asks for them.

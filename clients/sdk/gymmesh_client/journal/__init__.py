@@ -1,4 +1,5 @@
-"""Writes a run: rows to their files, and commits that name them to the log. See docs/journal.md.
+"""Writes a run: rows to their files, and commits that name them to the log. See
+docs/reference/journal.md.
 
 journal   commits, each on disk before it counts
 writer    many appends, one commit

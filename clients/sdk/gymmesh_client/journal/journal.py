@@ -199,7 +199,7 @@ class Journal:
                 continue
             if changed.get(entry.key, bool(self.state.status(entry.key))) != has:
                 raise ValueError(
-                    "a rollout would have two outcomes, or lose one that it does not have"
+                    "a rollout would get two outcomes, or lose one that it does not have"
                 )
             changed[entry.key] = not has
 

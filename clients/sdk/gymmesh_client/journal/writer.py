@@ -49,7 +49,7 @@ class JournalWriter:
         if isinstance(entry, NewOutcome):
             # Refused here, before it spoils the commit of others.
             if entry.key in self._claimed or self._journal.state.status(entry.key):
-                raise ValueError("the rollout has an outcome already")
+                raise ValueError("the rollout already has an outcome")
             self._claimed.add(entry.key)
         on_disk = asyncio.get_running_loop().create_future()
         self._entries.append(entry)

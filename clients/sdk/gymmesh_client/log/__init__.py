@@ -5,7 +5,8 @@ state     what the records amount to; moves: where rows are after a compaction (
 reading   the file: its commits, its sessions, the order in which rollouts began
 places    where the current rows of a run are, by the log alone
 
-See docs/journal.md. What a commit holds is in `gymmesh_client.log_records`; `journal` writes it.
+See docs/reference/journal.md. What a commit holds is in `gymmesh_client.log_records`; `journal`
+writes it.
 """
 
 from gymmesh_client.log.frames import HEADER, LogFrame, encode_frame

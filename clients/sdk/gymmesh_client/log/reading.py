@@ -33,7 +33,7 @@ def opened(files: OutputFiles) -> Iterator[int]:
     try:
         yield fd
     except records.BadRecord as error:
-        raise UserError(f"{files.journal}: is damaged: {error}") from None
+        raise UserError(f"{files.journal} is damaged: {error}") from None
     finally:
         os.close(fd)
 
@@ -57,8 +57,8 @@ def frames_of(
     """
     if data[: len(HEADER)] != HEADER:
         raise UserError(
-            f"{files.journal}: is not a journal of this version of gymmesh, or its beginning is "
-            "damaged"
+            f"{files.journal} is damaged at its beginning, or is not a journal of this version of "
+            "gymmesh"
         )
     try:
         kept_from = start - start % mmap.PAGESIZE
@@ -68,8 +68,8 @@ def frames_of(
                 kept_from = _forget(data, kept_from, frame.end)
     except Damage as damage:
         raise UserError(
-            f"{files.journal}: {damage}, and good ones follow it; nothing was changed. Bring the "
-            "file back from a copy, or start anew with --overwrite"
+            f"{files.journal}: {damage}, but intact commits follow. Nothing was changed. Restore "
+            "the file from a copy, or start again with --overwrite"
         ) from None
 
 
@@ -106,7 +106,7 @@ def first_session(files: OutputFiles) -> dict[str, Any]:
 
 def unnamed_run(files: OutputFiles) -> UserError:
     """The error for a journal without a session."""
-    return UserError(f"{files.journal}: is damaged: it does not say what run it is of")
+    return UserError(f"{files.journal} is damaged: it does not name its run")
 
 
 def first_reserved(files: OutputFiles) -> Iterator[bytes]:

@@ -96,7 +96,7 @@ class RunState:
         key, attempt, status, _, place = record
         was = self._rollouts.get(key, 0)
         if was & _STATUS:
-            raise BadRecord("a rollout has a second outcome, and the first was not superseded")
+            raise BadRecord("a rollout has a second outcome, but the first was not superseded")
         if status not in self.counts:
             raise BadRecord(f"an outcome of kind {status}")
         self._rollouts[key] = max(attempt, was >> _ATTEMPT_SHIFT) << _ATTEMPT_SHIFT | status
@@ -109,7 +109,7 @@ class RunState:
     def _no_longer_current(self, key: bytes) -> None:
         was = self._rollouts.get(key, 0)
         if not was & _STATUS:
-            raise BadRecord("an outcome is superseded that is not current")
+            raise BadRecord("a superseded outcome is not current")
         self.counts[was & _STATUS] -= 1
         self._rollouts[key] = was & ~_STATUS
 

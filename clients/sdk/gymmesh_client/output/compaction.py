@@ -41,7 +41,7 @@ def compact_run(path: Path) -> int:
     """
     files = OutputFiles(path)
     if not files.journal.exists():
-        raise UserError(f"{files.journal}: is missing, so there is no run to compact")
+        raise UserError(f"{files.journal} is missing, so there is no run to compact")
     with closing(Journal.resume(files)) as journal:
         dropped = compact(journal)
     try:
@@ -133,7 +133,7 @@ def _copy(journal: Journal, source: int, begin: int, end: int, target: int, offs
     while at < end:
         data = os.pread(source, min(_CHUNK, end - at), at)
         if not data:
-            raise UserError(f"{journal.files.rows}: a file of rows became shorter meanwhile")
+            raise UserError(f"{journal.files.rows}: a rows file was truncated in the meantime")
         journal.disk.write(target, data, offset + at - begin)
         at += len(data)
     return end - begin

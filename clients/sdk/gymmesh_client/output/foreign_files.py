@@ -50,7 +50,7 @@ def set_aside_unreadable(files: OutputFiles) -> list[str]:
         if path.is_file() and path.stat().st_size and not tests.get(path, has_rows)(path):
             aside = _free_name(path)
             path.replace(aside)
-            notices.append(f"{path} cannot be read and is written anew; it is now {aside.name}")
+            notices.append(f"{path} can't be read. It was renamed to {aside.name} and is rebuilt")
     return notices
 
 

@@ -86,12 +86,12 @@ class Part:
         session = latest_session(OutputFiles(path))
         if session is None:
             raise UserError(
-                f"{path}: has no journal beside it; name the --output of each shard, and keep its "
-                "files together"
+                f"{path} has no journal beside it. Name the --output of each shard, and keep a "
+                "shard's files together"
             )
         shard = shard_of(session)
         if shard is None:
-            raise UserError(f"{path}: was collected without --shard, so there is nothing to merge")
+            raise UserError(f"{path} was collected without --shard, so there is nothing to merge")
         return Part(
             path,
             shard,
@@ -179,16 +179,16 @@ def whole_run(parts: Sequence[Part], accept: Collection[str] = ()) -> list[Part]
         other = found.setdefault(part.shard.index, part)
         if other is not part:
             raise UserError(
-                f"{part.path}: is shard {part.shard} of its run, and so is {other.path}; leave out "
-                "one of them"
+                f"{part.path} and {other.path} are both shard {part.shard} of the run; remove one "
+                "of them"
             )
     missing = [str(Shard(at, first.shard.of)) for at in range(first.shard.of) if at not in found]
     if missing:
         named = ", ".join(missing[:_NAMED]) + (" …" if len(missing) > _NAMED else "")
         what = "shard" if len(missing) == 1 else f"{len(missing)} shards"
         raise UserError(
-            f"of run {first.run_id} the output of {what} {named} is missing; name it, too, once it "
-            "is collected"
+            f"run {first.run_id} is incomplete: the output of {what} {named} is missing. Collect "
+            "it if necessary, and name it, too"
         )
     return [found[index] for index in range(first.shard.of)]
 
@@ -207,19 +207,20 @@ def _check_same(first: Part, part: Part) -> None:
     ]
     pairs += [
         ("number of tasks", part.tasks, first.tasks),
-        ("number of rows left out", part.skipped, first.skipped),
+        ("number of skipped rows", part.skipped, first.skipped),
     ]
     for what, said, was in pairs:
         keys = _changed_keys(first, part) if what == _PARTS_OF_IDENTITY["config"] else ""
         if said != was and keys:
             raise UserError(
-                f"{part.path}: has another configuration than {first.path}: {keys}; shards of one "
-                "run are collected with the same configuration"
+                f"{part.path} was collected with another configuration than {first.path}: {keys}. "
+                "All shards of a run need the same configuration"
             )
         if said != was:
             raise UserError(
-                f"{part.path}: has another {what} ({said}) than {first.path} ({was}); shards of "
-                "one run are collected with the same --run-id, task file, configuration and options"
+                f"{part.path} was collected with another {what} ({said}) than {first.path} "
+                f"({was}). All shards of a run need the same --run-id, task file, configuration "
+                "and options"
             )
 
 
@@ -235,9 +236,9 @@ def _check_versions(first: Part, part: Part, accept: Collection[str]) -> None:
     found = version_changes(first.identity.environments, part.identity.environments)
     if found and "environments" not in accept:
         raise UserError(
-            f"{part.path}: was collected with another version of an environment or its verifier "
-            f"than {first.path} ({'; '.join(found)}); collect it again with the same version, or "
-            "merge all the same with --accept-change environments"
+            f"{part.path} was collected with another version of an environment or its verifier "
+            f"than {first.path} ({'; '.join(found)}). Collect it again with the same version, or "
+            "merge anyway with --accept-change environments"
         )
 
 
@@ -248,7 +249,7 @@ def _differences(first: Part, part: Part) -> Iterator[str]:
     for name in source_changes(was, now):
         yield (
             f"the source of environment {name!r} differs between {first.path} and {part.path}, "
-            "and its version does not"
+            "but its version does not"
         )
 
 
@@ -268,12 +269,12 @@ def _check_finished(part: Part, reader: RunReader) -> None:
     if missing > 0:
         raise UserError(
             f"{part.path}: {missing} of the {wanted} rollouts of shard {part.shard} have no "
-            "outcome; collect them with --resume first"
+            "outcome. Collect them with --resume first"
         )
     if missing < 0:
         raise UserError(
-            f"{part.path}: has {-missing} rollouts more than the {wanted} of shard {part.shard}; "
-            "it was begun with another --limit, so collect it anew with --overwrite"
+            f"{part.path} has {-missing} rollouts more than the {wanted} of shard {part.shard}: "
+            "it was started with another --limit. Collect it again with --overwrite"
         )
 
 
@@ -286,8 +287,8 @@ def _groups(parts: Sequence[Part], readers: Sequence[RunReader]) -> Iterator[Seq
         group = [] if task_id is None else _group(readers[at], task_id, parts[at].repeats)
         if len(group) != parts[at].repeats:
             raise UserError(
-                f"{parts[at].path}: its journal and its rows do not fit together; bring both back "
-                "from a copy, or collect the shard anew with --overwrite"
+                f"{parts[at].path}: its journal and its rows do not match. Restore both from a "
+                "copy, or collect the shard again with --overwrite"
             )
         yield group
 

@@ -68,19 +68,18 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
         # A run that has no row yet has used attempts' numbers.
         if not used and not _filled(files.journal):
             raise UserError(
-                f"{files.shown}: is not there, so there is nothing to go on with; "
-                "leave out --resume"
+                f"{files.shown} does not exist, so there is nothing to resume; remove --resume"
             )
         session = latest_session(files)
         if session is None:
-            raise UserError(f"{files.journal}: is missing, so {files.rows} cannot be resumed")
+            raise UserError(f"{files.journal} is missing, so {files.rows} can't be resumed")
         check_same_run(files, session, options.run_id, options.shard)
         notices = identity.check(RunIdentity.of_session(session), files, options.accept)
         check_same_layout(files, session)
     elif used and not options.overwrite:
         raise UserError(
-            f"{used[0]}: is there already and not empty; "
-            "go on with --resume, replace it with --overwrite, or choose another --output"
+            f"{used[0]} already exists and is not empty. Resume it with --resume, replace it with "
+            "--overwrite, or choose another --output"
         )
     if not options.resume:
         refuse_foreign_files(files)
@@ -200,7 +199,7 @@ def _kept(files: OutputFiles, on_row: OnRow, on_failure: OnRow) -> None:
             try:
                 take(loads(row.line))
             except (CodecError, AttributeError, KeyError, TypeError, ValueError) as error:
-                raise UserError(f"{row.where}: is not a rollout's row: {error}") from None
+                raise UserError(f"{row.where}: not a rollout's row: {error}") from None
 
 
 def _filled(*paths: Path) -> list[Path]:

@@ -15,24 +15,23 @@ from gymmesh_client.tasks import Shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenOptions:
-    """How a run's output is opened; by default as a new run where there is none.
+    """How to open a run's output. Default: a new run, which must not exist yet.
 
     Attributes:
-        overwrite: replace a run that is there.
-        resume: keep the run that is there, and its outcomes.
+        overwrite: replace an existing run.
+        resume: resume the existing run and keep its outcomes.
         accept: what may have changed since, keys of `gymmesh_client.run_file.identity.CHANGES`.
-        retry: outcomes to give up on when the run is resumed, so that those rollouts run again.
-        retry_of: the tasks that are asked for, with so many repeats each; outcomes of other
-            rollouts would be given up and not come again, so they stay. None: all may be given up.
+        retry: outcomes to discard when the run is resumed, so that those rollouts run again.
+        retry_of: the requested tasks, with their number of repeats. Outcomes of other rollouts
+            would not be replaced, so they are kept. None: any outcome may be discarded.
         repeats: rollouts per task.
-        skipped: why rows of the task file were left out; kept beside the run.
+        skipped: why rows of the task file were skipped; kept beside the run.
         inputs: the files that the run reads, by what they are to the user, such as `--input`.
-        run_id: the run's id, as `is_run_id` has it; empty: one that is made up, or that of the run
-            that is resumed.
+        run_id: the run's id (see `is_run_id`); empty: generated, or the id of the resumed run.
         shard: which part of the run it is; None: all of it.
         tasks: of a shard: how many tasks all shards have together.
-        asked: what the run was asked for, kept for a resumption, without secrets; empty: what an
-            earlier session kept.
+        asked: the run's arguments, kept to resume it, without secrets; empty: what an earlier
+            session kept.
         trace: whether to keep every event.
         delay_s: the most seconds that an outcome waits for others to share its commit.
     """

@@ -28,7 +28,7 @@ class Retried(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RetryChoice:
-    """Finished rollouts to run again; one that any of the attributes names is chosen.
+    """Finished rollouts to run again: all that match any of the attributes.
 
     Attributes:
         failed: all that failed.
@@ -61,8 +61,8 @@ class RetryChoice:
             else:
                 known = ", ".join(sorted(_NUMBERS))
                 raise UserError(
-                    f"--retry {word}: must be failed, damaged, task=ID or boundary=NAME, with one "
-                    f"of {known}"
+                    f"--retry {word}: expected failed, damaged, task=ID or boundary=NAME, with "
+                    f"one of {known}"
                 )
         return RetryChoice(failed, frozenset(boundaries), frozenset(tasks), damaged)
 

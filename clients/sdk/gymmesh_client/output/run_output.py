@@ -43,14 +43,14 @@ _BLOCK: Final = 256
 class RunOutput:
     """Where a run's outcomes go; used by one collector, from one event loop. Get one from `open`.
 
-    What writes returns once it is on disk, and goes on when its caller is cancelled meanwhile; it
-    raises OutputError when the disk takes nothing more.
+    Methods that write return once the data is on disk, and continue when their caller is cancelled.
+    They raise OutputError when the disk can't be written.
 
     Attributes:
         run_id: the run's id; the same when it is resumed.
         files: where its files are.
         shard: which part of the run this is; None: all of it.
-        retried: outcomes superseded because a retry was asked for.
+        retried: outcomes superseded by a requested retry.
         notices: what the user should know of a run that is resumed, a sentence each.
         not_retried: outcomes that the retry names and that stay, since their rollouts are not
             asked for.
@@ -86,7 +86,7 @@ class RunOutput:
         on_row: OnRow = lambda row: None,
         on_failure: OnRow = lambda row: None,
     ) -> RunOutput:
-        """Make a run's output ready, and say what is done already.
+        """Open a run's output and load its finished rollouts.
 
         Args:
             on_row: called with each completed row that is kept.
@@ -167,7 +167,7 @@ class RunOutput:
         await self._writer.append(Reserved(((rollout_key(rollout), attempt),)))
 
     async def tried(self, rollout: str, attempt: int, boundary: int) -> None:
-        """Note that an attempt failed and that it is not the rollout's outcome."""
+        """Record that an attempt failed without being the rollout's outcome."""
         await self._writer.append(AttemptFailed(rollout_key(rollout), attempt, boundary))
 
     async def recording(self, rollout: str, attempt: int) -> AttemptRecording:

@@ -21,7 +21,7 @@ def check_same_run(
     is_of = session.get("run_id")
     if run_id and is_of != run_id:
         raise UserError(
-            f"{files.shown}: is of run {is_of}, not {run_id}; leave out --run-id, or choose "
+            f"{files.shown} belongs to run {is_of}, not {run_id}. Remove --run-id, or choose "
             "another --output"
         )
     was = shard_of(session)
@@ -29,13 +29,13 @@ def check_same_run(
         return
     if was is None:
         raise UserError(
-            f"{files.shown}: was begun without --shard and holds all tasks; leave out --shard, or "
+            f"{files.shown} was started without --shard and holds all tasks. Remove --shard, or "
             "choose another --output"
         )
     asked = "without --shard" if shard is None else f"as {shard}"
     raise UserError(
-        f"{files.shown}: is shard {was} of its run and cannot be gone on with {asked}; "
-        f"give --shard {was}, or choose another --output"
+        f"{files.shown} is shard {was} of its run and can't be resumed {asked}. Use --shard "
+        f"{was}, or choose another --output"
     )
 
 
@@ -48,8 +48,8 @@ def check_new_run(files: OutputFiles, run_id: str) -> None:
         session = latest_session(files)
     if session is not None and session.get("run_id") == run_id:
         raise UserError(
-            f"{files.shown}: is of run {run_id} already, and a run that begins anew needs another "
-            "--run-id; or go on with --resume"
+            f"{files.shown} already belongs to run {run_id}, and a new run needs a new --run-id. "
+            "Choose one, or resume with --resume"
         )
 
 
@@ -58,11 +58,8 @@ def check_same_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
     was, shards = bool(session.get("zstd")), session.get("shard_rows")
     if files.compressed and not was:
         raise UserError(
-            f"{files.rows}: was begun without compression and is gone on with without it; "
-            "leave out --zstd"
+            f"{files.rows} was started without compression and must stay so; remove --zstd"
         )
     if files.shard_rows is not None and files.shard_rows != shards:
         so_far = "in one file" if shards is None else f"with --shard-rows {shards}"
-        raise UserError(
-            f"{files.rows}: was begun {so_far} and is gone on with so; leave out --shard-rows"
-        )
+        raise UserError(f"{files.rows} was started {so_far} and must stay so; remove --shard-rows")

@@ -41,7 +41,7 @@ def conversation(rollout: pb.Rollout, call_id: str) -> list[Item]:
     hold the images, which the rollout's items name.
 
     Raises:
-        ValueError: no such call, or parents that go in a circle.
+        ValueError: no such call, or parents that form a cycle.
     """
     items, whole = _items_of(rollout, call_id)
     return _held(rollout, [*rollout.started.items, *items] if whole else items)
@@ -65,7 +65,7 @@ def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
 def transcript(rollout: pb.Rollout) -> list[Item]:
     """The final transcript: the conversation of the final call.
 
-    With no model call, the items that the rollout began with.
+    Without a model call: the items that the rollout started with.
     """
     last = final_call(rollout)
     if last is not None:
@@ -199,7 +199,7 @@ def path_to(calls: Mapping[str, Answered], call_id: str) -> tuple[list[tuple[str
         if answered is None:
             raise ValueError(f"the rollout has no model call {call_id!r}")
         if len(chain) == most:
-            raise ValueError(f"the parents of model call {call_id!r} go in a circle")
+            raise ValueError(f"the parents of model call {call_id!r} form a cycle")
         chain.append((call_id, answered))
         call = answered[0]
         parent, detached = call.parent_call_id, call.detached

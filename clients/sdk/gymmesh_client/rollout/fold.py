@@ -35,12 +35,12 @@ _STATUSES: Final = frozenset(pb.VerificationStatus.values()) - {pb.VERIFICATION_
 
 
 class StreamViolation(Exception):
-    """A stream of events that breaks the stream law.
+    """A stream of events that breaks a rule of the contract.
 
     Attributes:
         rule: the rule's name, as listed in this module's docstring.
-        expected: what the law asks for; may be empty.
-        got: what came instead; may be empty.
+        expected: what the rule requires; may be empty.
+        got: what arrived instead; may be empty.
     """
 
     def __init__(self, rule: str, sentence: str, *, expected: str = "", got: str = "") -> None:
@@ -58,7 +58,7 @@ class Fold(RolloutParts):
     goes on, together with a message that it is a part of.
 
     Attributes:
-        ended: whether the terminal event has come.
+        ended: whether the terminal event arrived.
     """
 
     # An object with the parts and not beside them, since each rollout makes one.
@@ -70,45 +70,47 @@ class Fold(RolloutParts):
 
     @property
     def rollout(self) -> pb.Rollout:
-        """The rollout as far as it has come, for reports on one that broke off."""
+        """The rollout so far, for reports on one that broke off."""
         return self.message()
 
     @property
     def begun(self) -> bool:
-        """Whether any event has come."""
+        """Whether any event arrived."""
         return self._sequence > 0
 
     def add(self, event: pb.RolloutEvent) -> None:
         """Take the next event.
 
         Raises:
-            StreamViolation: it breaks the law; nothing of it is taken.
+            StreamViolation: the event breaks a rule; nothing of it is used.
         """
         kind = event.WhichOneof("event")
         due = self._sequence + 1
         if self.ended:
-            raise StreamViolation("after_terminal", f"{kind or 'an event'} came after the end")
+            raise StreamViolation(
+                "after_terminal", f"{kind or 'an event'} came after the terminal event"
+            )
         if event.sequence != due:
             raise StreamViolation(
                 "sequence",
-                f"event {due} was due, {event.sequence} came",
+                f"expected event {due}, got {event.sequence}",
                 expected=str(due),
                 got=str(event.sequence),
             )
         if event.rollout_id != self.rollout_id or event.attempt != self.attempt:
             raise StreamViolation(
                 "identity",
-                "an event of another rollout or attempt came",
+                "got an event of another rollout or attempt",
                 expected=f"{self.rollout_id}/{self.attempt}",
                 got=f"{event.rollout_id}/{event.attempt}",
             )
         if (kind == "started") != (due == 1):
-            sentence = "the first event, and no other, is `started`"
+            sentence = "`started` must be the first event, and only the first"
             raise StreamViolation("started", sentence, got=kind or "unknown")
         if kind in _TAKEN:
             _TAKEN[kind](self, event)
         elif kind is None and not event.ignorable:
-            raise StreamViolation("unknown_event", f"event {due} is of an unknown kind")
+            raise StreamViolation("unknown_event", f"event {due} has an unknown type")
         self._sequence = due
 
     def finish(self) -> pb.Rollout:
@@ -124,7 +126,7 @@ class Fold(RolloutParts):
         if not self.ended:
             raise StreamViolation(
                 "truncated",
-                f"the stream ended after {self._sequence} events with no terminal one",
+                f"the stream ended after {self._sequence} events without a terminal event",
                 expected="completed or failed",
             )
         return self
@@ -190,7 +192,7 @@ class Fold(RolloutParts):
 
     def _take_verdict(self, event: pb.RolloutEvent) -> None:
         if self.verified is not None:
-            raise StreamViolation("unverified", "a second verdict came")
+            raise StreamViolation("unverified", "got a second verdict")
         self.judge(event.verified)
         try:
             _check_verdict(self)
@@ -202,7 +204,7 @@ class Fold(RolloutParts):
         completed = event.completed
         if completed.stop_reason not in _STOP_REASONS:
             reason = str(completed.stop_reason)
-            raise StreamViolation("terminal", "`completed` gives no known stop reason", got=reason)
+            raise StreamViolation("terminal", "`completed` has no known stop reason", got=reason)
         if self.verified is None:
             raise StreamViolation("unverified", "`completed` came without `verified`")
         self._end(event, completed.events)
@@ -220,7 +222,7 @@ class Fold(RolloutParts):
         if events != self._sequence + 1:
             raise StreamViolation(
                 "terminal",
-                "the terminal event counts another number of events",
+                "the terminal event has a wrong event count",
                 expected=str(self._sequence + 1),
                 got=str(events),
             )
@@ -268,7 +270,9 @@ def _check_verdict(parts: RolloutParts) -> None:
         raise StreamViolation("unverified", "the verdict has no known status", got=str(status))
     judged = status == pb.VERIFICATION_STATUS_VERIFIED
     if judged != (reward is not None):
-        raise StreamViolation("unverified", "a reward is set exactly when VERIFIED")
+        raise StreamViolation(
+            "unverified", "a reward must be set exactly when the status is VERIFIED"
+        )
     if reward is not None and not math.isfinite(reward):
         raise StreamViolation("unverified", "the reward is not finite", got=str(reward))
     for part in parts.components:

@@ -50,9 +50,9 @@ def work_elsewhere(calls: Sequence[_ActorsCall], asked: Mapping[str, bytes]) -> 
             continue
         if _offers_tools(asked[call.call_id]):
             return (
-                "its main conversation is one call without tools, and the actor "
-                f"{call.actor} made calls with some; if that one call is a title or the like, name "
-                "it in side_calls of the agent's options: else it is what is judged, shown and "
+                f"its main conversation is one call without tools, but actor {call.actor} made "
+                "calls with tools. If that one call only makes a title or the like, list it in "
+                "the agent's option side_calls. Otherwise it is the one that is scored, shown and "
                 "exported"
             )
     return ""

@@ -1,7 +1,7 @@
 """Rows of a file, each with the place where it stands, from any place on.
 
 A plain file is JSON lines. A compressed one is a sequence of zstd frames, as a run's are; see
-docs/journal.md.
+docs/reference/journal.md.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_line(at: RowPlace) -> bytes:
     if at.verified and (len(data) != place.length or zlib.crc32(data) != place.crc):
         raise DamagedRow(f"{path}: the row at byte {place.offset} was changed")
     if len(data) != place.length:
-        raise UserError(f"{path}: is shorter than it was; reload to read it anew")
+        raise UserError(f"{path} was truncated. Reload to read it again")
     return data.rstrip(b"\n") if at.verified else data
 
 

@@ -37,7 +37,7 @@ class Zstd:
         expanding = FrameInParts(self._zstandard, most)
         expanding.feed(frame)
         if not expanding.whole:
-            raise ValueError("the compressed frame is cut short")
+            raise ValueError("the compressed frame is truncated")
         return expanding.content()
 
 
@@ -77,8 +77,8 @@ class FrameInParts:
             if self._held > self._most:
                 self._parts.clear()
                 raise ValueError(
-                    f"the compressed frame holds more than {self._most >> 20} MiB; if you trust "
-                    "the file, unpack it with `zstd -d`"
+                    f"the decompressed frame exceeds {self._most >> 20} MiB. If you trust the "
+                    "file, decompress it with `zstd -d`"
                 )
             self._parts.append(part)
             used = len(slice_) - len(self._object.unused_data)
@@ -97,6 +97,6 @@ def load_zstandard() -> Any:
         import zstandard
     except ImportError:
         raise UserError(
-            "compressed output needs the package zstandard; install it, or leave out --zstd"
+            "compressed output needs the zstandard package. Install it, or remove --zstd"
         ) from None
     return zstandard

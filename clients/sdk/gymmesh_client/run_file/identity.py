@@ -112,7 +112,7 @@ class RunIdentity:
     def check(
         self, was: RunIdentity, files: OutputFiles, accepted: Collection[str] = ()
     ) -> list[str]:
-        """Refuse to go on with a run that was another one, unless each change is accepted.
+        """Refuse to resume a run with other inputs, unless each change is accepted.
 
         Returns what the user should know of the run that is resumed: each change that was accepted,
         and environments whose source files changed under the same version.
@@ -126,13 +126,13 @@ class RunIdentity:
             names = " and ".join(_told(files, self, was, name) for name in changed)
             options = " ".join(f"--accept-change {name}" for name in changed)
             raise UserError(
-                f"{files.rows}: cannot be resumed, because {names} changed since; "
-                f"use the same, choose another --output, or go on all the same with {options}"
+                f"{files.rows} can't be resumed: {names} changed. Restore them, choose another "
+                f"--output, or resume anyway with {options}"
             )
         notices = [f"resumed although {_told(files, self, was, name)} changed" for name in changes]
         return notices + [
-            f"the source of environment {name!r} changed since the run began, and its version did "
-            "not; give the class a new `version` where tools or verdicts changed"
+            f"the source of environment {name!r} changed since the run started, but its version "
+            "did not. If tools or verdicts changed, increase the class's `version`"
             for name in source_changes(was.environments, self.environments)
         ]
 
@@ -179,4 +179,4 @@ def _what_changed(files: OutputFiles, now: RunIdentity, was: RunIdentity, name: 
     if not isinstance(identity, dict) or identity.get("config") != was.config:
         return ""
     found = changes(identity.get("configuration"), made_of.configuration)
-    return described(found) if found else "a value that is not kept, since it is secret"
+    return described(found) if found else "a secret value that is not kept"

@@ -70,14 +70,14 @@ def described(was: TaskLines, now: TaskLines, path: Path) -> str:
     gone, added = Counter(old) - Counter(new), Counter(new) - Counter(old)
     if not gone and not added:
         if first == both:
-            return "only blanks around its lines differ"
-        return f"its lines stand in another order from line {first + 1} on{_task(path, first)}"
-    counts = f"{added.total()} new or changed and {gone.total()} gone or changed in all"
+            return "only whitespace around its lines differs"
+        return f"the order of its lines differs from line {first + 1} on{_task(path, first)}"
+    counts = f"{added.total()} lines added or changed and {gone.total()} removed or changed in all"
     if first == len(new):
         return f"it ends before line {first + 1}; {counts}"
     if first == len(old):
         return f"line {first + 1}{_task(path, first)} is new; {counts}"
-    return f"line {first + 1}{_task(path, first)} is another one; {counts}"
+    return f"line {first + 1}{_task(path, first)} differs; {counts}"
 
 
 def _digest(line: bytes, images: bytes) -> int:

@@ -16,14 +16,14 @@ _MOST_CAUSES: Final = 12
 
 
 def render(summary: RunSummary, again: str = "") -> str:
-    """The summary as text for people, a few lines; `again`: the command that goes on."""
+    """The summary as a few lines of text; `again`: the command that resumes the run."""
     tally, mean = summary.tally, summary.tally.mean_reward
     kept = f" ({tally.kept} of them kept from an earlier run)" if tally.kept else ""
     retried = f", {tally.retried} retried" if tally.retried else ""
     failed = f" ({tally.kept_failed} of them in an earlier run)" if tally.kept_failed else ""
     lines = [
-        f"rollouts      {tally.completed} completed{kept}, {tally.failed} failed{failed}{retried}"
-        f", of {summary.requested} asked for",
+        f"rollouts      {tally.completed} completed{kept}, {tally.failed} "
+        f"failed{failed}{retried}, of {summary.requested} requested",
         f"speed         {summary.rollouts_per_s:.2f} rollouts/s over {summary.wall_s:.1f} s",
         f"mean reward   {'none was verified' if mean is None else f'{mean:.3f}'}",
     ]
@@ -54,11 +54,11 @@ def render(summary: RunSummary, again: str = "") -> str:
         rows = "1 row" if summary.skipped == 1 else f"{summary.skipped} rows"
         lines.append(f"skipped       {rows} of the task file: {summary.skipped_output}")
     if summary.not_finished > 0:
-        lines.append(f"not finished  {summary.not_finished}; go on with --resume")
+        lines.append(f"not finished  {summary.not_finished}; resume with --resume")
     if again:
-        lines.append(f"try again     {again}")
+        lines.append(f"retry         {again}")
     elif tally.failed:
-        lines.append("try again     with --resume --retry failed")
+        lines.append("retry         with --resume --retry failed")
     return "\n".join(map(one_line, lines))
 
 
@@ -98,12 +98,12 @@ def _model_lines(summary: RunSummary) -> Iterator[str]:
     tally, had = summary.tally, summary.model_calls_at_a_time
     if not tally.model_retries:
         return
-    again = f"{tally.model_retries.total()} sent again: {_counted(tally.model_retries)}"
+    again = f"{tally.model_retries.total()} retried: {_counted(tally.model_retries)}"
     if had is not None and tally.model_calls:
         wait = (summary.model_queue_s or 0.0) * 1000
         again = (
-            f"{tally.model_calls}, {had:g} at a time of {summary.concurrency} rollouts asked for; "
-            f"each waited {wait:.0f} ms for a place; {again}"
+            f"{tally.model_calls}, {had:g} at once of {summary.concurrency} rollouts; each waited "
+            f"{wait:.0f} ms for a slot; {again}"
         )
     yield f"model calls   {again}"
 

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The figures of a run. Rates count what this run did, all else also what it kept.
+    """The figures of a run. Rates only count this session; all else includes kept rollouts.
 
     Attributes:
         wall_s: seconds from the first rollout to the last.
-        requested: rollouts asked for; what is neither completed nor failed did not finish.
+        requested: requested rollouts; those neither completed nor failed did not finish.
         pass_at: pass@k by k; pass_at_tasks: over how many tasks each is estimated.
         tasks: of the run; 0: not known.
         run_id: the run's id.
         why: why it ended before every rollout had an outcome; empty when it did not.
-        concurrency: the most in flight, as last asked for.
+        concurrency: the last requested limit of running rollouts.
         groups: of groups handed to a trainer; None where none were.
-        skipped: rows of the task file that were left out.
+        skipped: rows of the task file that were skipped.
         skipped_output: the file that says which and why.
     """
 
@@ -68,13 +68,13 @@ class RunSummary:
 
     @property
     def model_queue_s(self) -> float | None:
-        """How long a model call waited for a place, in the mean; None without a call."""
+        """Mean seconds that a model call waited for a slot; None without a call."""
         calls = self.tally.model_calls
         return round(self.tally.model_queue_us / calls / 1e6, 6) if calls else None
 
     @property
     def model_calls_at_a_time(self) -> float | None:
-        """How many model calls were at endpoints, in the mean; None where it is not known."""
+        """Mean number of concurrent model calls at endpoints; None if unknown."""
         spent = self.tally.endpoint_us
         return round(spent / 1e6 / self.wall_s, 2) if spent and self.wall_s > 0 else None
 

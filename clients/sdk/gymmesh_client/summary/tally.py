@@ -99,7 +99,7 @@ def mixed_versions(verdicts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Tally:
-    """What has come of a run so far.
+    """Counts of a run's outcomes so far.
 
     Its size grows with the number of tasks, not of rollouts.
     """
@@ -187,13 +187,13 @@ class Tally:
             self.first_failure = shortened(f"{cause}: {message}", _LONGEST_MESSAGE)
 
     def add_retry(self, boundary: int, reason: str) -> None:
-        """Count an attempt that failed and is followed by another one."""
+        """Count a failed attempt that is retried."""
         name = boundary_name(boundary)
         self.retries[shortened(f"{name} {reason}".rstrip(), _LONGEST_CAUSE)] += 1
 
     @property
     def retried(self) -> int:
-        """How many attempts failed and were followed by another one."""
+        """How many failed attempts were retried."""
         return self.retries.total()
 
     @property

@@ -28,7 +28,7 @@ _ROLES: Final = ("system", "developer", "user", "assistant")
 def check_row(row: JsonValue) -> Mistakes:
     """The row's own keys; a mistake at key `""` or in `responses_create_params` is final."""
     if type(row) is not dict:
-        yield "", f"holds {kind_of(row)}; every line must hold one JSON object"
+        yield "", f"holds {kind_of(row)}; each line must be one JSON object"
         return
     if _PARAMS not in row and "prompt" not in row:
         near = _nearest(_PARAMS, row)
@@ -53,10 +53,10 @@ def _tags(tags: JsonValue) -> Mistakes:
     if type(tags) is not dict or not all(type(value) is str for value in tags.values()):
         yield (
             "tags",
-            "must be an object whose values are strings; rename it if it is the verifier's",
+            "must be an object whose values are strings; if it is the verifier's, rename it",
         )
     elif any(_has_surrogate(text) for pair in tags.items() for text in pair):
-        yield "tags", "holds an unpaired surrogate, which no text of UTF-8 can hold; take it out"
+        yield "tags", "holds an unpaired surrogate, which UTF-8 can't represent; remove it"
 
 
 def _other_shape(row: dict[str, JsonValue]) -> str:
@@ -66,8 +66,8 @@ def _other_shape(row: dict[str, JsonValue]) -> str:
         return 'add it, with at least {"input": …}, or add a "prompt"'
     kind = "messages" if columns[0] == "messages" else "hf"
     return (
-        f"this looks like a row of a data set, with the prompt under {columns[0]!r}; make tasks "
-        f"with: gym-cli import FILE --format {kind} --output tasks.jsonl"
+        f"this looks like a data set row with its prompt under {columns[0]!r}. Make tasks with: "
+        f"gym-cli import FILE --format {kind} --output tasks.jsonl"
     )
 
 
@@ -116,8 +116,8 @@ def check_input(params: dict[str, JsonValue]) -> Mistakes:
         yield (
             key,
             (
-                "has an unpaired surrogate, which no text of UTF-8 can hold; take it out, or give "
-                'it as a message: [{"role": "user", "content": …}]'
+                "has an unpaired surrogate, which UTF-8 can't represent. Remove it, or pass it as "
+                'a message: [{"role": "user", "content": …}]'
             ),
         )
     elif type(given) is list:
@@ -175,13 +175,13 @@ def check_tools(tools: JsonValue) -> Mistakes:
             if type(name) is str:
                 first = names.setdefault(name, place)
                 if first != place:
-                    yield f"{at}.name", f"{name!r} is the name of tools[{first}] already"
+                    yield f"{at}.name", f"tools[{first}] already has the name {name!r}"
 
 
 def _function(tool: dict[str, JsonValue], at: str) -> Mistakes:
     if type(tool.get("name")) is not str or not tool["name"]:
         nested = type(tool.get("function")) is dict
-        hint = "; put the keys of its 'function' beside 'type'" if nested else ""
+        hint = "; move the keys of its 'function' up, beside 'type'" if nested else ""
         yield f"{at}.name", f"a function tool needs a name, a string{hint}"
         return
     schema = tool.get("parameters")
@@ -212,14 +212,14 @@ def check_names(key: str, name: str, default: str, known: Collection[str] | None
     Raises UserError for a default that does not exist, which is not the row's mistake.
     """
     if not (name or default):
-        yield key, f"the row names no {key} and there is no default; add the key to the row"
+        yield key, f"the row names no {key}, and there is no default; add the key to the row"
     elif known is not None and (name or default) not in known:
         near = _nearest(name or default, known)
         hint = f"did you mean {near!r}?" if near else "there are: " + ", ".join(sorted(known))
         if not name:
             raise UserError(
                 f"defaults.{key}: the configuration has no {key} {default!r}; {hint}; rows that "
-                "name none need a default"
+                f"name no {key} need the default"
             )
         yield key, f"there is no {key} {name!r}; {hint}"
 
@@ -245,7 +245,7 @@ def _text(row: dict[str, JsonValue], key: str) -> Mistakes:
     if type(value) is not str:
         yield key, f"must be a string, not {kind_of(value)}"
     elif not value:
-        yield key, "is empty; leave the key out or give a name"
+        yield key, "is empty; remove the key, or set a name"
     elif _has_surrogate(value):
         yield key, "holds an unpaired surrogate"
 

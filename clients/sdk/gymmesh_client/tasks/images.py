@@ -98,19 +98,17 @@ def _read(path: str, folder: Path) -> tuple[str, bytes]:
         root = folder.resolve()
         found = (root / path).resolve()
         if not found.is_relative_to(root):
-            raise _BadImage(f"{named} is outside the task file's folder; put it in the folder")
+            raise _BadImage(f"{named} is outside the task file's folder. Move it into the folder")
         if not found.is_file():
-            raise _BadImage(
-                f"{named} is not a file in the task file's folder; give a path or a URL"
-            )
+            raise _BadImage(f"{named} is not a file in the task file's folder. Use a path or a URL")
         with found.open("rb") as file:
             data = file.read(MOST_IMAGE_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a null byte
         why = os_reason(error) if isinstance(error, OSError) else str(error)
         raise _BadImage(f"{named} cannot be read: {why}") from None
     if len(data) > MOST_IMAGE_BYTES:
-        raise _BadImage(f"{named} has more than {MOST_IMAGE_BYTES:,} bytes; give a smaller one")
+        raise _BadImage(f"{named} exceeds {MOST_IMAGE_BYTES:,} bytes. Use a smaller image")
     kind = image_type(data)
     if kind is None:
-        raise _BadImage(f"{named} is not a PNG, JPEG, GIF or WebP")
+        raise _BadImage(f"{named} is not a PNG, JPEG, GIF or WebP image")
     return kind, data

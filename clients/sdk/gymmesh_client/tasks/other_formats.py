@@ -13,9 +13,9 @@ _HEAD_BYTES: Final = 4096
 _MAGIC: Final = (
     (b"PAR1", "a Parquet file", ""),
     (b"ARROW1", "an Arrow file", "write its rows to Parquet first"),
-    (b"\x1f\x8b", "compressed with gzip", "expand it first, with gunzip"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "expand it first, with zstd -d"),
-    (b"PK\x03\x04", "a ZIP archive", "expand it first"),
+    (b"\x1f\x8b", "compressed with gzip", "decompress it first, with gunzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd", "decompress it first, with zstd -d"),
+    (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
 )
 
 
@@ -27,9 +27,9 @@ def refuse_other_formats(file: BinaryIO, path: Path) -> None:
     file.seek(0)
     for magic, kind, instead in _MAGIC:
         if head.startswith(magic):
-            raise UserError(f"{path}: is {kind}, not JSON lines; {instead or _import(path)}")
+            raise UserError(f"{path} is {kind}, not JSON lines; {instead or _import(path)}")
     if _is_document(head, file):
-        raise UserError(f"{path}: is one JSON document, not JSON lines; {_import(path)}")
+        raise UserError(f"{path} is one JSON document, not JSON lines; {_import(path)}")
 
 
 def _is_document(head: bytes, file: BinaryIO) -> bool:
@@ -48,4 +48,4 @@ def _is_document(head: bytes, file: BinaryIO) -> bool:
 
 
 def _import(path: Path) -> str:
-    return f"make tasks of it with: gym-cli import {path} --format hf --output tasks.jsonl"
+    return f"make tasks from it with: gym-cli import {path} --format hf --output tasks.jsonl"

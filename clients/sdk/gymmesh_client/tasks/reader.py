@@ -58,7 +58,7 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class TaskDefaults:
-    """What stands in where a row names no environment or agent; empty: the row must."""
+    """The environment and agent for rows that name none; empty: each row must name one."""
 
     environment: str = ""
     agent: str = ""
@@ -72,9 +72,8 @@ class TaskReader:
         defaults: the environment and agent of rows that name none.
         environments: the names that exist; None: not known here, so not checked.
         agents: likewise.
-        number_repeated_ids: a row whose id another one had before gets `-2`, `-3` … behind it,
-            rather than being a mistake.
-        refuse_other_agents: a row whose `agent_ref` names another agent than runs it is a mistake.
+        number_repeated_ids: append `-2`, `-3` … to a repeated id instead of reporting a mistake.
+        refuse_other_agents: report a row whose `agent_ref` names a different agent than runs it.
     """
 
     defaults: TaskDefaults = field(default_factory=TaskDefaults)
@@ -127,22 +126,22 @@ class TaskReader:
                 return
             task = self._task(row, copies, folder)
         except CodecError as error:
-            yield TaskProblem(line, "", f"{error}; every line must hold one JSON object")
+            yield TaskProblem(line, "", f"{error}; each line must be one JSON object")
             return
         name = task.task_id
         first = seen.setdefault(_digest(name.encode()), line)
         if first != line and not self.number_repeated_ids:
             sentence = (
-                f"{name!r} is the id of line {first} already; ids must be unique, or number them "
-                "with --number-repeated-ids"
+                f"line {first} already has the id {name!r}. Ids must be unique; number them with "
+                "--number-repeated-ids"
             )
             yield TaskProblem(line, "task_id", sentence)
             return
         other_agent = _other_agent(row, task.agent)
         if other_agent and self.refuse_other_agents:
             sentence = (
-                f"names the agent {other_agent!r}, and {task.agent!r} would run it; give the row "
-                'the key "agent"'
+                f"names agent {other_agent!r}, but agent {task.agent!r} would run it; set the "
+                'row\'s key "agent"'
             )
             yield TaskProblem(line, f"{_AGENT_REF}.name", sentence)
             return

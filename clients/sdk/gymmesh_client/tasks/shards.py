@@ -36,8 +36,8 @@ class Shard:
         shard = Shard(int(found[1]), int(found[2])) if found else Shard(0, 0)
         if not shard.index < shard.of <= MOST_SHARDS:
             raise ValueError(
-                f"{text!r} must be written INDEX/COUNT, such as 0/4 for the first of four; indexes "
-                f"go from 0 to COUNT - 1, and there are at most {MOST_SHARDS} shards"
+                f"{text!r}: expected INDEX/COUNT, such as 0/4 for the first of four. INDEX is 0 "
+                f"to COUNT - 1, and COUNT is at most {MOST_SHARDS}"
             )
         return shard
 

@@ -1,4 +1,6 @@
-"""Traces: every event of every attempt, kept beside the rows. docs/journal.md has the format."""
+"""Traces: every event of every attempt, kept beside the rows. docs/reference/journal.md has the
+format.
+"""
 
 from gymmesh_client.traces.reader import TraceReader, open_trace
 from gymmesh_client.traces.writer import AttemptRecording, TraceWriter

@@ -61,7 +61,7 @@ def decode_events(data: bytes) -> Iterator[pb.RolloutEvent]:
     while place < len(data):
         size, place = _read_varint(data, place)
         if place + size > len(data):
-            raise ValueError("an event is cut short")
+            raise ValueError("an event is truncated")
         yield pb.RolloutEvent.FromString(data[place : place + size])
         place += size
 
@@ -115,4 +115,4 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, place
         shift += 7
-    raise ValueError("an event's length is cut short, or too long")
+    raise ValueError("an event's length is truncated or too large")

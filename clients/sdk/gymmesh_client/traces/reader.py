@@ -18,7 +18,7 @@ from gymmesh_client.traces.blocks import Block, Piece, decode_events, scan_block
 
 
 class TraceReader:
-    """A trace as it is now. Get one from `open_trace`; a context manager."""
+    """A trace at the time of opening. Get one from `open_trace`; a context manager."""
 
     def __init__(self, path: Path, data: mmap.mmap | bytes) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class TraceReader:
                 yield self._events(content, piece)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if isinstance(self._data, mmap.mmap):
             self._data.close()
 
@@ -79,11 +79,11 @@ class TraceReader:
         try:
             return list(decode_events(content[piece.offset : piece.offset + piece.length]))
         except (ValueError, DecodeError) as error:
-            raise UserError(f"{self._path}: events are damaged: {error}") from None
+            raise UserError(f"{self._path}: damaged events: {error}") from None
 
 
 def open_trace(path: str | Path) -> TraceReader:
-    """Open the trace of a run; the collector may be at work in it.
+    """Open the trace of a run; the run may still be active.
 
     Args:
         path: what was given to `--output`.
@@ -99,6 +99,6 @@ def open_trace(path: str | Path) -> TraceReader:
                 trace, b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             )
     except FileNotFoundError:
-        raise UserError(f"{trace}: is not there; collect with --trace to have one") from None
+        raise UserError(f"{trace} does not exist. Collect with --trace to record one") from None
     except OSError as error:
         raise unreadable(trace, error) from None

@@ -34,7 +34,7 @@ class CompletionLimit:
         if room < 1:
             raise MeshError(
                 errors.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
-                f"the completion has {len(prompt) - len(first)} tokens, and the trainer takes "
-                f"{self._most}",
+                f"the completion has {len(prompt) - len(first)} tokens, but the trainer accepts "
+                f"at most {self._most}",
             )
         return room

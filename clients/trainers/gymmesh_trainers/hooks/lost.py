@@ -76,13 +76,13 @@ class LostTokens:
         if trained < sampled:
             lost = sampled - trained
             sentence = (
-                f"rollout {rollout.id} of task {rollout.task.id}: {self._trainer} has no room for "
+                f"rollout {rollout.id} of task {rollout.task.id}: {self._trainer} can't represent "
                 f"{lost} of its {sampled} sampled tokens ({lost / sampled:.0%}): "
                 f"{_why(rollout, len(kept))}"
             )
             if self._refuses:
                 raise UserError(
-                    f"{sentence}. Keep the history append-only, hand it to a trainer that takes "
+                    f"{sentence}. Keep the history append-only, use a trainer that accepts "
                     "several samples, or accept the loss with lost='warn'"
                 )
             _LOG.warning("%s; they are not trained", sentence)
@@ -124,7 +124,7 @@ def _trained(sample: TrainingSample, most: int | None) -> int:
 def _why(rollout: Rollout, kept: int) -> str:
     samples = len(rollout.samples)
     if samples > kept:
-        return f"it has {samples} samples, and {kept} can be handed over"
+        return f"it has {samples} samples, of which {kept} can be passed on"
     if rollout.counts.trained < rollout.counts.sampled:
         return "their prompts can't be put together (allow_token_divergence)"
-    return "they are beyond the longest completion"
+    return "they exceed the longest completion"

@@ -22,8 +22,8 @@ def refuse_images(rollout: Rollout | FailedRollout, trainer: str) -> None:
     if count:
         what = "an image or a file" if count == 1 else f"{count} images or files"
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has {what}, which the "
-            f"hook for {trainer} can't hand over; it hands over token ids. Use tasks of text"
+            f"rollout {rollout.id} of task {rollout.task.id}: has {what}, which the hook for "
+            f"{trainer} can't pass on: it passes token ids. Use text-only tasks"
         )
 
 
@@ -31,8 +31,8 @@ def refuse_seed(seed: object, task_id: str, engine: str) -> None:
     """Raise UserError for a task with a seed that the engine can't sample with."""
     if seed is not None:
         raise UserError(
-            f"task {task_id}: seed: {engine} samples without a seed of the call; remove it from "
-            "the task"
+            f"task {task_id}: seed: {engine} does not support a seed per call; remove it from the "
+            "task"
         )
 
 

@@ -118,8 +118,8 @@ class NemoAgent:
             counts["lost_tokens"] += made.sampled - made.trained
             if counts["forked"].bit_count() == 1:  # said whenever twice as many
                 _log.warning(
-                    "%d of %d rollouts had tokens that NeMo RL can't train (a fork, or tokens that "
-                    "were not sampled freely): %.1f %% of all sampled tokens are lost so far",
+                    "%d of %d rollouts had tokens that NeMo RL can't train (a fork, or tokens "
+                    "that were not sampled freely). So far %.1f %% of all sampled tokens are lost",
                     counts["forked"],
                     counts["rollouts"],
                     100 * counts["lost_tokens"] / counts["sampled_tokens"],

@@ -15,17 +15,18 @@ from gymmesh_trainers.nemo_rl.rows import Forks
 @click.command()
 @click.option("--environment", required=True, help="A name, package.module:Class or file.py:Class.")
 @click.option("--head", help="NeMo Gym's head server, as http://HOST:PORT.")
-@click.option("--model", help="Instead: the policy's endpoint, as http://HOST:PORT/v1.")
+@click.option("--model", help="Instead of --head: the policy's endpoint, as http://HOST:PORT/v1.")
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=int, required=True)
-@click.option("--temperature", type=float, help="The trainer's, in place of the rows'.")
-@click.option("--top-p", type=float, help="The trainer's, in place of the rows'.")
+@click.option("--temperature", type=float, help="The trainer's value, instead of the rows'.")
+@click.option("--top-p", type=float, help="The trainer's value, instead of the rows'.")
 @click.option(
     "--forks",
     type=click.Choice(["mask", "train"]),
     default="mask",
     show_default=True,
-    help="Rollouts of several chains: leave them out of the loss, or train the last chain.",
+    help="Rollouts of several chains: exclude them from the loss (mask), or train the last chain "
+    "(train).",
 )
 @click.option("--insecure", is_flag=True, help="Allow a --host that other machines can reach.")
 def main(
@@ -41,11 +42,11 @@ def main(
 ) -> None:
     """Serve an environment as an agent of NeMo Gym."""
     if (head is None) == (model is None):
-        raise click.UsageError("give either --head or --model")
+        raise click.UsageError("pass exactly one of --head and --model")
     # NeMo Gym's servers speak plain HTTP among themselves, and so must this one.
     if said := exposure("the agent", host, "run rollouts"):
         if not insecure:
-            raise click.UsageError(f"{said}; --insecure allows it")
+            raise click.UsageError(f"{said}; to allow it, pass --insecure")
         click.echo(said, err=True)
 
     async def application() -> web.Application:

@@ -86,8 +86,8 @@ class NemoPolicy(ChatBackend):
             if not _lift_tokens(answer):
                 raise answer_invalid(
                     self._name,
-                    "its message has no prompt_token_ids, generation_token_ids and "
-                    "generation_log_probs; is it an endpoint of NeMo RL?",
+                    "its message lacks prompt_token_ids, generation_token_ids or "
+                    "generation_log_probs. Is it an endpoint of NeMo RL?",
                 )
             plan.record.constraint = constraint_of(body)
             take_answer(self._name, plan, answer)
@@ -100,13 +100,13 @@ class NemoPolicy(ChatBackend):
             if body.get(key) is None:
                 raise refused(
                     self._name,
-                    f"NeMo RL samples only with the trainer's own {key}, and this call has none; "
-                    f"set it in the row's responses_create_params, or start the agent with "
+                    f"NeMo RL requires the trainer's own {key} in each call, but this call has "
+                    "none. Set it in the row's responses_create_params, or start the agent with "
                     f"--{key.replace('_', '-')}",
                 )
         if body.get("top_k") not in (None, -1):
             raise refused(
-                self._name, f"NeMo RL takes no top_k, and this call has {body['top_k']!r}"
+                self._name, f"NeMo RL does not support top_k, but this call has {body['top_k']!r}"
             )
 
 
@@ -128,13 +128,13 @@ def _continued(call: BackendCall, body: Json, plan: CapturePlan) -> tuple[Json, 
     if not known or known[-1]["role"] != "assistant" or messages[: place + 1] != known:
         is_last = False
     if not is_last:
-        return body, plan.forked("NeMo RL goes on from the tokens of the last answer alone")
+        return body, plan.forked("NeMo RL only continues from the tokens of the last answer")
     told = messages[place] | {
         "prompt_token_ids": unpack_ids(prefix.prompt),
         "generation_token_ids": unpack_ids(prefix.output),
     }
     plan = plan.forked(
-        "NeMo RL did not go on from the tokens of the answer before",
+        "NeMo RL did not continue from the tokens of the previous answer",
         tokens_pb2.FORK_REASON_TEMPLATE_REWRITES,
     )
     return body | {"messages": [*messages[:place], told, *later]}, plan
@@ -175,7 +175,7 @@ async def policy_of_head(head: str) -> NemoPolicy:
     base = found.get("policy_base_url") if isinstance(found, dict) else None
     urls = [base] if isinstance(base, str) else base
     if not isinstance(urls, list) or not urls or not all(isinstance(one, str) for one in urls):
-        raise UserError(f"{url}: names no policy_base_url")
+        raise UserError(f"{url}: does not set policy_base_url")
     name = found.get("policy_model_name")
     try:
         return NemoPolicy(urls, model=name if isinstance(name, str) else "")

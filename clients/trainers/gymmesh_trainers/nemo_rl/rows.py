@@ -59,7 +59,7 @@ def trained_row(rollout: Rollout, forks: Forks = "mask") -> TrainedRow:
     Raises NotTrainable: no verdict, which is not a reward of 0, no tokens, or an image.
     """
     if rollout.reward is None:
-        raise NotTrainable("the rollout has no verdict, and NeMo RL trains no rollout without one")
+        raise NotTrainable("the rollout has no verdict, and NeMo RL can't train without one")
     try:
         refuse_images(rollout, "NeMo RL")
     except UserError as error:
@@ -72,7 +72,7 @@ def trained_row(rollout: Rollout, forks: Forks = "mask") -> TrainedRow:
             output[place] = {key: value for key, value in item.items() if key not in _TOKENS}
     handed = sum(len(output[place]["generation_token_ids"]) for place in kept)
     if not handed:
-        raise NotTrainable("the rollout has no tokens of the policy, so there is nothing to train")
+        raise NotTrainable("the rollout has no policy tokens, so there is nothing to train")
     for place in kept:
         _check_logprobs(output[place])
     counts = rollout.counts
@@ -108,6 +108,8 @@ def last_chain(output: Sequence[Any]) -> list[int]:
 def _check_logprobs(item: Mapping[str, Any]) -> None:
     logprobs = item.get("generation_log_probs")
     if not isinstance(logprobs, list) or len(logprobs) != len(item["generation_token_ids"]):
-        raise NotTrainable("the policy's endpoint gave no log probabilities, which NeMo RL needs")
+        raise NotTrainable(
+            "the policy's endpoint returned no log probabilities, which NeMo RL needs"
+        )
     if not all(isinstance(one, int | float) and math.isfinite(one) for one in logprobs):
         raise NotTrainable("a log probability of the policy is not a finite number")

@@ -153,13 +153,13 @@ class Rollout:
 
     @property
     def truncated(self) -> bool:
-        """Whether it was cut short by a limit of the policy's."""
+        """Whether a limit of the policy cut it short."""
         return self.stop_reason in ("MAX_STEPS", "MAX_OUTPUT_TOKENS", "CONTEXT_LENGTH", "ABORTED")
 
     @property
     def text(self) -> str:
-        """What the root agent said last (where it called no model, what was said last of all);
-        empty where that was no text.
+        """The root agent's last message, or the last message of all if it called no model; empty if
+        that was not text.
         """
         last = final_call(self.message)
         output = last.response.output if last is not None else ()
@@ -182,19 +182,19 @@ class Rollout:
     def _only(self) -> TrainingSample:
         if len(self.samples) != 1:
             raise ValueError(
-                f"rollout {self.id} has {len(self.samples)} samples; read them under `samples`"
+                f"rollout {self.id} has {len(self.samples)} samples; use `samples`"
                 if self.samples
-                else f"rollout {self.id} has no tokens: its model gives none"
+                else f"rollout {self.id} has no tokens: its model returned none"
             )
         return self.samples[0]
 
 
 @dataclass(frozen=True)
 class FailedRollout:
-    """A rollout without an outcome: infrastructure failed. It has no reward.
+    """A rollout without a result, because infrastructure failed. It has no reward.
 
     Attributes:
-        message: what there is of it.
+        message: the rollout as far as it got.
     """
 
     message: pb.Rollout
@@ -232,10 +232,10 @@ class RolloutGroup:
         task: the task.
         rollouts: those with a reward, by repeat.
         failed: those without an outcome. Never among `rollouts`, never of reward 0.
-        unscored: completed, but without a reward (judged later, or not at all).
+        unscored: completed, but without a reward (scored later, or not at all).
         stale: those dropped because their weights were too old.
-        step: the step that asked for it, from 1.
-        carried: whether an earlier step asked for it than the one that yields it.
+        step: the step that requested it, from 1.
+        carried: whether an earlier step requested it than the one that yields it.
     """
 
     task: Task
@@ -290,9 +290,7 @@ class RolloutGroup:
 
     @property
     def no_spread(self) -> bool:
-        """Whether all rewards are alike (or there is none), so that there is nothing to learn from
-        the group.
-        """
+        """Whether all rewards are equal, or there are none: nothing to learn from the group."""
         return len(set(self.rewards)) < 2
 
 

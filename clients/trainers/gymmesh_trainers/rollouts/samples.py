@@ -277,8 +277,8 @@ def merged(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
 def _warn_mixed() -> None:
     """Say once why samples are without log probabilities."""
     _LOG.warning(
-        "a sample has no log probabilities: its model calls gave them of several distributions "
-        "(SAMPLING, RAW or unspecified), which no ratio can mix; let the engine give them of one"
+        "a sample has no log probabilities: its model calls have them from several distributions "
+        "(SAMPLING, RAW or unspecified), which a ratio can't mix. Configure the engine to use one"
     )
 
 

@@ -59,14 +59,13 @@ class TrainerCollector:
                 save(collector=collector.state_dict(), ...)
 
     Args:
-        place: what collects, see `gymmesh_trainers.trainer_collector.MeshPlace`.
-        model: what answers; None: what the configuration says.
+        place: where to collect, see `gymmesh_trainers.trainer_collector.MeshPlace`.
+        model: the policy; None: from the configuration.
         model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
-        model_addresses: model services (HOST:PORT) of a mesh elsewhere that are to be notified of
-            new weights.
-        security: certificates and token for a mesh elsewhere.
-        tasks: what steps without tasks of their own draw from: a list or a task file, again and
-            again, or a `TaskSet`, `Stages` or `Mix`. Their position is part of the state.
+        model_addresses: model services (HOST:PORT) of a remote mesh to notify of new weights.
+        security: certificates and token for a remote mesh.
+        tasks: the source for steps without their own tasks: a list or a task file, repeated without
+            end, or a `TaskSet`, `Stages` or `Mix`. Its position is part of the state.
         start_step: the number of the first step; None: 1, or the one after a loaded state's.
         settings: see Settings.
 
@@ -131,7 +130,7 @@ class TrainerCollector:
 
     @property
     def counts(self) -> Counter[str]:
-        """What came of all steps; see the class."""
+        """Counts over all steps; see the class."""
         return self._steps.counts
 
     @property
@@ -141,7 +140,7 @@ class TrainerCollector:
 
     @property
     def next_step(self) -> int:
-        """The number that the next step has where none is given."""
+        """The default number of the next step."""
         return self._steps.last_step + 1
 
     async def set_weights_version(self, version: int) -> None:
@@ -176,14 +175,14 @@ class TrainerCollector:
         Args:
             tasks: rows, `Task`s or a task file; an iterator is read as tasks are needed, and an
                 asynchronous one in blocks of 256. None: the collector's own `tasks`.
-            groups: end after so many. None: when the tasks are over.
+            groups: end after this many groups. None: when no tasks are left.
             keep: rules that choose the groups, as `spread` and `pass_rate(0.1, 0.9)`; a group is
                 handed out that all of them keep. What they reject is counted.
-            at_most: end after so many groups, rejected ones included: the most that is spent.
-            leftovers: what becomes of groups that are under way when the step ends, by `groups`,
-                `at_most` or `break`. "keep": they are finished, and come in the next step. "drop":
-                they are cancelled before the step is closed, and if their tasks are the
-                collector's own, these come again. Either way no group is begun any more.
+            at_most: end after this many groups, including rejected ones.
+            leftovers: what to do with unfinished groups when the step ends, by `groups`, `at_most`
+                or `break`. "keep": finish them and yield them in the next step. "drop": cancel
+                them before the step is closed; if their tasks are the collector's own, they are
+                drawn again. Either way no more groups start.
             ordered: hand groups out in the order of their tasks, not as they finish. With
                 "drop" and an engine that samples the same answer again, two runs then have the
                 same steps. Groups wait in memory for those before them.
@@ -213,7 +212,7 @@ class TrainerCollector:
             found = await collector.evaluate(held_out, repeats=4, params={"temperature": 0.6})
             print(found.mean_reward, found.counts)
 
-        Nothing of it comes in a step or counts in `counts`, and no step's groups come in it.
+        Its groups appear in no step and not in `counts`, and it yields no step's groups.
 
         Args:
             tasks: as for `step`.
@@ -258,11 +257,11 @@ class TrainerCollector:
     # -- the state ----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The collector's state, as JSON can hold it: to be saved with the trainer's checkpoint.
+        """The collector's state as JSON values, to save with the trainer's checkpoint.
 
         It has the last step's number, the weights' version, the counts, the position in the
         collector's own tasks, and the tasks of groups that no step handed out. Their rollouts are
-        in the files of `output`; without files they are collected anew.
+        in the files of `output`; without files they are collected again.
         """
         return self._steps.state_dict()
 
@@ -271,8 +270,8 @@ class TrainerCollector:
         that files hold of later steps are then not collected again.
 
         Raises:
-            UserError: the state is of another form, or of other tasks.
-            RuntimeError: a step has begun.
+            UserError: the state has another format, or belongs to other tasks.
+            RuntimeError: a step has started.
         """
         self._steps.load_state_dict(state)
         self._unsent = self._weights.announced

@@ -17,7 +17,7 @@ _SAMPLING: Final = frozenset(("temperature", "top_p", "top_k", "min_p"))
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What an evaluation came to.
+    """The result of an evaluation.
 
     Attributes:
         groups: one for each task, in the order in which they finished.

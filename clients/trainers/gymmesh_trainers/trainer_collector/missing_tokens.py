@@ -30,8 +30,9 @@ class MissingTokens:
             return
         self._said = True
         _LOG.warning(
-            "rollout %s of task %s: model '%s' gave no token ids, so nothing of its answers can be "
-            "trained; use a backend that gives them (vllm, vllm_tokens, sglang or a TokenBackend)",
+            "rollout %s of task %s: model '%s' returned no token ids, so its answers can't be "
+            "trained. Use a backend that returns them (vllm, vllm_tokens, sglang or a "
+            "TokenBackend)",
             rollout.id,
             rollout.task.id,
             call.model,

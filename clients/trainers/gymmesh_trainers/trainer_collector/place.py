@@ -107,8 +107,8 @@ async def open_place(
         return
     if model is not None and not isinstance(model, str):
         raise UserError(
-            "model: a mesh elsewhere has its own models; give the name of one there, or collect "
-            "in this process"
+            "model: a remote mesh has its own models. Pass the name of one of them, or collect in "
+            "this process"
         )
     if addresses:
         opened = remote_mesh(addresses, security=security)
@@ -141,7 +141,7 @@ async def open_environment(
         config, environments = _config(place)
         wanted = name or config.defaults.environment
         if not wanted:
-            raise UserError("environment: must be given, since the configuration has no default")
+            raise UserError("environment: is required, because the configuration has no default")
         objects = Objects({}, environments)
         async with embedded_environments(config, [wanted], objects) as directory:
             yield directory, wanted
@@ -150,7 +150,7 @@ async def open_environment(
         found = {one.name for one in directory.instances() if one.service == RESOURCE}
         if not name and len(found) != 1:
             said = ", ".join(sorted(found)) or "none"
-            raise UserError(f"environment: must be given, since there are several or none: {said}")
+            raise UserError(f"environment: is required, because there are several or none: {said}")
         yield directory, name or found.pop()
 
 
@@ -162,7 +162,7 @@ def _addresses(place: MeshPlace) -> list[str]:
         return [place] if numbered or place.startswith("xds:") else []
     if isinstance(place, Sequence):
         if not place or not all(_addresses(one) for one in place):
-            raise UserError("a list of agents must name at least one, each as HOST:PORT")
+            raise UserError("a list of agents must contain at least one HOST:PORT")
         return list(place)
     return []
 
@@ -173,14 +173,14 @@ def _embedded(
     config, environments = _config(place, timeout_s)
     backends: dict[str, Backend] = {}
     if name_there and not isinstance(model, str):
-        raise UserError("model_name: is the name of a model at a URL; give model='http://…', too")
+        raise UserError("model_name: names a model at a URL; also pass model='http://…'")
     models = dict(config.models)
     name = config.defaults.model
     if isinstance(model, ModelConfig):
         models[name] = model
     elif isinstance(model, str):
         if "://" not in model:
-            raise UserError(f"model: {model!r} is no URL; give http://HOST:PORT/v1 of a server")
+            raise UserError(f"model: {model!r} is not a URL. Pass http://HOST:PORT/v1 of a server")
         models[name] = ModelConfig(backend="vllm", url=model, model=name_there or None)
     elif model is not None:
         models.setdefault(name, ModelConfig())
@@ -206,8 +206,8 @@ def _config(
         name = place.rpartition(":")[2].removesuffix("Environment").lower()
         return _with(name, EnvironmentConfig(use=place), timeout_s), {}
     raise UserError(
-        "what collects must be an environment, a configuration or an address, "
-        f"not {type(place).__name__}"
+        "expected an environment, a configuration or an address to collect from, not "
+        f"{type(place).__name__}"
     )
 
 

@@ -56,7 +56,7 @@ def _refuse_bad_rows(path: Path, policy: Policy) -> None:
         if problem is not None:
             raise UserError(TaskProblem(entry.line, *problem).at(path))
     if empty:
-        raise UserError(f"{path}: holds no tasks")
+        raise UserError(f"{path}: no tasks found")
 
 
 def drawn_of(tasks: TaskBlock, policy: Policy) -> Iterator[DrawnTask]:

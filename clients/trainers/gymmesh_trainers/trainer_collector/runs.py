@@ -273,7 +273,7 @@ class Runs:
             _LOG.warning("%s: %s", files.shown, notice)
         if replaced:
             _LOG.info(
-                "%s: %d groups of other weights are collected anew", files.shown, len(replaced)
+                "%s: collecting %d groups with outdated weights again", files.shown, len(replaced)
             )
         return output
 

@@ -82,15 +82,15 @@ class StepSeries:
     def step(self, tasks: Tasks | None, number: int | None, options: StepOptions) -> Step:
         """As TrainerCollector.step."""
         if isinstance(tasks, TaskStream):
-            raise TypeError("tasks: give a TaskSet, Stages or Mix to the collector, as tasks=")
+            raise TypeError("tasks: pass a TaskSet, Stages or Mix to the collector, as tasks=")
         if tasks is None and self._source is None:
-            raise TypeError("tasks: are missing; give some to step(), or to the collector")
+            raise TypeError("tasks: are missing; pass some to step() or to the collector")
         if number is not None:
             whole_number("number", number, 0)
         if number is None:
             number = self.last_step + 1
         elif number <= self.last_step:
-            raise ValueError(f"number: must be above {self.last_step}, the step before it")
+            raise ValueError(f"number: must be above {self.last_step}, the previous step")
         else:
             self._numbered = True
         self.last_step = number
@@ -159,8 +159,8 @@ class StepSeries:
             return
         self._told_left = True
         _LOG.warning(
-            "step %d was left early, with %d groups under way, which %s; leave steps by "
-            "`async with collector.step(…, leftovers=…) as step`",
+            "step %d was left early with %d unfinished groups, which %s. Leave steps by `async "
+            "with collector.step(…, leftovers=…) as step`",
             step.number,
             step.counts["left"],
             "were dropped" if step.options.leftovers == "drop" else "come in the next step",
@@ -225,21 +225,21 @@ class StepSeries:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As TrainerCollector.load_state_dict."""
         if self._step is not None:
-            raise RuntimeError("a state is loaded before the first step")
+            raise RuntimeError("a state can only be loaded before the first step")
         loaded = CollectorState.of(state)
         if self._source is not None and loaded.tasks is not None:
             try:
                 self._source.load_state_dict(loaded.tasks)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise UserError(
-                    f"state: tasks: are not of a {type(self._source).__name__} ({error!r}); resume "
-                    "with the same tasks="
+                    f"state: tasks: do not match a {type(self._source).__name__} ({error!r}). "
+                    "Resume with the same tasks="
                 ) from None
         elif self._source is not None or loaded.tasks is not None:
             raise UserError(
-                "state: the collector was made with tasks=, and this one wasn't"
+                "state: that collector was created with tasks=, but this one without"
                 if self._source is None
-                else "state: the collector was made without tasks=, and this one has some"
+                else "state: that collector was created without tasks=, but this one with"
             )
         self._numbered = True
         self.last_step = loaded.step
@@ -260,7 +260,7 @@ def refuse_unnumbered(settings: Settings) -> None:
     later = output.parent.glob(f"{glob.escape(output.stem)}.step-*")
     if OutputFiles(output).journal.exists() or any(later):
         raise UserError(
-            f"{output}: has steps of an earlier session; say which step comes now, by "
+            f"{output}: has steps of an earlier session. Choose the next step with "
             "load_state_dict(), start_step= or step(number=…)"
         )
 

@@ -95,7 +95,7 @@ class Settings:
                 raise TypeError(f"{key}: must be True or False, not {switch!r}")
         if self.output is not None and not isinstance(self.output, Path):
             raise TypeError(
-                f"output: must be a pathlib.Path, not {self.output!r}; give Path({self.output!r})"
+                f"output: must be a pathlib.Path, not {self.output!r}; use Path({self.output!r})"
             )
         _check_params(self.params)
         if not isinstance(self.timeout_s, Real) or not 0 < self.timeout_s < float("inf"):

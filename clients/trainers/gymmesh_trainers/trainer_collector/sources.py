@@ -89,10 +89,10 @@ class TaskSet(TaskStream):
 
     Args:
         tasks: rows, `Task`s, or the path of a task file.
-        shuffle: each epoch has an order of its own, made from this number; None: as they are given.
+        shuffle: seed of a new order in each epoch; None: the given order.
         seed: tasks without a seed get one, made from this number, and another in each epoch; None:
             they have none.
-        epochs: how many times each task is drawn; None: without an end.
+        epochs: how many times each task is drawn; None: without end.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class TaskSet(TaskStream):
             raise ValueError(f"epochs: must be at least 1, not {epochs}")
         if not isinstance(tasks, Sequence | Path):
             raise UserError(
-                f"tasks: must be a list or a task file, not {type(tasks).__name__}; give an "
+                f"tasks: must be a list or a task file, not {type(tasks).__name__}; pass an "
                 "iterator to step()"
             )
         self._given = tasks
@@ -126,12 +126,12 @@ class TaskSet(TaskStream):
             reader = TaskReader(defaults, number_repeated_ids=True)
             self._tasks = TaskFile(reader, Path(self._given))
             if not self._tasks:
-                raise UserError(f"{self._given}: holds no tasks")
+                raise UserError(f"{self._given}: no tasks found")
         else:
             self._tasks = [as_message(one, defaults, at) for at, one in enumerate(self._given)]
         if self._loaded is not None and self._loaded != len(self._tasks):
             raise UserError(
-                f"tasks: the state is of {self._loaded} tasks, and there are {len(self._tasks)}; "
+                f"tasks: the state has {self._loaded} tasks, but there are {len(self._tasks)}; "
                 "resume with the same tasks"
             )
         self._order = self._ordered()
@@ -191,7 +191,7 @@ class Stages(TaskStream):
         over: int = 32,
     ) -> None:
         if not stages:
-            raise ValueError("stages: must name at least one")
+            raise ValueError("stages: must contain at least one stage")
         if over < 1:
             raise ValueError(f"over: must be at least 1, not {over}")
         self._stages = [one if isinstance(one, TaskSet) else TaskSet(one) for one in stages]
@@ -229,7 +229,7 @@ class Stages(TaskStream):
     def load_state_dict(self, state: SourceState) -> None:
         if len(state["stages"]) != len(self._stages):
             raise UserError(
-                f"tasks: the state has {len(state['stages'])} stages, and there are "
+                f"tasks: the state has {len(state['stages'])} stages, but there are "
                 f"{len(self._stages)}; resume with the same"
             )
         self._stage = int(state["stage"])
@@ -262,11 +262,11 @@ class Mix(TaskStream):
         weights: Mapping[str, float] | None = None,
     ) -> None:
         if not sources:
-            raise ValueError("sources: must name at least one")
+            raise ValueError("sources: must contain at least one source")
         self._sources: dict[str, TaskStream] = {}
         for name, given in sources.items():
             if isinstance(given, Mix):
-                raise TypeError(f"sources: {name}: a Mix can't hold another one")
+                raise TypeError(f"sources: {name}: a Mix can't contain another Mix")
             self._sources[name] = given if isinstance(given, TaskStream) else TaskSet(given)
         self.counts: dict[str, Counter[str]] = {name: Counter() for name in self._sources}
         self._credits = dict.fromkeys(self._sources, 0.0)
@@ -286,7 +286,7 @@ class Mix(TaskStream):
                 known = ", ".join(self._sources)
                 raise ValueError(f"weights: there is no source {name!r}; known: {known}")
             if not 0 <= weight < math.inf:
-                raise ValueError(f"weights: {name}: must be a number from 0, not {weight}")
+                raise ValueError(f"weights: {name}: must be a number of at least 0, not {weight}")
         whole = dict.fromkeys(self._sources, 1.0) | dict(weights)
         if not any(whole.values()):
             raise ValueError("weights: at least one must be above 0")
@@ -327,7 +327,7 @@ class Mix(TaskStream):
     def load_state_dict(self, state: SourceState) -> None:
         if state["sources"].keys() != self._sources.keys():
             raise UserError(
-                f"tasks: the state has the sources {', '.join(state['sources'])}, and there are "
+                f"tasks: the state has the sources {', '.join(state['sources'])}, but there are "
                 f"{', '.join(self._sources)}; resume with the same"
             )
         self.weights = state["weights"]

@@ -77,12 +77,14 @@ class CollectorState(msgspec.Struct, kw_only=True):
         """The state of a dictionary. Raises UserError for one of another form."""
         if not isinstance(state, Mapping):
             raise UserError(
-                f"state: must be what state_dict() gave, a dictionary, not {type(state).__name__}"
+                "state: must be the dictionary that state_dict() returned, not "
+                f"{type(state).__name__}"
             )
         version = state.get("version")
         if version != VERSION:
             raise UserError(
-                f"state: version {version!r} is not known; this version of gymmesh reads {VERSION}"
+                f"state: version {version!r} is not supported; this version of gymmesh reads "
+                f"{VERSION}"
             )
         try:
             return msgspec.convert(dict(state), CollectorState)

@@ -236,6 +236,6 @@ class Step:
                 self.number,
                 self.counts["kept"],
                 groups,
-                "the tasks are over" if why == "tasks" else f"{self.options.at_most} were spent",
+                "no tasks are left" if why == "tasks" else f"{self.options.at_most} were spent",
                 ", ".join(f"{name} {count}" for name, count in self.rejected.items()) or "none",
             )

@@ -55,12 +55,12 @@ class KeptRollouts:
         self.versions = set[int]()
 
     def completed(self, row: Mapping[str, Any]) -> None:
-        """Take a completed row. Raises UserError for what is none."""
+        """Add a completed row. Raises UserError if it is not one."""
         read = _read(row)
         self._add(completed_of_row(read), read)
 
     def failed(self, row: Mapping[str, Any]) -> None:
-        """Take a failed row. Raises UserError for what is none."""
+        """Add a failed row. Raises UserError if it is not one."""
         read = _read(row)
         self._add(failed_of_row(read), read)
 
@@ -90,9 +90,9 @@ class KeptRollouts:
                 ]
                 if other:
                     raise UserError(
-                        f"task {task.task_id}: the files of this step have rollouts of a task of "
-                        f"this id with another {other[0]!r}; resume with the same tasks, in the "
-                        "same steps, or choose another output"
+                        f"task {task.task_id}: the files of this step have rollouts of this task "
+                        f"id with another {other[0]!r}. Resume with the same tasks, in the same "
+                        "steps, or choose another output"
                     )
             if len(self._rollouts.get(task.task_id, ())) >= self._repeats:
                 self.whole.append((task, self.take(task.task_id)))

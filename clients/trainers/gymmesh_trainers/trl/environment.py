@@ -50,9 +50,9 @@ _log = logging.getLogger("gymmesh.trainers")
 
 
 class TrlEnvironment:
-    """What TRL calls for one rollout at a time: `reset`, and a method for each tool.
+    """The object that TRL calls for one rollout at a time: `reset`, and a method for each tool.
 
-    TRL takes every public method for a tool, so there are no others; `episode` is a property.
+    TRL treats every public method as a tool, so there are no others; `episode` is a property.
     """
 
     def __init__(self, begin: Callable[[Mapping[str, Any]], tuple[Episode, str | None]]) -> None:
@@ -202,12 +202,12 @@ class TrlEnvironments:
         )
         for has, what in (
             (about.multi_turn, "takes turns"),
-            (about.judges_groups, "judges the repeats of a task together"),
+            (about.judges_groups, "scores the repeats of a task together"),
         ):
             if has:
                 raise UserError(
-                    f"environment {name!r}: {what}, for which TRL's environment_factory has no "
-                    "room; collect through TrlRollouts instead"
+                    f"environment {name!r}: {what}, which TRL's environment_factory does not "
+                    "support. Collect with TrlRollouts instead"
                 )
         tools: list[Any] = []
         token = ""
@@ -231,24 +231,26 @@ class TrlEnvironments:
             if lost:
                 self.unsaid[one["name"]] = lost
                 _log.warning(
-                    "tool %s: TRL's form of it leaves out %s", one["name"], ", ".join(lost)
+                    "tool %s: TRL's description of it can't express %s",
+                    one["name"],
+                    ", ".join(lost),
                 )
         return type(f"TrlEnvironment_{self.name}", (TrlEnvironment,), methods)
 
     def _add(self, message: pb.Task) -> None:
         if message.environment != self.name:
             raise UserError(
-                f"task {message.task_id}: is of environment {message.environment!r}, not of "
-                f"{self.name!r}; make a TrlEnvironments for each"
+                f"task {message.task_id}: belongs to environment {message.environment!r}, not "
+                f"{self.name!r}. Create one TrlEnvironments per environment"
             )
         prompt = plain_prompt(message)
         if message.params.tools:
             raise UserError(
-                f"task {message.task_id}: has tools of its own, and TRL shows the same to every "
-                "task; collect through TrlRollouts instead"
+                f"task {message.task_id}: has its own tools, but TRL shows the same tools to "
+                "every task. Collect with TrlRollouts instead"
             )
         if prompt[-1]["role"] != "user":
-            raise UserError(f"task {message.task_id}: its input must end with a user's message")
+            raise UserError(f"task {message.task_id}: its input must end with a user message")
         self._tasks[message.task_id] = message
         self.rows.append({"prompt": prompt, "task_id": message.task_id, "environment": self.name})
 
@@ -257,8 +259,8 @@ class TrlEnvironments:
         task = self._tasks.get(str(row.get("task_id")))
         if task is None:
             raise UserError(
-                f"task_id: {row.get('task_id')!r} is none of the tasks'; give the trainer `rows` "
-                "as its dataset"
+                f"task_id: {row.get('task_id')!r} is not one of the tasks. Use `rows` as the "
+                "trainer's dataset"
             )
         repeat = self._first_repeat + self._times[task.task_id]
         self._times[task.task_id] += 1

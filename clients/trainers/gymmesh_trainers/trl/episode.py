@@ -103,17 +103,18 @@ class Episode:
         if own != self._tools:
             raise UserError(
                 f"task {self.task.task_id}: its session has other tools than the environment "
-                "lists, and TRL shows the same to every task; collect through TrlRollouts instead"
+                "lists, but TRL shows the same tools to every task. Collect with TrlRollouts "
+                "instead"
             )
         return _opening(opened.items, self.task.task_id)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Call a tool; its answer for the model, an error of the tool's own included.
 
-        Raises ToolUnanswered where there is none.
+        Raises ToolUnanswered if there is none.
         """
         if self.failure is not None:
-            raise ToolUnanswered("the environment is gone")
+            raise ToolUnanswered("the environment is closed")
         if any(one.done for one in self._called):
             raise ToolUnanswered("the episode is over")
         number = len(self._called) + 1
@@ -170,7 +171,7 @@ def _opening(items: Sequence[responses_pb2.Item], task_id: str) -> str | None:
         return None
     if not all(one.HasField("message") and one.message.role == "user" for one in items):
         raise UserError(
-            f"task {task_id}: its session begins with other items than messages of the user, for "
-            "which TRL has no room; collect through TrlRollouts instead"
+            f"task {task_id}: its session starts with items other than user messages, which TRL "
+            "can't represent. Collect with TrlRollouts instead"
         )
     return "".join(f"\n\n{text_of(one)}" for one in items)

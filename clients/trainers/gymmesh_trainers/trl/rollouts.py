@@ -118,9 +118,9 @@ class TrlRollouts:
         )
         if unscored := counts["completions_unscored"] - before:
             _LOG.warning(
-                "%d of %d rollouts have sampled tokens beyond max_completion_length (%d), tools' "
-                "results included; they get no reward: raise max_completion_length, or make the "
-                "tools' results shorter",
+                "%d of %d rollouts have sampled tokens beyond max_completion_length (%d), "
+                "including tool results. They get no reward. Raise max_completion_length, or "
+                "shorten the tool results",
                 unscored,
                 len(self.rollouts),
                 most,
@@ -152,8 +152,8 @@ class TrlRollouts:
         key = dumps(plain)
         if key in self._tasks:
             raise UserError(
-                f"task {message.task_id}: has the prompt of task {self._tasks[key].id}; TRL hands "
-                "over prompts alone, so each must be there once"
+                f"task {message.task_id}: has the same prompt as task {self._tasks[key].id}. TRL "
+                "only passes prompts, so each prompt must be unique"
             )
         self._tasks[key] = Task(message)
         self.rows.append({"prompt": plain, "task_id": message.task_id})
@@ -164,7 +164,7 @@ class TrlRollouts:
             return self._tasks[dumps(plain)]
         except KeyError:
             raise UserError(
-                "a prompt is none of the tasks'; give the trainer `rollouts.rows` as its dataset"
+                "a prompt is not one of the tasks'. Use `rollouts.rows` as the trainer's dataset"
             ) from None
 
     def _opened(self, trainer: Any) -> SyncCollector:
@@ -196,8 +196,8 @@ def _engine_of(trainer: Any) -> Generate | Engine:
         return TransformersEngine(model, trainer.processing_class)
     if args.vllm_mode != "server":
         raise UserError(
-            f"engine: must be given where TRL samples with vLLM in its own process (vllm_mode="
-            f"'{args.vllm_mode}'); or start `trl vllm-serve` and set vllm_mode='server'"
+            "engine: is required if TRL samples with vLLM in its own process "
+            f"(vllm_mode='{args.vllm_mode}'). Or start `trl vllm-serve` and set vllm_mode='server'"
         )
     base = args.vllm_server_base_url or f"http://{args.vllm_server_host}:{args.vllm_server_port}"
     return VllmEngine(f"{base.rstrip('/')}/v1", logprobs_mode="processed_logprobs")
@@ -210,8 +210,8 @@ def sampling_of(args: Any) -> dict[str, Any]:
         refused.append("repetition_penalty")
     if refused:
         raise UserError(
-            f"{', '.join(refused)}: TrlRollouts can't pass this on to the engine; "
-            "remove it from the GRPOConfig"
+            f"{', '.join(refused)}: TrlRollouts can't pass this to the engine; remove it from the "
+            "GRPOConfig"
         )
     params = {
         "temperature": args.temperature,
@@ -234,8 +234,8 @@ def plain_prompt(task: pb.Task) -> list[dict[str, Any]]:
     plain = [{"role": one.get("role"), "content": one.get("content")} for one in prompt or []]
     if not plain or not all(isinstance(one["content"], str) for one in plain):
         raise UserError(
-            f"task {task.task_id}: its input must be messages with plain texts, for TRL's dataset "
-            "holds the prompt"
+            f"task {task.task_id}: its input must be text messages, because TRL's dataset "
+            "contains the prompt"
         )
     if given.get("instructions"):
         plain.insert(0, {"role": "system", "content": given["instructions"]})

@@ -38,12 +38,15 @@ _IGNORED: Final = frozenset(("title",))
 def schema_of(tool: responses_pb2.Tool) -> dict[str, Any]:
     """A tool's name, description and parameters. Raises UserError for one that TRL cannot call."""
     if not tool.HasField("function"):
-        raise UserError(f"tool {tool_to_dict(tool)}: is no function, and TRL calls only these")
+        raise UserError(
+            f"tool {tool_to_dict(tool)}: is not a function, and TRL only calls functions"
+        )
     function = tool.function
     name = function.name
     if name in _TAKEN or name.startswith("_"):
         raise UserError(
-            f"tool {name!r}: TRL takes no tool of that name; collect through TrlRollouts instead"
+            f"tool {name!r}: TRL does not support a tool of this name. Collect with TrlRollouts "
+            "instead"
         )
     parameters = loads(function.parameters_json) if function.parameters_json else {}
     if not isinstance(parameters, dict):

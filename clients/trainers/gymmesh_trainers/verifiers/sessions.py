@@ -25,7 +25,7 @@ _ASK_S: Final = 30.0
 
 
 class NotJudged(Exception):
-    """There is no reward; the text says why. Never a reward of 0."""
+    """There is no reward; the text says why. It is never a reward of 0."""
 
 
 class MeshSession:
@@ -98,7 +98,7 @@ class MeshSession:
     async def judge(
         self, items: Sequence[responses_pb2.Item], stop_reason: pb.StopReason.ValueType
     ) -> pb.Verification:
-        """The verdict. Raises NotJudged where there is no reward."""
+        """The verdict. Raises NotJudged if there is no reward."""
         if self.failure is not None:
             raise NotJudged(str(self.failure))
         try:
@@ -107,7 +107,7 @@ class MeshSession:
             raise NotJudged(str(error)) from error
         verdict = verified.verification
         if not verdict.HasField("reward"):
-            raise NotJudged(f"the environment gave no reward: {verdict.reason or 'no reason'}")
+            raise NotJudged(f"the environment returned no reward: {verdict.reason or 'no reason'}")
         return verdict
 
     async def close(self) -> None:
@@ -174,8 +174,8 @@ async def sessions_at(
         )
         if about.judges_groups:
             raise UserError(
-                f"environment {name!r}: judges the repeats of a task together, and verifiers "
-                "scores each alone"
+                f"environment {name!r}: scores the repeats of a task together, but verifiers "
+                "scores each one alone"
             )
         if about.plays:
             raise UserError(f"environment {name!r}: plays its episodes itself")

@@ -19,7 +19,7 @@ _STOPS: Final = {
 
 
 class NotOneConversation(ValueError):
-    """A trace of several conversations, of which a verifier is given one."""
+    """A trace with several conversations, although a verifier gets one."""
 
 
 def items_of(branches: Sequence[Any], tools: Iterable[str]) -> list[responses_pb2.Item]:
@@ -31,8 +31,8 @@ def items_of(branches: Sequence[Any], tools: Iterable[str]) -> list[responses_pb
         return []
     if len(branches) > 1:
         raise NotOneConversation(
-            f"the trace has {len(branches)} conversations (compaction, sub-agents), and the "
-            "environment judges one"
+            f"the trace has {len(branches)} conversations (compaction, sub-agents), but the "
+            "environment scores one"
         )
     items: list[responses_pb2.Item] = []
     names = sorted(tools, key=len, reverse=True)

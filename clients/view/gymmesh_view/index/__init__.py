@@ -3,6 +3,7 @@
 indexing.py    keeps it up to date in a thread of its own
 details.py     fills the page's tables of it
 store.py       asks them
+bins.py        the bins of its histograms
 connection.py  opens it
 """
 

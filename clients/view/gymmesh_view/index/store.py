@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from gymmesh_client import UserError
 from gymmesh_client.index import get_meta
 from gymmesh_client.log_records import Place
 from gymmesh_client.row_files import RowPlace
+from gymmesh_view.index.bins import EPSILON, grid_of
 from gymmesh_view.index.connection import connect
 from gymmesh_view.index.indexing import progress_of
 from gymmesh_view.rows import ONE_OF, SETS, Filters, Sort, order_of, where_of
@@ -40,7 +40,6 @@ _SEVERAL: Final = """
 """
 _MOST_NAMES: Final = 200
 _MOST_REPEATS: Final = 500
-_BINS: Final = 24
 _KEPT: Final = 64
 _PLACE_PARTS: Final = 5  # source, kind of file, shard, offset, offset in a frame
 _MOST: Final = (1 << 63) - 1
@@ -293,7 +292,7 @@ def _overview(database: sqlite3.Connection, where: str, values: list[Any]) -> Js
         "WHERE {where} AND outcome = 1 GROUP BY boundary, cause ORDER BY count(*) DESC LIMIT 30",
     )
     found["rewards"] = _histogram(all_of, "reward", totals[4], totals[5])
-    found["turns"] = _histogram(all_of, "turns", *totals[-2:])
+    found["turns"] = _histogram(all_of, "turns", *totals[-2:], whole=True)
     return found
 
 
@@ -302,27 +301,17 @@ def _total(column: str) -> str:
     return f"iif(count(*), CAST(total({column}) AS INTEGER), NULL)"
 
 
-def _histogram(all_of: Any, column: str, low: Any, high: Any) -> list[Json]:
-    """Bins of one width from the lowest to the highest value: `from`, `to`, `count`. Where none has
-    two different values in it, those that are not empty, each from its value to its value.
-    """
+def _histogram(all_of: Any, column: str, low: Any, high: Any, *, whole: bool = False) -> list[Json]:
+    """The bins of a column's values, see `Grid.bins`; none where it has no values."""
     if low is None:
         return []
-    width = (high - low) / _BINS
-    if not (width and math.isfinite(width)):
-        width = 1.0
+    grid = grid_of(low, high, whole=whole)
     bins = all_of(
-        f"SELECT CAST(max(0, min(({column} - ?) / ?, ?)) AS INTEGER) AS bin, count(*), "
+        f"SELECT CAST(max(0, min(({column} - ?) / ? + {EPSILON}, ?)) AS INTEGER) AS bin, count(*), "
         f"min({column}), max({column}) FROM rollouts "
         f"WHERE {{where}} AND {column} IS NOT NULL GROUP BY bin",
-        low,
-        width,
-        _BINS - 1,
+        grid.start,
+        grid.width,
+        grid.count - 1,
     )
-    if all(least == most for _, _, least, most in bins):
-        return [{"from": least, "to": most, "count": count} for _, count, least, most in bins]
-    counts = {number: count for number, count, _, _ in bins}
-    return [
-        {"from": low + at * width, "to": low + (at + 1) * width, "count": counts.get(at, 0)}
-        for at in range(_BINS)
-    ]
+    return grid.bins({number: (count, least, most) for number, count, least, most in bins})

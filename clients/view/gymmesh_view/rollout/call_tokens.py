@@ -1,17 +1,18 @@
 """The token ids and logprobs of a rollout's model calls, as its row has them. Pure.
 
-Ids are shown as ids: a text is shown beside them only where the row itself has each token's text,
-as `logprobs` of the Responses API do.
+The row itself may have each token's text, as `logprobs` of the Responses API do; else a vocabulary
+gives it, which `gymmesh_view.vocabulary` reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from gymmesh_data import StoredRollout
 from gymmesh_data.rollout import objects_of
 from gymmesh_data.samples import token_reads
-from gymmesh_view.rows import Json, clean
+from gymmesh_view.rows import Json, clean, text_of, texts_of
 
 _MOST: Final = 20_000
 
@@ -49,7 +50,8 @@ def calls_of(rollout: StoredRollout, most: int | None = None) -> list[Json]:
 
 def tokens_of(rollout: StoredRollout, call: int) -> Json:
     """The sampled tokens of a call: `ids`, `logprobs` (None where not captured), `texts` (None
-    where the row has none), `left`: how many more there are.
+    where the row has none), `left`: how many more there are, and `said`: what the call said, as
+    texts that its tokens must spell.
     """
     for number, (begin, end, one) in enumerate(rollout.answers()):
         tokens = rollout.tokens_of(one)
@@ -63,8 +65,28 @@ def tokens_of(rollout: StoredRollout, call: int) -> Json:
             "logprobs": tokens.logprobs[:_MOST] or None,
             "texts": texts[:_MOST] if len(texts) == len(sampled) else None,
             "left": max(0, len(sampled) - _MOST),
+            "said": _said(rollout.columns.items(rollout.unparsed_output[begin:end])),
         }
-    return {"ids": [], "logprobs": None, "texts": None, "left": 0}
+    return {"ids": [], "logprobs": None, "texts": None, "left": 0, "said": []}
+
+
+def spells(texts: Sequence[str | None], said: Iterable[str]) -> bool:
+    """Whether the tokens' texts hold all that was said, white space aside."""
+    whole = "".join("".join(one or "" for one in texts).split())
+    return all("".join(one.split()) in whole for one in said)
+
+
+def _said(items: Iterable[Any]) -> list[str]:
+    """Texts of messages and names of tools that were called. Arguments and reasoning may have been
+    written otherwise than they were sampled.
+    """
+    found: list[str] = []
+    for item in items:
+        if item.get("type") == "function_call":
+            found.append(text_of(item, "name"))
+        elif item.get("type", "message") == "message":
+            found += texts_of(item.get("content"))
+    return [one for one in found if one]
 
 
 def _texts(item: Any) -> list[str]:

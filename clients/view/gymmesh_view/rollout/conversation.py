@@ -16,6 +16,8 @@ from gymmesh_view.rollout.images import shown_image
 from gymmesh_view.rows import Json, clean, text_of
 
 _MOST_CHARS: Final = 200_000
+# What `tool_calls` says of a call that was answered, and of one that was not.
+_NO_ERROR: Final = ("OK", "UNSPECIFIED", "")
 _TEXTS: Final = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
@@ -33,7 +35,8 @@ def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = T
     `kind`: message, reasoning, call, result or other; `role`; `prompt`: whether it was there before
     the model first answered; `answered`: of such a message, whether a model call of the row gave
     it as its answer; `call`: the number of the model call that wrote it, from 0; `parts`; `name`,
-    `arguments` and `call_id` of tool calls; `tokens`: whether its call's are known.
+    `arguments` and `call_id` of tool calls; `tokens`: whether its call's are known; `error`: of a
+    tool result that the row says is an error, which one, such as `TOOL_ERROR`.
 
     Args:
         most: so many items; all where it is not given.
@@ -46,19 +49,38 @@ def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = T
     left = None if most is None else most - len(found)
     output = rollout.columns.items(rollout.unparsed_output[:left])
     numbers: list[int | None] = [None] * len(output)
-    ends = set[int]()
+    ends, names = set[int](), list[str]()
     for number, (begin, end, call) in enumerate(rollout.answers()):
         if begin >= len(output):
             break
+        names.append(call.call_id)
         numbers[begin:end] = [number] * (min(end, len(output)) - begin)
         if rollout.tokens_of(call) is not None:
             ends.add(end - 1)
+    errors, asked = _errors(rollout), dict[str, str]()
     for place, (item, of_call) in enumerate(zip(output, numbers, strict=True)):
         # Only the last item of a model call has its tokens.
         shown = shown_item(item) | {"prompt": False, "tokens": place in ends}
+        called = shown.get("call_id", "")
+        if shown["kind"] == "call" and of_call is not None:
+            asked[called] = names[of_call]
+        elif shown["kind"] == "result":
+            error = errors.get((asked.get(called, ""), called)) or errors.get(("", called))
+            shown |= {"error": error} if error else {}
         own = shown["kind"] in ("reasoning", "call") or shown["role"] == "assistant"
         found.append(shown | {"call": of_call} if own and of_call is not None else shown)
     return found
+
+
+def _errors(rollout: StoredRollout) -> dict[tuple[str, str], str]:
+    """The errors of the row's tool calls, by the model call that asked for it, where it is named,
+    and by its own id: a model may use an id again in a later call.
+    """
+    return {
+        (call.model_call_id, clean(call.call_id)): clean(call.outcome)
+        for call in rollout.columns.tool_calls
+        if call.outcome not in _NO_ERROR
+    }
 
 
 def _answered_before(rollout: StoredRollout, items: list[Json]) -> list[int]:

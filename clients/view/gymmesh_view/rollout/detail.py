@@ -117,7 +117,8 @@ def _listed(told: Iterator[Json]) -> str:
 
 def timeline_of(rollout: StoredRollout) -> Json:
     """How long the stages took, in microseconds: `duration_us` of the whole, and `stages`, each
-    with `name`, `kind` (model, tools, verify, other or stage), `duration_us` and `note`.
+    with `name`, `kind` (model, tools, verify or stage), `duration_us` and `note`. A stage is one of
+    the verifier's, and part of `verify`.
 
     Stages are sums over a rollout, not spans: tool calls that ran side by side count each.
     """
@@ -126,10 +127,10 @@ def timeline_of(rollout: StoredRollout) -> Json:
     for name in ("model", "tools", "verify"):
         if duration := _whole(timings.get(f"{name}_us")):
             stages.append({"name": name, "kind": name, "duration_us": duration, "note": ""})
-    for stage in objects_of(rollout.verification, "stages"):
+    for number, stage in enumerate(objects_of(rollout.verification, "stages"), 1):
         duration = _whole(stage.get("duration_us"))
         told = {"kind": "stage", "duration_us": duration, "note": text_of(stage, "note")}
-        stages.append({"name": text_of(stage, "name")} | told)
+        stages.append({"name": f"verify: {text_of(stage, 'name') or number}"} | told)
     return {"duration_us": _whole(timings.get("duration_us")), "stages": stages, "spans": []}
 
 

@@ -16,7 +16,7 @@ from gymmesh_view.rows.filters import (
     where_of,
 )
 from gymmesh_view.rows.sources import Found, ViewSource, find_sources, labels
-from gymmesh_view.rows.summary import Json, Summary, clean, summary_of, text_of
+from gymmesh_view.rows.summary import Json, Summary, clean, summary_of, text_of, texts_of
 
 __all__ = [
     "ONE_OF",
@@ -35,5 +35,6 @@ __all__ = [
     "parse_sort",
     "summary_of",
     "text_of",
+    "texts_of",
     "where_of",
 ]

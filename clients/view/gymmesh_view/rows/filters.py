@@ -15,6 +15,7 @@ SORTS: Final = {
     "order": "id",
     "reward": "reward",
     "task": "task",
+    "repeat": "repeat",
     "turns": "turns",
     "tools": "tool_calls",
     "tokens": "output_tokens",

@@ -21,16 +21,16 @@ import { TableView } from "./table";
 import type { Status } from "./types";
 
 const KEYS = [
-  ["j, k", "the next, the one before: in the table, from rollout to rollout, among repeats"],
-  ["Enter", "open the rollout that has the focus"],
+  ["j, k", "next and previous: row of the table, rollout, repeat"],
+  ["Enter", "open the focused rollout"],
   ["/", "search"],
   ["o", "overview and table"],
   ["r", "all repeats of the rollout's task"],
-  ["x", "mark for a comparison; d: compare the two that are marked"],
-  ["[, ]", "the page before, the next page"],
+  ["x", "mark to compare; d: compare the two marked rollouts"],
+  ["[, ]", "previous and next page"],
   ["z", "fold and unfold reasoning"],
-  ["t", "theme: as the system, light, dark"],
-  ["Esc", "back to the table; out of a field"],
+  ["t", "theme: the system's, light, dark"],
+  ["Esc", "back to the table, or leave a field"],
   ["?", "this list"],
 ] as const;
 const BUSY_MS = 1_000;
@@ -201,7 +201,8 @@ function goesOn(status: Status): boolean {
 function StatusLine({ status }: { status: Status | null }) {
   if (!status) return <span class="status" />;
   const names = status.sources.map((one) => one.path.split("/").pop() ?? "");
-  const shown = names.length > 2 ? `${names.length} files and runs` : names.join(", ");
+  const told = new Set(names).size === names.length; // two runs may have files of one name
+  const shown = names.length > 2 || !told ? `${names.length} files and runs` : names.join(", ");
   return (
     <span class="status" title={status.sources.map((one) => plain(one.path)).join("\n")}>
       {plain(shown)}
@@ -221,7 +222,7 @@ function StatusLine({ status }: { status: Status | null }) {
       ))}
       {status.wrong > 0 && (
         <span class="badge warn" title={status.problems.map(plain).join("\n")}>
-          {number(status.wrong)} lines are no rollouts
+          {number(status.wrong)} lines are not rollouts
         </span>
       )}
       {status.wrong === 0 &&

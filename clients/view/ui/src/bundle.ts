@@ -71,7 +71,8 @@ class BundleSource implements Source {
 
   async tokens(key: string, call: number, thread: number): Promise<Tokens> {
     const found = await this.found(key);
-    return found.tokens[`${thread}.${call}`] ?? { ids: [], logprobs: null, texts: null, left: 0 };
+    const none = { ids: [], logprobs: null, texts: null, left: 0, tokenizer: "", problem: "" };
+    return found.tokens[`${thread}.${call}`] ?? none;
   }
 
   async task(name: string): Promise<Row[]> {

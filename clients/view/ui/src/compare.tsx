@@ -7,7 +7,9 @@ import { RewardBadge } from "./rollout";
 import { hrefOf } from "./route";
 import { go, useAnswer, useKeys, useSource } from "./state";
 import { Plain } from "./text";
-import type { Item, Row } from "./types";
+import type { Detail, Item, Row } from "./types";
+
+const SIDES = ["A", "B"];
 
 export function DiffView({ keys, query }: { keys: [string, string]; query: URLSearchParams }) {
   const source = useSource();
@@ -29,7 +31,7 @@ export function DiffView({ keys, query }: { keys: [string, string]; query: URLSe
           {number(pairs.length - differ)} items are the same, {number(differ)} differ
         </p>
       </header>
-      <Facts left={left.summary} right={right.summary} query={query} />
+      <Facts left={left} right={right} query={query} />
       <ol class="pairs">
         {pairs.map((pair, at) => (
           <OnePair pair={pair} key={at} />
@@ -39,10 +41,17 @@ export function DiffView({ keys, query }: { keys: [string, string]; query: URLSe
   );
 }
 
-function Facts({ left, right, query }: { left: Row; right: Row; query: URLSearchParams }) {
+function Facts(props: { left: Detail; right: Detail; query: URLSearchParams }) {
+  const { query } = props;
+  const [left, right] = [
+    { ...props.left.summary, run_id: props.left.run_id },
+    { ...props.right.summary, run_id: props.right.run_id },
+  ];
   const facts: [string, (row: Row) => string][] = [
     ["task", (row) => plain(row.task)],
-    ["run", (row) => plain(row.run)],
+    ["repeat", (row) => number(row.repeat)],
+    ["file", (row) => plain(row.run)],
+    ["run", (row) => plain(row.run_id || "–")],
     ["environment", (row) => plain(row.environment)],
     ["reward", (row) => reward(row.reward)],
     ["ended", (row) => words(plain(row.failed ? row.cause : row.stop))],
@@ -60,7 +69,7 @@ function Facts({ left, right, query }: { left: Row; right: Row; query: URLSearch
           {[left, right].map((row, at) => (
             <th scope="col" key={at}>
               <a href={hrefOf("rollout", [row.key], query)}>
-                {plain(row.task)} repeat {row.repeat}
+                {SIDES[at]}: {plain(row.task)} repeat {row.repeat}
               </a>{" "}
               <RewardBadge row={row} />
             </th>
@@ -80,6 +89,11 @@ function Facts({ left, right, query }: { left: Row; right: Row; query: URLSearch
   );
 }
 
+// Which of the two rollouts an item is of: on a narrow page they are below each other.
+function Side({ side }: { side: number }) {
+  return <span class="side">{SIDES[side]}</span>;
+}
+
 function OnePair({ pair }: { pair: Pair<Item> }) {
   const { left, right, same } = pair;
   if (same && left) {
@@ -96,11 +110,21 @@ function OnePair({ pair }: { pair: Pair<Item> }) {
     <li class="pair">
       {[left, right].map((item, side) => (
         <div class={item ? `item ${item.kind}` : "item missing"} key={side}>
-          {!item && <p class="dim">not here</p>}
-          {item && !found && <OneItem item={item} />}
+          {!item && (
+            <p class="dim">
+              <Side side={side} /> no such item
+            </p>
+          )}
+          {item && !found && (
+            <>
+              <Side side={side} />
+              <OneItem item={item} />
+            </>
+          )}
           {item && found && (
             <>
               <p class="who">
+                <Side side={side} />
                 {item.kind === "message" ? plain(item.role) : item.kind} {plain(item.name ?? "")}
               </p>
               <div class="said">

@@ -1,6 +1,6 @@
 // Items as a conversation.
 
-import { plain } from "./format";
+import { plain, words } from "./format";
 import { Parts, Plain } from "./text";
 import { CallTokens } from "./tokens";
 import type { Call, Item } from "./types";
@@ -24,14 +24,14 @@ export function Conversation(props: {
   const named = new Map(
     items.filter((item) => item.kind === "call").map((item) => [item.call_id, item.name ?? ""]),
   );
-  if (!items.length) return <p class="dim">Nothing was said.</p>;
+  if (!items.length) return <p class="dim">No messages.</p>;
   return (
     <ol class="conversation">
       {items.map((item, at) => {
         const call = item.tokens ? calls.find((one) => one.call === item.call) : undefined;
         const answers = item.kind === "result" ? (named.get(item.call_id) ?? "") : "";
         return (
-          <li class={`item ${item.kind} ${roleClass(item)}`} key={at}>
+          <li class={`item ${item.kind} ${roleClass(item)} ${item.error ? "error" : ""}`} key={at}>
             <OneItem item={item} answers={answers} folded={folded} />
             {call && <CallTokens rollout={rollout} call={call} thread={thread} />}
           </li>
@@ -66,6 +66,7 @@ export function OneItem(props: { item: Item; answers?: string; folded?: boolean 
             <Plain text={plain(answers)} />
           </span>
         )}
+        {item.error && <span class="badge bad">{words(plain(item.error))}</span>}
         {item.prompt && item.kind === "message" && (
           <span class="dim">{item.answered ? " · answered before" : " · given"}</span>
         )}

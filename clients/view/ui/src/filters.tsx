@@ -26,10 +26,15 @@ const WAIT_MS = 200;
 export function FilterBar(props: { view: View; query: URLSearchParams; facets: Facets | null }) {
   const { view, query, facets } = props;
   const set = (key: string, value: string) => go(view, [], withValue(query, key, value), true);
+  // On a narrow page they are behind a button, which CSS hides on others.
+  const [open, setOpen] = useState(false);
   return (
     <search>
-      <form class="filters" onSubmit={(event) => event.preventDefault()}>
+      <form class={open ? "filters all" : "filters"} onSubmit={(event) => event.preventDefault()}>
         <Field label="Search" name="text" value={query.get("text") ?? ""} set={set} wide />
+        <button type="button" class="unfold" aria-expanded={open} onClick={() => setOpen(!open)}>
+          Filters
+        </button>
         {CHOICES.map(([key, label]) => {
           const names = key === "outcome" ? ["completed", "failed"] : (facets?.[key] ?? []);
           const value = query.get(key) ?? "";

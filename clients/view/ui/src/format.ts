@@ -66,6 +66,11 @@ export function number(value: number | null | undefined): string {
   return String(Number(value.toPrecision(3)));
 }
 
+// A number with its noun: `1 rollout`, `25 rollouts`.
+export function some(count: number, noun: string): string {
+  return `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 export function reward(value: number | null): string {
   if (value === null) return "–";
   return Number.isInteger(value) ? String(value) : String(Number(value.toFixed(3)));
@@ -74,9 +79,14 @@ export function reward(value: number | null): string {
 export function duration(us: number): string {
   if (!us) return "–";
   if (us < 1_000) return `${us} µs`;
-  if (us < 1_000_000) return `${Number((us / 1_000).toPrecision(3))} ms`;
-  if (us < 120_000_000) return `${Number((us / 1_000_000).toPrecision(3))} s`;
+  if (us < 1_000_000) return `${digits(us / 1_000)} ms`;
+  if (us < 120_000_000) return `${digits(us / 1_000_000)} s`;
   return `${Math.round(us / 60_000_000)} min`;
+}
+
+// Three digits, also where the last are zeros, so that a column of them is even.
+function digits(value: number): string {
+  return value < 99.95 ? value.toPrecision(3) : String(Math.round(value));
 }
 
 export function bytes(count: number): string {

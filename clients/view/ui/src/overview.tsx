@@ -1,7 +1,8 @@
 // Rewards, environments, turns and failures of the rollouts that are chosen.
 
+import { countTicks, scaled } from "./bins";
 import { FilterBar } from "./filters";
-import { duration, number, plain, reward, words } from "./format";
+import { duration, number, plain, reward, some, words } from "./format";
 import { filtersOf, hrefOf, withValue } from "./route";
 import { go, useAnswer, useKeys, useSource } from "./state";
 import type { Bin, Facets, Status } from "./types";
@@ -36,17 +37,30 @@ export function OverviewView(props: {
             <Card name="time, mean" value={duration(Math.round(value.totals.duration_us ?? 0))} />
           </dl>
           <div class="plots">
-            <Histogram title="Rewards" bins={value.rewards} query={query} key_="reward" />
-            <Histogram title="Model calls" bins={value.turns} query={query} key_="turns" />
+            <Histogram
+              title="Rewards"
+              axis="reward"
+              bins={value.rewards}
+              query={query}
+              key_="reward"
+            />
+            <Histogram
+              title="Model calls"
+              axis="model calls of a rollout"
+              bins={value.turns}
+              query={query}
+              key_="turns"
+            />
             <Bars
               title="Mean reward by environment"
+              unit
               query={query}
               filter="environment"
               rows={value.environments.map((one) => ({
                 name: one.name,
                 value: one.mean_reward,
                 shown: reward(one.mean_reward === null ? null : Number(one.mean_reward.toFixed(3))),
-                note: `${number(one.rollouts)} rollouts, ${number(one.failed)} failed`,
+                note: `${some(one.rollouts, "rollout")}, ${number(one.failed)} failed`,
               }))}
             />
             <Bars
@@ -85,65 +99,87 @@ function Card({ name, value }: { name: string; value: string }) {
   );
 }
 
-const WIDTH = 480;
-const HEIGHT = 150;
-
+// Bars and labels are placed by their values: an axis is drawn once, and nothing is stretched.
 function Histogram(props: {
   title: string;
+  axis: string;
   bins: Bin[];
   query: URLSearchParams;
   key_: "reward" | "turns";
 }) {
-  const { title, bins, query, key_ } = props;
-  const most = bins.reduce((a, b) => Math.max(a, b.count), 1);
-  const step = WIDTH / Math.max(bins.length, 1);
-  const label = (bin: Bin) =>
-    bin.from === bin.to ? reward(bin.from) : `${number(bin.from)} to ${number(bin.to)}`;
+  const { title, axis, bins, query, key_ } = props;
+  const whole = key_ === "turns";
+  const { bars, ticks } = scaled(bins, whole, !whole);
+  const counts = countTicks(bins.reduce((a, b) => Math.max(a, b.count), 1));
+  const most = counts[counts.length - 1] ?? 1;
   const chosen = (bin: Bin) => {
-    const low = withValue(query, `min_${key_}`, String(bin.from));
-    return hrefOf("table", [], withValue(low, `max_${key_}`, String(bin.to)));
+    const low = withValue(query, `min_${key_}`, String(bin.least));
+    return hrefOf("table", [], withValue(low, `max_${key_}`, String(bin.most)));
   };
   return (
     <figure class="plot">
       <figcaption>{title}</figcaption>
-      {bins.length === 0 && <p class="dim">There is none.</p>}
+      {bins.length === 0 && <p class="dim">No rollouts with a value.</p>}
       {bins.length > 0 && (
-        <svg viewBox={`0 0 ${WIDTH} ${HEIGHT + 24}`}>
-          <title>{title}</title>
-          {bins.map((bin, at) => {
-            const height = bin.count ? Math.max(2, (HEIGHT * bin.count) / most) : 0;
-            return (
-              <a
-                href={chosen(bin)}
-                key={at}
-                aria-label={`${title} ${label(bin)}: ${number(bin.count)} rollouts`}
-              >
-                <title>{`${label(bin)}: ${number(bin.count)}`}</title>
-                <rect class="hit" x={at * step} y={0} width={step} height={HEIGHT} />
-                <rect
-                  class="bin"
-                  x={at * step + 1}
-                  y={HEIGHT - height}
-                  width={Math.max(1, step - 2)}
-                  height={height}
-                  rx={2}
-                />
-              </a>
-            );
-          })}
-          <line class="axis" x1={0} x2={WIDTH} y1={HEIGHT} y2={HEIGHT} />
-          <text x={0} y={HEIGHT + 17}>
-            {reward(bins[0]?.from ?? null)}
-          </text>
-          {bins.length > 1 && (
-            <text x={WIDTH} y={HEIGHT + 17} class="end">
-              {reward(bins[bins.length - 1]?.to ?? null)}
-            </text>
-          )}
-        </svg>
+        <div class="histogram">
+          <p class="unit">rollouts</p>
+          <div class="counts" aria-hidden="true">
+            {counts.map((count) => (
+              <span key={count} style={{ bottom: `${(100 * count) / most}%` }}>
+                {number(count)}
+              </span>
+            ))}
+          </div>
+          <div class="area">
+            <div class="lines" aria-hidden="true">
+              {counts.map((count) => (
+                <span key={count} style={{ bottom: `${(100 * count) / most}%` }} />
+              ))}
+            </div>
+            <ul aria-label={title}>
+              {bars
+                .filter(({ bin }) => bin.count > 0)
+                .map(({ bin, left, width }) => (
+                  <li key={bin.from} style={{ left: `${100 * left}%`, width: `${100 * width}%` }}>
+                    <a
+                      href={chosen(bin)}
+                      aria-label={`${title} ${span(bin, whole)}: ${some(bin.count, "rollout")}`}
+                      title={`${span(bin, whole)}: ${some(bin.count, "rollout")}`}
+                    >
+                      <span
+                        class="bin"
+                        style={{ height: `max(2px, ${(100 * bin.count) / most}%)` }}
+                      />
+                    </a>
+                  </li>
+                ))}
+            </ul>
+          </div>
+          <div class="ticks" aria-hidden="true">
+            {ticks.map(({ value, at }) => (
+              <span key={value} style={{ left: `${100 * at}%` }}>
+                {tick(value)}
+              </span>
+            ))}
+          </div>
+          <p class="axis">{axis}</p>
+        </div>
       )}
     </figure>
   );
+}
+
+// What a bar stands for: a value, or from where to where.
+function span(bin: Bin, whole: boolean): string {
+  if (bin.from === bin.to) return tick(bin.from);
+  const last = whole ? bin.to - 1 : bin.to;
+  return last === bin.from ? tick(last) : `${tick(bin.from)} to ${tick(last)}`;
+}
+
+function tick(value: number): string {
+  const size = Math.abs(value);
+  if (size >= 1e7 || (size > 0 && size < 1e-4)) return value.toExponential(1);
+  return Number(value.toPrecision(6)).toLocaleString("en", { maximumFractionDigits: 6 });
 }
 
 function Bars(props: {
@@ -152,31 +188,46 @@ function Bars(props: {
   query: URLSearchParams;
   filter: string;
   kind?: string;
+  unit?: boolean;
 }) {
-  const { title, rows, query, filter, kind = "" } = props;
-  const most = rows.reduce((a, b) => Math.max(a, b.value ?? 0), 0) || 1;
+  const { title, rows, query, filter, kind = "", unit = false } = props;
+  const values = rows.map((row) => row.value ?? 0);
+  // Bars begin at 0, and those of means of rewards up to 1 end at 1.
+  const least = values.reduce((a, b) => Math.min(a, b), 0);
+  const most = values.reduce((a, b) => Math.max(a, b), unit ? 1 : 0) || 1;
+  const share = (value: number) => `${(100 * value) / (most - least)}%`;
   return (
     <figure class="plot">
       <figcaption>{title}</figcaption>
-      {rows.length === 0 && <p class="dim">There is none.</p>}
+      {rows.length === 0 && <p class="dim">None.</p>}
       <table class="bars">
         <caption class="hidden">{title}</caption>
         <tbody>
           {rows.map((row) => (
             <tr key={row.name + row.note}>
               <th scope="row">
-                <a href={hrefOf("table", [], withValue(query, filter, row.name))}>
-                  {words(plain(row.name || "not said"))}
-                </a>
+                {row.name ? (
+                  <a
+                    href={hrefOf("table", [], withValue(query, filter, row.name))}
+                    title={plain(row.name)}
+                  >
+                    {filter === "environment" ? plain(row.name) : words(plain(row.name))}
+                  </a>
+                ) : (
+                  <span class="dim">not named</span>
+                )}
               </th>
               <td class="track">
                 <span
                   class={`bar ${kind}`}
-                  style={{ width: `${Math.max(0, (100 * (row.value ?? 0)) / most)}%` }}
+                  style={{
+                    marginLeft: share(Math.min(0, row.value ?? 0) - least),
+                    width: share(Math.abs(row.value ?? 0)),
+                  }}
                 />
+                {row.note && <span class="dim">{row.note}</span>}
               </td>
               <td class="figure">{row.shown}</td>
-              <td class="dim">{row.note}</td>
             </tr>
           ))}
         </tbody>

@@ -107,13 +107,15 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
         )}
       </section>
       <aside aria-label="About this rollout">
-        <button type="button" aria-pressed={folded} onClick={() => setFolded(!folded)}>
-          Fold reasoning
-        </button>
-        <Verdict detail={value} />
+        {reasoned(value, shown) && (
+          <button type="button" aria-pressed={folded} onClick={() => setFolded(!folded)}>
+            Fold reasoning
+          </button>
+        )}
+        <Verdict key={rollout} detail={value} />
         <section>
           <h2>Timeline</h2>
-          <Timeline timeline={value.timeline} />
+          <Timeline key={rollout} timeline={value.timeline} />
         </section>
         <Forks detail={value} />
         <About detail={value} />
@@ -123,19 +125,25 @@ export function RolloutView({ rollout, query }: { rollout: string; query: URLSea
   );
 }
 
+// Whether there is reasoning in what is shown.
+function reasoned(detail: Detail, actor: Actor | undefined): boolean {
+  const shown = actor ? actor.conversations.map((one) => one.items) : [detail.items];
+  return shown.some((items) => items.some((item) => item.kind === "reasoning"));
+}
+
 function ActorView(props: { actor: Actor; rollout: string; folded: boolean }) {
   const { actor, rollout, folded } = props;
   const all = actor.conversations;
   return (
     <>
       {actor.about && <p class="dim">{plain(actor.about)}</p>}
-      {all.length === 0 && <p class="dim">The row has none of this actor's conversations.</p>}
+      {all.length === 0 && <p class="dim">The row has no conversation of this actor.</p>}
       {all.map((one, at) => (
         <section key={one.thread} aria-label={`Conversation ${at + 1} of ${all.length}`}>
           {(all.length > 1 || one.after) && (
             <h2>
               conversation {at + 1} of {all.length}
-              {one.after && <span class="dim"> · goes on from call {plain(one.after)}</span>}
+              {one.after && <span class="dim"> · continues call {plain(one.after)}</span>}
             </h2>
           )}
           <Conversation
@@ -168,10 +176,12 @@ function Head(props: {
       <h1 tabIndex={-1}>
         {plain(row.task)} <span class="dim">repeat {row.repeat}</span>
       </h1>
-      <p>
-        <RewardBadge row={row} />
-        <span class="dim"> {plain(row.environment)} · </span>
-        <a href={hrefOf("task", [row.task], query)}>all repeats</a>
+      <div class="line">
+        <p>
+          <RewardBadge row={row} />
+          <span class="dim"> {plain(row.environment)} · </span>
+          <a href={hrefOf("task", [row.task], query)}>all repeats</a>
+        </p>
         {Number.isInteger(at) && (
           <span class="steps">
             <button type="button" onClick={() => void step(-1)} disabled={at <= 0}>
@@ -182,7 +192,7 @@ function Head(props: {
             </button>
           </span>
         )}
-      </p>
+      </div>
     </header>
   );
 }
@@ -227,7 +237,8 @@ function Verdict({ detail }: { detail: Detail }) {
       <p>
         <strong class="figure">{reward(detail.summary.reward)}</strong>{" "}
         <span class="dim">
-          {words(plain(said.status))} by {plain(said.verifier || "?")} {plain(said.version)}
+          {words(plain(said.status))} by {plain(said.verifier || "?")}
+          {said.version && `, version ${plain(said.version)}`}
         </span>
       </p>
       {said.reason && (
@@ -256,7 +267,7 @@ function Verdict({ detail }: { detail: Detail }) {
         </table>
       )}
       {said.evidence && (
-        <details>
+        <details open={!(detail.summary.reward !== null && detail.summary.reward >= 1)}>
           <summary>evidence</summary>
           <Block text={said.evidence} />
         </details>

@@ -1,7 +1,8 @@
 // Filters, orders and aggregates over the rows of a bundle, as the server has them in SQL. Pure.
 
+import { histogram } from "./bins";
 import { FILTERS } from "./route";
-import type { Bin, Overview, Row } from "./types";
+import type { Overview, Row } from "./types";
 
 export interface BundleRow extends Row {
   part: number;
@@ -10,7 +11,6 @@ export interface BundleRow extends Row {
   actors: string[];
 }
 
-const BINS = 24;
 const ONE_OF = [
   "run",
   "environment",
@@ -24,6 +24,7 @@ const ONE_OF = [
 const SORTS: Record<string, (row: Row) => number | string | null> = {
   reward: (row) => row.reward,
   task: (row) => row.task,
+  repeat: (row) => row.repeat,
   turns: (row) => row.turns,
   tools: (row) => row.tool_calls,
   tokens: (row) => row.output_tokens,
@@ -130,33 +131,11 @@ export function overviewOf(rows: Row[]): Overview {
       count: group.length,
     })),
     rewards: histogram(rewards),
-    turns: histogram(rows.map((row) => row.turns)),
+    turns: histogram(
+      rows.map((row) => row.turns),
+      true,
+    ),
   };
-}
-
-// Bins of one width. Where none has two different values in it, those that are not empty, each
-// from its value to its value; as gymmesh_view/index/store.py does it.
-export function histogram(values: number[]): Bin[] {
-  const distinct = [...new Set(values)].sort((a, b) => a - b);
-  const [low, high] = [distinct[0] ?? 0, distinct[distinct.length - 1] ?? 0];
-  const between = (high - low) / BINS;
-  const width = between && Number.isFinite(between) ? between : 1;
-  const place = (value: number) => Math.min(Math.floor((value - low) / width), BINS - 1);
-  const counts = new Map<number, number>();
-  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
-  if (new Set(distinct.map(place)).size === distinct.length) {
-    return distinct.map((value) => ({ from: value, to: value, count: counts.get(value) ?? 0 }));
-  }
-  const bins = Array.from({ length: BINS }, (_, at) => ({
-    from: low + at * width,
-    to: low + (at + 1) * width,
-    count: 0,
-  }));
-  for (const [value, count] of counts) {
-    const bin = bins[place(value)];
-    if (bin) bin.count += count;
-  }
-  return bins;
 }
 
 function groups<T>(rows: T[], key: (row: T) => string): [string, T[]][] {

@@ -13,13 +13,18 @@ interface Column {
   name: string;
   sort?: string;
   figure?: boolean;
+  className?: string;
   cell: (row: Row) => preact.ComponentChildren;
 }
 
+const FIRST: Column[] = [
+  { name: "Reward", sort: "reward", figure: true, cell: (row) => <Reward row={row} /> },
+  { name: "Repeat", sort: "repeat", figure: true, cell: (row) => row.repeat },
+];
 const RUN: Column = { name: "Run", cell: (row) => plain(row.run) };
 const TAGS: Column = { name: "Tags", cell: (row) => plain(row.tags.join(" ")) };
 const COLUMNS: Column[] = [
-  { name: "Reward", sort: "reward", figure: true, cell: (row) => <Reward row={row} /> },
+  { name: "Prompt", className: "title", cell: (row) => plain(row.title) },
   { name: "Environment", cell: (row) => plain(row.environment) },
   { name: "Ended", cell: (row) => words(plain(row.failed ? row.cause || "failed" : row.stop)) },
   { name: "Calls", sort: "turns", figure: true, cell: (row) => number(row.turns) },
@@ -47,6 +52,7 @@ export function TableView(props: {
   const count = useAnswer(() => source.count(query), [`${filtersOf(query)}`, changes]);
   // What would say nothing has no column.
   const columns = [
+    ...FIRST,
     ...((facets?.run?.length ?? 0) > 1 ? [RUN] : []),
     ...COLUMNS,
     ...(facets?.tag?.length ? [TAGS] : []),
@@ -104,7 +110,7 @@ export function TableView(props: {
           <>
             <strong>{number(count.value)}</strong> rollouts
             {status?.state === "indexing" && " so far"}
-            {marked.length > 0 && ` · ${marked.length} of 2 marked for a comparison`}
+            {marked.length > 0 && ` · ${marked.length} of 2 marked to compare`}
           </>
         )}
         {marked.length === 2 && <a href={hrefOf("diff", marked, query)}> compare them</a>}
@@ -156,14 +162,12 @@ export function TableView(props: {
 
 // Why a table is empty.
 function nothing(query: URLSearchParams, status: Status | null, later: boolean): string {
-  if (filtersOf(query).size) return "No rollout is like that.";
+  if (filtersOf(query).size) return "No rollouts match these filters.";
   if (later) return "There are fewer pages.";
   const more =
     status?.state === "indexing" ||
     status?.sources.some((one) => /^(running|not ended)$/.test(one.state));
-  return more
-    ? "No rollout is there yet; they appear as they are written."
-    : "No rollout is there.";
+  return more ? "No rollouts yet. They appear here as they are written." : "No rollouts.";
 }
 
 function Header({ query, columns }: { query: URLSearchParams; columns: Column[] }) {
@@ -194,7 +198,6 @@ function Header({ query, columns }: { query: URLSearchParams; columns: Column[] 
           <span class="hidden">Marked</span>
         </th>
         {head("Task", "task")}
-        <th scope="col">Prompt</th>
         {columns.map((column) => head(column.name, column.sort, column.figure))}
       </tr>
     </thead>
@@ -229,17 +232,28 @@ function OneRow(props: {
         />
       </td>
       <td class="task">
-        <a class="open" href={href} data-key={row.key} aria-label={name}>
+        <a
+          class="open"
+          href={href}
+          data-key={row.key}
+          aria-label={name}
+          title={row.task.length > 20 ? plain(row.task) : undefined}
+        >
           {plain(row.task)}
         </a>
-        <span class="dim"> {row.repeat}</span>
       </td>
-      <td class="title">{plain(row.title)}</td>
-      {columns.map((column) => (
-        <td key={column.name} class={column.figure ? "figure" : ""}>
-          {column.cell(row)}
-        </td>
-      ))}
+      {columns.map((column) => {
+        const cell = column.cell(row);
+        return (
+          <td
+            key={column.name}
+            class={column.figure ? "figure" : column.className}
+            title={typeof cell === "string" && cell.length > 20 ? cell : undefined}
+          >
+            {cell}
+          </td>
+        );
+      })}
     </tr>
   );
 }

@@ -26,6 +26,8 @@ export interface Row {
   title: string;
   source: number;
   run: string;
+  // Of a task's rollouts, where a file has several runs.
+  run_id?: string;
 }
 
 export interface Part {
@@ -50,6 +52,8 @@ export interface Item {
   tokens?: boolean;
   name?: string;
   call_id?: string;
+  // Of a tool result: which error it is, such as TOOL_ERROR.
+  error?: string;
 }
 
 export interface Call {
@@ -71,6 +75,7 @@ export interface Stage {
 
 export interface Span {
   name: string;
+  note: string;
   kind: string;
   actor: string;
   start_us: number;
@@ -143,14 +148,21 @@ export interface Detail {
 export interface Tokens {
   ids: (number | null)[];
   logprobs: (number | null)[] | null;
-  texts: string[] | null;
+  texts: (string | null)[] | null;
   left: number;
+  // The file that the texts are of; empty where the row has them.
+  tokenizer: string;
+  // Why there are no texts, or why they may be wrong.
+  problem: string;
 }
 
+// `least` and `most` are the values at its ends, which are null where it has none.
 export interface Bin {
   from: number;
   to: number;
   count: number;
+  least: number | null;
+  most: number | null;
 }
 
 export interface Overview {

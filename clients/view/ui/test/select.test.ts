@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { type BundleRow, histogram, overviewOf, selected } from "../src/select";
+import { type BundleRow, overviewOf, selected } from "../src/select";
 
 function rows(): BundleRow[] {
   return Array.from({ length: 60 }, (_, at) => ({
@@ -70,22 +70,4 @@ it("the overview counts each rollout once", () => {
   expect(sum(rewards)).toBe(45);
   expect(sum(turns)).toBe(60);
   expect(overviewOf([]).totals.mean_reward).toBe(null);
-});
-
-it("many values are in bins of one width", () => {
-  const values = Array.from({ length: 1000 }, (_, at) => at / 999);
-  const bins = histogram(values);
-  expect(bins.length).toBe(24);
-  expect(bins.reduce((a, b) => a + b.count, 0)).toBe(1000);
-  expect(bins[23]?.to).toBeCloseTo(1);
-});
-
-it("values that are apart are bins of their own", () => {
-  expect(histogram([1, 0, 0, 0.5])).toEqual([
-    { from: 0, to: 0, count: 2 },
-    { from: 0.5, to: 0.5, count: 1 },
-    { from: 1, to: 1, count: 1 },
-  ]);
-  expect(histogram([3, 3])).toEqual([{ from: 3, to: 3, count: 2 }]);
-  expect(histogram([])).toEqual([]);
 });

@@ -52,8 +52,8 @@ it("numbers are for people", () => {
   expect([0, 5, 1500, 2_500_000, 600_000_000].map(duration)).toEqual([
     "–",
     "5 µs",
-    "1.5 ms",
-    "2.5 s",
+    "1.50 ms",
+    "2.50 s",
     "10 min",
   ]);
 });

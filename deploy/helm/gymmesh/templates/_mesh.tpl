@@ -1,5 +1,5 @@
 {{/*
-The mesh file, as docs/configuration.md has it, made from the values. Every service reads the same
+The mesh file, as docs/reference/configuration.md has it, made from the values. Every service reads the same
 one and serves its own part of it.
 */}}
 

@@ -123,7 +123,7 @@ class CollectServer:
         if known is not None:
             self._forget(stream_id, known)
         elif len(self._collectors) >= _MAX_COLLECTORS:
-            why = f"the agent serves {_MAX_COLLECTORS} collectors already"
+            why = f"the agent already serves {_MAX_COLLECTORS} collectors, the most it accepts"
             raise queue_full(why, "collectors", _MAX_COLLECTORS)
         # Cursors go on growing, and leave one out: a collector that did not hear that its stream
         # is lost, and asks once more, must not find it.
@@ -262,7 +262,7 @@ async def _read_hello(requests: AsyncIterator[agent_pb2.CollectRequest]) -> agen
             with suppress(StopAsyncIteration):
                 request = await anext(aiter(requests))
     except TimeoutError:
-        raise errors.too_late(f"no hello came within {_HELLO_S:g} s") from None
+        raise errors.too_late(f"no hello arrived within {_HELLO_S:g} s") from None
     if not request.HasField("hello"):
         raise errors.no_hello("hello")
     missing = required_fields(agent_pb2.CollectRequest)(request)

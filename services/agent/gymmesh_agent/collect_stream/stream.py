@@ -92,7 +92,7 @@ class ServedStream:
             return self._cancel([_key(one) for one in request.cancels.attempts])
         else:
             reason = errors_pb2.ERROR_REASON_FIELD_INVALID
-            raise errors.invalid_message(reason, kind, "comes only once")
+            raise errors.invalid_message(reason, kind, "may be sent only once")
         return []
 
     def add_event(self, attempt: QueuedAttempt, event: rollout_pb2.RolloutEvent) -> None:
@@ -133,7 +133,7 @@ class ServedStream:
 
     def refuse_overdue(self, now: float) -> None:
         """Refuse those that waited until their time was over."""
-        why = "the time of the rollout was over before its turn came"
+        why = "the rollout's time ran out before an agent slot was free"
         self.refuse(self.queue.remove_overdue(now), errors.too_late(why))
 
     def report_load(self, now: float, target: int, capacity: int) -> None:
@@ -172,7 +172,7 @@ class ServedStream:
                     full.append(key)
         if full:
             waiting = len(self.queue.waiting)
-            why = f"{waiting} starts of this collector wait already"
+            why = f"{waiting} starts of this collector are already waiting"
             self.refuse(full, queue_full(why, "collect", waiting))
 
     def _cancel(self, keys: Sequence[Key]) -> list[QueuedAttempt]:

@@ -13,23 +13,23 @@ _LARGEST_PORT: Final = 65_535
 
 
 class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where programs call the model, as it stands under `gateway:` of an agent.
+    """The endpoint where programs call the model, under `gateway:` of an agent.
 
     Attributes:
         listen: the address, host and port; port 0: the system chooses.
-        plain: whether it may listen where other machines can connect. It has no TLS: keys and
-            conversations travel unencrypted then.
+        plain: whether it may listen on an address that other machines can reach. It has no TLS:
+            keys and conversations are then sent unencrypted.
         max_body_bytes: the longest body of a request.
-        keep_alive_s: seconds between two signs of life in a stream while the model works.
+        keep_alive_s: seconds between two keep-alive messages in a stream while the model works.
         connections: the most connections at a time.
-        connections_per_rollout: the most of one rollout; one more closes the oldest on which
-            nothing is answered.
-        calls_per_rollout: the most requests of one rollout that are answered at a time.
+        connections_per_rollout: the most of one rollout; a new one beyond that closes the oldest
+            idle one.
+        calls_per_rollout: the most concurrent requests of one rollout.
         stop_s: seconds that an agent may take to end once its rollout is over; it is cancelled
-            then.
+            after that.
 
     Raises:
-        ValueError: a value that cannot be meant; the sentence names the key.
+        ValueError: an invalid value; the message names the key.
     """
 
     listen: str = "127.0.0.1:0"

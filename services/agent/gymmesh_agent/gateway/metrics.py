@@ -9,7 +9,7 @@ from gymmesh_runtime.metrics import counter, gauge, histogram
 GATEWAY_REQUESTS: Final = counter(
     "gymmesh_gateway_requests_total",
     "Requests of programs to an agent's gateway, by dialect and by how they ended: answered,"
-    " beside (models, token counts), cut (the program was gone), and the kinds of refusal (invalid,"
+    " beside (models, token counts), cut (the program had left), and the kinds of refusal (invalid,"
     " too_large, unauthorized, not_found, stop, context_length, again).",
     "agent dialect outcome",
 )

@@ -130,7 +130,7 @@ def _no_answer(response: responses_pb2.Response) -> MeshError:
     code = response.error.code or response.status
     return MeshError(
         errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
-        f"the model service returned a response that is no answer ({code}): "
+        f"the model service returned a failed response ({code}): "
         f"{response.error.message or 'no message'}",
         metadata={"cause": code},
     )
@@ -140,8 +140,7 @@ def _failed(response: responses_pb2.Response) -> MeshError:
     why = response.incomplete_details.reason[:100]
     return MeshError(
         errors_pb2.ERROR_REASON_MODEL_SERVER_ERROR,
-        f"the model service returned an answer that ended with {why!r}, which is a failure and "
-        "not an answer",
+        f"the model service returned an answer that ended with {why!r}, which reports a failure",
         metadata={"finish_reason": why},
     )
 

@@ -13,6 +13,6 @@ TOKEN_FORKS: Final = counter(
 )
 TOKEN_DIVERGENCES: Final = counter(
     "gymmesh_token_divergences_total",
-    "Model calls that broke the exact-token law: no such beginning, and no fork declared.",
+    "Model calls that broke the exact-token law: another beginning, and no fork declared.",
     "model",
 )

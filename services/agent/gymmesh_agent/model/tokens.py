@@ -181,8 +181,8 @@ def diverged(call_id: str, position: int) -> MeshError:
     """TOKENS_DIVERGED."""
     return MeshError(
         errors_pb2.ERROR_REASON_TOKENS_DIVERGED,
-        f"the prompt of call {call_id} leaves the tokens of the call before it at token "
-        f"{position}, and the model service declared no fork",
+        f"the prompt of call {call_id} differs from the tokens of the call before it from token "
+        f"{position} on, and the model service declared no fork",
         metadata={"call_id": call_id, "position": str(position)},
     )
 

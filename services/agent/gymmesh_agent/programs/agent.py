@@ -167,8 +167,8 @@ async def _check_network(sandbox: SandboxHandle, role: str) -> None:
         shown = sandbox_pb2.NetworkKind.Name(kind).removeprefix("NETWORK_KIND_").lower()
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
-            f"the network of the sandbox {role!r} is '{shown}', in which the program can't reach "
-            "the model; the environment must lend one with the network 'agent' (the option "
+            f"the network of the sandbox {role!r} is '{shown}', which doesn't let the program "
+            "reach the model; the environment must lend one with the network 'agent' (the option "
             "`network` of workspace)",
             metadata={"field": "options.sandbox"},
         )

@@ -69,7 +69,7 @@ def _pip(install: ProgramInstall, place: Path, python: str) -> None:
     found = python or shutil.which(f"python{install.python}") or sys.executable
     version = _output([found, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])
     if install.python and version != install.python:
-        raise InstallError(f"{found} is Python {version}, and {install.python} is needed")
+        raise InstallError(f"{found} is Python {version}, but {install.python} is required")
     _run([found, "-m", "venv", str(place)])
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
     _run([*pip, "--disable-pip-version-check", *install.pip])
@@ -95,7 +95,7 @@ def _check(program: KnownProgram, place: Path) -> None:
 
 def _is(name: str, wanted: str, found: str) -> None:
     if found != wanted:
-        raise InstallError(f"{name} is {found or 'not there'}, and {wanted} was asked for")
+        raise InstallError(f"{name} is {found or 'not installed'}, but {wanted} was requested")
 
 
 def _npm_version(package: Path) -> str:

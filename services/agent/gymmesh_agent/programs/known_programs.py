@@ -32,9 +32,9 @@ class ProgramInstall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         if bool(self.npm) == bool(self.pip):
-            raise ValueError("install: needs npm or pip, and not both")
+            raise ValueError("install: needs either npm or pip")
         if bool(self.npm) != bool(self.node):
-            raise ValueError("install.node: goes with npm")
+            raise ValueError("install.node: works only with npm")
 
 
 class ProgramCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class ProgramCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if not self.command:
             raise ValueError("run.command: is empty")
         if bool(self.version) == bool(self.package):
-            raise ValueError("run: needs version or package, and not both")
+            raise ValueError("run: needs either version or package")
 
 
 class ProgramTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

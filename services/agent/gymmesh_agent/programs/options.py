@@ -17,36 +17,37 @@ _TARGET: Final = re.compile(r"^(?:[\w.]+|[^:\0]*[^:\0/]\.py):[^\W\d]\w*$")
 # What every program may be given in its place: names of models that no configuration file breaks.
 _MODEL: Final = re.compile(r"^[\w./:@-]{1,200}$")
 _NAME: Final = re.compile(r"^[^\W\d]\w*$")
-#: As `program`: the environment plays the episode itself.
+#: The value of `program` for an environment that plays the episode itself.
 ENVIRONMENT: Final = "environment"
 # What has a meaning for it.
 _PLAYED: Final = frozenset(("program", "model", "side_calls", "timeout_s"))
 
 
 class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What runs as the agent, and within which bounds. One of the first three is needed.
+    """The program that runs as the agent, and its limits. Exactly one of the first three is set.
 
     Attributes:
         program: a known program; or `environment`, which plays the episode itself.
-        command: any other: the program and its arguments, or a line for the shell, in which what
-            stands for a name is quoted.
+        command: any other: the program and its arguments, or a line for the shell, in which the
+            values of placeholders are quoted.
         function: a Python function or a LangGraph graph, `package.module:name` or
             `folder/file.py:name`.
         in_process: run the function in the agent's own process and not in a sandbox.
-        env: variables of the program; they go over those of a known one.
-        files: written before it starts, by absolute path or below `{home}`; likewise.
-        arguments: further arguments of a known program, behind its own.
-        path: folders that go before the sandbox's PATH, such as those in which programs were
-            installed (`binds` of the sandbox service).
-        model: the name under which it asks for the model; any is answered.
+        env: variables of the program; they override those of a known program.
+        files: written before it starts, by absolute path or below `{home}`; they override those of
+            a known program.
+        arguments: additional arguments of a known program, after its own.
+        path: folders before the sandbox's PATH, such as those in which programs were installed
+            (`binds` of the sandbox service).
+        model: the model's name in its requests; the gateway answers any name.
         sandbox: the role of the session's sandbox that it runs in.
         user: of the program; empty: the sandbox's own.
         workdir: where it starts; empty: the sandbox's own.
-        mcp: whether it gets the environment's tools over MCP, where it can take them.
-        side_calls: which of its calls are beside its conversation, before what is known of it.
-        timeout_s: seconds after which it is stopped, and judged by what it did.
-        output_bytes: how much of what it writes is kept for its log.
-        logs: a folder of the agent's machine for whole logs, a file for each attempt; empty: none.
+        mcp: whether it gets the environment's tools over MCP, if it supports MCP.
+        side_calls: rules for calls outside its conversation; checked before the known program's.
+        timeout_s: seconds after which it is stopped and judged by its work so far.
+        output_bytes: how much of its output is kept for its log.
+        logs: a folder on the agent's machine for full logs, a file for each attempt; empty: none.
     """
 
     program: str = ""
@@ -70,7 +71,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         given = [key for key in ("program", "command", "function") if getattr(self, key)]
         if len(given) != 1:
-            raise ValueError("program: give one of program, command and function")
+            raise ValueError("program: give exactly one of program, command and function")
         if self.is_environment:
             self._check_played()
         elif self.program:
@@ -81,9 +82,11 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"not {self.function!r}"
             )
         if self.in_process and not self.function:
-            raise ValueError("in_process: goes with function")
+            raise ValueError("in_process: works only with function")
         if self.arguments and not self.program:
-            raise ValueError("arguments: goes with program; give a command its own")
+            raise ValueError(
+                "arguments: works only with program; add a command's arguments to command"
+            )
         if not _MODEL.match(self.model):
             raise ValueError(f"model: {self.model!r} has characters that configuration files break")
         for name in self.env:
@@ -101,7 +104,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             made = field.default_factory
             usual = field.default if made is msgspec.NODEFAULT else made()
             if field.name not in _PLAYED and getattr(self, field.name) != usual:
-                raise ValueError(f"{field.name}: does not go with program: {ENVIRONMENT}")
+                raise ValueError(f"{field.name}: does not work with program: {ENVIRONMENT}")
 
     @property
     def is_environment(self) -> bool:

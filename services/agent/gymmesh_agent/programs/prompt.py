@@ -33,7 +33,7 @@ def prompt_of(items: Iterable[responses_pb2.Item]) -> str:
     if not prompt.strip():
         raise MeshError(
             errors_pb2.ERROR_REASON_TASK_INVALID,
-            "the task has no text that a program could be given as its prompt",
+            "the task has no text to give a program as its prompt",
             metadata={"field": "input"},
         )
     return prompt
@@ -42,6 +42,6 @@ def prompt_of(items: Iterable[responses_pb2.Item]) -> str:
 def _refused(number: int, what: str) -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_TASK_INVALID,
-        f"the task's items have {what}, and a program is given a text",
+        f"the task's items have {what}, but a program's prompt is text only",
         metadata={"field": f"input[{number}]"},
     )

@@ -39,7 +39,7 @@ def load(place: str) -> ModuleType:
     name = os.path.basename(path)[: -len(".py")]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{place} is no Python file")
+        raise ImportError(f"{place} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     # Before it runs: dataclasses look their module up by name.
     sys.modules[name] = module

@@ -32,7 +32,7 @@ ROLLOUT_STAGE_SECONDS: Final = histogram(
 )
 ROLLOUT_FAILURES: Final = counter(
     "gymmesh_rollout_failures_total",
-    "Attempts that failed, by boundary and reason (as in docs/errors.md).",
+    "Attempts that failed, by boundary and reason (as in docs/reference/errors.md).",
     "agent environment boundary reason",
 )
 ROLLOUT_MODEL_CALLS: Final = histogram(
@@ -56,7 +56,7 @@ ROLLOUT_OUTPUT_TOKENS: Final = histogram(
 ROLLOUT_WEIGHTS_LAG: Final = histogram(
     "gymmesh_rollout_weights_lag_versions",
     "How many versions lie between the oldest and the newest weights that a completed rollout met,"
-    " where the model service says versions.",
+    " where the model service reports versions.",
     "agent environment",
     buckets=_VERSIONS,
 )

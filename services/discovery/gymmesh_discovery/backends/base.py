@@ -85,7 +85,7 @@ def instance_exists(instance_id: str) -> MeshError:
     """The error for an id that another live instance has."""
     return MeshError(
         errors_pb2.ERROR_REASON_INSTANCE_EXISTS,
-        f"another live instance is called '{instance_id}'; give this one another id",
+        f"another live instance has the id '{instance_id}'; use another id",
         metadata={"instance_id": instance_id},
     )
 

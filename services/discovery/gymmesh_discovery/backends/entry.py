@@ -26,7 +26,9 @@ class EntryError(ValueError):
 def check_contract(version: str) -> None:
     """Raises EntryError for another major version of the contract."""
     if not speaks_ours(version):
-        raise EntryError(f"it speaks contract version '{version}' and this side {CONTRACT_VERSION}")
+        raise EntryError(
+            f"it uses contract version '{version}', but this side uses {CONTRACT_VERSION}"
+        )
 
 
 def check_names(texts: Iterable[tuple[str, str]]) -> None:

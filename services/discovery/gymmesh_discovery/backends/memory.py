@@ -54,7 +54,7 @@ class MemoryRegistry(RegistryBackend):
         except LeaseNotFoundError:
             raise MeshError(
                 errors_pb2.ERROR_REASON_LEASE_NOT_FOUND,
-                "the lease has run out or was never given; register again",
+                "the lease expired or never existed; register again",
                 # The lease id itself is the instance's secret and stays out.
             ) from None
         if change is not None:

@@ -52,7 +52,7 @@ _MOST_CALLS: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource as it is sent; ``version`` is a digest of ``body``."""
+    """An encoded resource; ``version`` is a digest of ``body``."""
 
     name: str
     version: str
@@ -132,7 +132,7 @@ class Catalog:
         return _static(type_url, name)
 
     def has_endpoints(self, group: str) -> bool:
-        """Whether a group has instances, of whatever health."""
+        """Whether a group has instances, whatever their health."""
         return group in self._assignments
 
     def names(self, type_url: str) -> Iterable[str]:

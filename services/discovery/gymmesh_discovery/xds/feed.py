@@ -77,7 +77,7 @@ class RegistryFeed:
                     self._pending_since = self._pending_since or time.monotonic()
                     self._changed.set()
             except Exception:
-                _log.exception("the registry's changes could not be followed; starting anew")
+                _log.exception("lost track of the registry's changes; starting again")
             finally:
                 subscription.close()
             await asyncio.sleep(_PAUSE_S)

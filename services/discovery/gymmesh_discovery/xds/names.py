@@ -40,7 +40,7 @@ class XdsTarget:
 
 
 def parse_target(name: str) -> XdsTarget | None:
-    """The target of a listener's, route's or cluster's name; None when it is none."""
+    """The target of a listener's, route's or cluster's name; None if it is not one."""
     group = name.removeprefix(_AFFINITY)
     kind, _, instance_name = group.partition(".")
     if kind not in KINDS.values() or not 0 < len(instance_name) <= MAX_NAME:

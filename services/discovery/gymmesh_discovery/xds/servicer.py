@@ -96,7 +96,7 @@ class XdsEdge:
         if self._streams >= self._most_streams:
             raise MeshError(
                 errors_pb2.ERROR_REASON_QUEUE_FULL,
-                f"there are {self._streams} xDS streams already",
+                f"there are already {self._streams} xDS streams",
                 retry_after_s=10.0,
             )
         self._streams += 1
@@ -157,12 +157,14 @@ class XdsEdge:
         if request.type_url not in TYPES:
             name = one_line(request.type_url[:_MOST_WORDS])
             if self._is_news(kind, name):
-                _log.info("xDS clients ask for '%s', which there is none of", name)
+                _log.info("xDS clients request '%s', which does not exist", name)
         elif request.HasField("error_detail"):
             metrics.XDS_NACKS.labels(kind).inc()
             words = one_line(request.error_detail.message[:_MOST_WORDS])
             if self._is_news(kind, words):
-                _log.warning("an xDS client refused a %s and keeps the one before: %s", kind, words)
+                _log.warning(
+                    "an xDS client rejected a %s and keeps the previous one: %s", kind, words
+                )
 
     def _is_news(self, kind: str, words: str) -> bool:
         """Whether it was not logged yet; beyond a bound nothing is."""

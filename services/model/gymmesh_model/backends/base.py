@@ -1,4 +1,4 @@
-"""What the model service asks of a backend."""
+"""The interface between the model service and its backends."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from gymmesh_model.tokens import Prefix, TokenRecord
 
 
 class BackendCall(msgspec.Struct, eq=False):
-    """One call, as a backend gets it, and never changes it.
+    """One call to a backend. Backends do not change it.
 
-    params: the Responses parameters as parsed JSON, the configured ones already merged in.
-    request_id: the same again when the caller retries; may be empty.
-    timeout: seconds within which the call must end, retries included; a backend stops its
-        work at the endpoint when it is over, and when its coroutine is cancelled.
-    record: where the tokens go, when they are wanted; a backend that cannot give them leaves it
-        alone. One that can fills it as the answer comes, so that an aborted call has what it had.
-    items: the input as it came, in place of that of `params`; only for a backend whose features
-        say `takes_items`, and never for a call that goes on with a conversation.
-    prefix: the tokens that the prompt is to begin with, where there are any and `record` is set.
-    retries: where calls of an endpoint that failed and were made again are noted.
-    append_only: whether the prompt is to keep the tokens of `prefix` also where the template would
-        write the history otherwise; for a backend with the capability `append_only`.
-    settings: `params` without the input, shared by many calls, so that a backend can keep what
-        it makes of them. The input is then a list. None when they are not known apart.
+    params: the Responses parameters as parsed JSON, merged with the configured ones.
+    request_id: stays the same when the caller retries; may be empty.
+    timeout: seconds within which the call must end, retries included. A backend stops its work at
+        the endpoint when they have passed, and when its coroutine is cancelled.
+    record: receives the tokens, if they are captured. A backend without tokens does not touch it.
+        Others fill it as the answer arrives, so that an aborted call keeps what it received.
+    items: the input as received, instead of that of `params`. Only for a backend whose features
+        have `takes_items`, and never for a call that continues a conversation.
+    prefix: the tokens that the prompt must begin with, if any; only with `record`.
+    retries: the log of failed calls to an endpoint that were retried.
+    append_only: whether the prompt keeps the tokens of `prefix` even if the template would now
+        write the history differently; for a backend with the capability `append_only`.
+    settings: `params` without the input, shared by many calls, so that a backend can cache what
+        it derives from them. The input is then a list. None if they are not known separately.
     """
 
     params: dict[str, Any]
@@ -49,13 +49,14 @@ class BackendCall(msgspec.Struct, eq=False):
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend does beyond answering; the defaults are those of a backend that only answers.
+    """What a backend does beyond answering. The defaults describe a backend that only answers.
 
-    takes_items: reads the input from `BackendCall.items`, so that the service makes no JSON of it.
-    keep_aborted: calls that can be aborted are made by `stream`, which keeps what had come.
-    pool: the endpoints; the service admits as many calls at a time as the pool allows.
-    abort: ends a call at the endpoint by its request_id, so that the call returns what it has;
-        returns False when it cannot.
+    takes_items: reads the input from `BackendCall.items`, so that the service does not convert it
+        to JSON.
+    keep_aborted: calls that can be aborted use `stream`, which keeps what had arrived.
+    pool: the endpoints. The service admits as many concurrent calls as the pool allows.
+    abort: ends a call at the endpoint by its request_id, so that the call returns what it has.
+        Returns False if it cannot.
     follow_weights: calls the given function with each version of the weights that the endpoint
         reports, until `close`.
     announce_weights: notifies the endpoint that it samples from this version from now on.
@@ -72,16 +73,16 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
 class Backend(BackendFacts, ABC):
     """One way to get answers. Opened once, called concurrently, closed once.
 
-    Its facts are class attributes, see BackendFacts. One that a configuration names is made from
-    the model's name in the mesh and its ModelConfig, and raises ConfigError for options that it
-    does not have.
+    Its facts are class attributes; see BackendFacts. A backend that a configuration names is
+    constructed with the model's name in the mesh and its ModelConfig. It raises ConfigError for
+    unknown options.
 
     Attributes:
-        features: what it does beyond answering; known once constructed.
-        endpoint_model: the model's name at the endpoint; empty when the requests name it. Known
-            once opened.
-        context_tokens: the context in tokens; 0 when not known.
-        capabilities: what it can do, known once opened, without calling the endpoint.
+        features: what it does beyond answering; set by the constructor.
+        endpoint_model: the model's name at the endpoint; empty if the requests name it. Set by
+            `open`.
+        context_tokens: the context in tokens; 0 if not known.
+        capabilities: what it can do. Set by `open`, without a call to the endpoint.
     """
 
     features: Features = Features()
@@ -90,21 +91,21 @@ class Backend(BackendFacts, ABC):
     capabilities: model_pb2.ModelCapabilities = model_pb2.ModelCapabilities()
 
     async def open(self) -> None:
-        """Acquires what it needs. Raises ConfigError with one sentence; leaves nothing behind."""
+        """Acquires its resources. If it fails it raises ConfigError and releases all of them."""
 
     async def close(self) -> None:
-        """Releases it. Bounded, and harmless when called twice or before `open`."""
+        """Releases its resources. Bounded; may be called twice, or before `open`."""
 
     @abstractmethod
     async def create(self, call: BackendCall) -> responses_pb2.Response:
-        """The model's answer, whole. It may be shared with other calls, so it is never changed.
+        """The model's complete answer. Do not change it: other calls may share it.
 
         Raises MeshError with PARAMETER_UNSUPPORTED, FIELD_INVALID or a MODEL_* reason.
         """
 
     async def stream(self, call: BackendCall, progress: CallProgress) -> responses_pb2.Response:
-        """As `create`, and on the way hands what comes to `progress`.
+        """Like `create`, and passes each piece to `progress` as it arrives.
 
-        A backend without the capability `streaming` only answers.
+        A backend without the capability `streaming` only returns the answer.
         """
         return await self.create(call)

@@ -11,34 +11,34 @@ from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.errors import AnswerInvalid
 
 WANTED: Final = "generate must be async and return a Generation"
-"""What a failure says of an engine that does something else."""
+"""The message for an engine that does something else."""
 
 Generate = Callable[[list[int], SamplingParams], Awaitable[Generation]]
-"""Samples an answer to a prompt's token ids. What it raises fails the rollout at the MODEL."""
+"""Samples an answer to a prompt's token ids. An exception fails the rollout at the MODEL."""
 
 
 class Engine:
-    """An engine that its backend opens and closes, such as a server elsewhere.
+    """An engine that its backend opens and closes, such as a remote server.
 
-    A subclass has at least `generate`.
+    A subclass defines at least `generate`.
 
     Attributes:
-        features: what it does beyond sampling; known once constructed.
-        is_program: whether it is the program's own code, of whose exceptions failures may show
-            the text.
+        features: what it does beyond sampling; set by the constructor.
+        is_program: whether it is the program's own code, so that failures may show the text of its
+            exceptions.
     """
 
     features: Features = Features()
     is_program: bool = True
 
     async def open(self) -> None:
-        """Acquire what it needs, in the event loop of the mesh. Raises ConfigError."""
+        """Acquire its resources, in the event loop of the mesh. Raises ConfigError."""
 
     async def close(self) -> None:
-        """Release it. Bounded, and harmless when called twice or before `open`."""
+        """Release its resources. Bounded; may be called twice, or before `open`."""
 
     async def context_tokens(self) -> int:
-        """The longest prompt and answer together, in tokens; 0: not known (yet)."""
+        """The most tokens of prompt and answer together; 0: not known (yet)."""
         return 0
 
     async def generate(
@@ -49,7 +49,7 @@ class Engine:
 
 
 class CallableEngine(Engine):
-    """A `Generate`, which needs nothing of an engine's life."""
+    """A `Generate`, which is neither opened nor closed."""
 
     def __init__(self, generate: Generate) -> None:
         self._generate = generate
@@ -59,6 +59,6 @@ class CallableEngine(Engine):
     ) -> Generation:
         answering: object = self._generate(prompt, params)
         if not inspect.isawaitable(answering):
-            raise AnswerInvalid(f"{WANTED}, and it is not async")
+            raise AnswerInvalid(f"{WANTED}; it is not async")
         made: Generation = await answering
         return made

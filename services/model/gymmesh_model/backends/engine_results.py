@@ -24,7 +24,7 @@ def engine_answer_invalid(model: str, cause: str) -> MeshError:
     """MODEL_ANSWER_INVALID for what a token engine gave."""
     return MeshError(
         errors.ERROR_REASON_MODEL_ANSWER_INVALID,
-        f"the engine of model '{model}' gave something that is not an answer: {cause}",
+        f"the engine of model '{model}' returned an invalid answer: {cause}",
         metadata={"model": model, "cause": cause},
     )
 
@@ -59,7 +59,7 @@ def checked_ids(given: Any) -> list[int]:
             )
         ids.append(found)
     if not ids:
-        raise AnswerInvalid("it has no token ids; an answer has one at least, its stop token")
+        raise AnswerInvalid("it has no token ids; an answer has at least one, its stop token")
     return ids
 
 

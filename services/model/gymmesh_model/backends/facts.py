@@ -1,7 +1,7 @@
-"""What a backend says of itself in its class, and how the class is found by its name.
+"""The facts that a backend's class declares, and how a class is found by name.
 
-The configuration, the call runner and the rooms above the service read these facts. Nothing else
-knows a backend by its name.
+The configuration, the call runner and the rooms above the service read these facts. No other code
+refers to a backend by its name.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class BackendFacts:
 
     Attributes:
         kind: its name in configurations; the module of that name in this folder defines it. Empty:
-            only a program uses it, or a configuration by `module:Class`.
+            used only by programs, or by `module:Class` in a configuration.
         names_model: whether `model` of the configuration replaces the model of each request.
         calls_endpoint: whether it calls a URL at all.
         needs_url: whether a configuration must give that URL.
-        default_url: the URL of a configuration that gives none; empty: there is none.
-        several_urls: whether it shares calls among several URLs.
-        needs_model: what `model` must name; empty: it may be left out.
-        needs_path: what `path` must name; empty: it may be left out.
-        starts_vllm: whether it starts vLLM itself with `serve` or `engine`, in place of a URL.
+        default_url: the URL for a configuration without one; empty: no default.
+        several_urls: whether it distributes calls among several URLs.
+        needs_model: what `model` must name; empty: `model` is optional.
+        needs_path: what `path` must name; empty: `path` is optional.
+        starts_vllm: whether it starts vLLM itself with `serve` or `engine`, instead of a URL.
         has_metrics: whether its endpoints have Prometheus metrics of their load.
         computes_here: whether it computes answers on this machine, so that one instance is enough.
-        is_recorded: whether its answers were there before the request.
+        is_recorded: whether its answers exist before the request.
     """
 
     kind: ClassVar[str] = ""
@@ -67,14 +67,14 @@ def backend_class(name: str) -> type[BackendFacts]:
     """The class of a backend: by its `kind`, or by `module:Class`.
 
     Raises:
-        ValueError: there is none, or it is not a backend; the sentence names the nearest.
+        ValueError: no such backend, or not a backend; the message names the nearest one.
     """
     if ":" in name:
         return _imported(name)
     if name in {module.name for module in _modules()} and (found := _kinds_in(name)):
         return found[name]
     raise ValueError(
-        f"there is no backend {name!r}, and a class of your own is 'module:Class'; "
+        f"there is no backend {name!r} (a class of your own is 'module:Class'); "
         + nearest(name, ("auto", *backend_kinds()))
     )
 

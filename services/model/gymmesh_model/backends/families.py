@@ -131,7 +131,7 @@ class ModelFamily:
                 made = self._renderer.render_ids(messages, tools=tools, add_generation_prompt=True)
             except Exception as error:
                 # It refuses what the template takes, in whatever way.
-                _LOG.info("the renderer cannot render what the template does: %s", error)
+                _LOG.info("the renderer failed where the template does not: %s", error)
                 return False
             if list(made) != expected:
                 return False

@@ -1,4 +1,4 @@
-"""What an engine of token ids is asked for, and what it returns."""
+"""The parameters of an engine of token ids, and its result."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class SamplingParams:
     request_id: str = ""
 
     def as_dict(self, **names: str) -> dict[str, Any]:
-        """What is set, without `request_id` and `stop_token_ids`.
+        """The parameters that are set, without `request_id` and `stop_token_ids`.
 
-        names: renames keys, as `max_tokens="max_new"`.
+        names: new names for keys, such as `max_tokens="max_new"`.
         """
         keys = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "seed")
         found = {names.get(key, key): getattr(self, key) for key in keys}
@@ -50,11 +50,11 @@ class Generation:
     """What an engine sampled.
 
     Attributes:
-        token_ids: the sampled ids, the stop token included where one was sampled.
-        logprobs: of each of them; empty where the engine gives none.
+        token_ids: the sampled ids, including the stop token if one was sampled.
+        logprobs: one for each id; empty if the engine returns none.
         finished: whether the model ended its answer; None: it did if the last id is a stop token.
         weights: the versions of the weights with the first token of each; empty: as announced.
-        distribution: which distribution the log probabilities are of; unspecified: the backend's
+        distribution: the distribution of the log probabilities; unspecified: the backend's
             `logprob_distribution`.
         constrained: stretches of the ids that were not sampled freely, in order.
     """
@@ -70,9 +70,9 @@ class Generation:
     def ended(
         token_ids: Sequence[int], logprobs: Sequence[float], finish_reason: object
     ) -> Generation:
-        """What an engine sampled that says why it ended, in whatever spelling.
+        """The result of an engine that reports a finish reason, in any usual spelling.
 
-        Raises MeshError MODEL_SERVER_ERROR where that is a failure, or an abort: no answer.
+        Raises MeshError MODEL_SERVER_ERROR if the reason is a failure or an abort.
         """
         finish = finish_of(finish_reason)
         if finish in (Finish.FAILED, Finish.ABORTED):

@@ -85,7 +85,7 @@ class OpenAIBackend(ResponsesBackend):
             if isinstance(name, str) and not is_tool_name(name):
                 raise field_invalid(
                     f"params.tools[{index}].name",
-                    f"is {name!r:.200}, which this endpoint refuses: it takes {TOOL_NAME_RULE}; "
+                    f"is {name!r:.200}, which this endpoint refuses: it accepts {TOOL_NAME_RULE}; "
                     "rename the tool in the task",
                 )
         return body
@@ -185,7 +185,7 @@ class _PackageAnswer:
                 return
             except Exception:
                 # The library's own errors; which one it is depends on the package's version.
-                raise ConnectionLost("the connection broke inside the answer") from None
+                raise ConnectionLost("the connection broke during the answer") from None
             size += len(piece)
             if size > MAX_BODY:
                 raise TooLarge(f"it is larger than {MAX_BODY} bytes")

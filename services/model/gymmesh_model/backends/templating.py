@@ -81,10 +81,10 @@ class ChatTemplate:
                 messages, tokenize=True, return_dict=False, **options
             )
             if ids is None:
-                raise AnswerInvalid("apply_chat_template gives None")
+                raise AnswerInvalid("apply_chat_template returned None")
             return pack_ids(list(ids))
         except AnswerInvalid as error:
-            raise refused(self._model, f"the tokenizer gives no token ids: {error}") from None
+            raise refused(self._model, f"the tokenizer returned no token ids: {error}") from None
         except Exception as error:
             # Templates are programs of their own, and raise what they like.
             raise refused(self._model, template_problem(error)) from None

@@ -82,20 +82,20 @@ class TokenBackend(Backend):
         tokenizer: the trainer's own, with its chat template.
         generate: samples token ids; called concurrently, from the event loop of the mesh. An
             `Engine` is opened and closed with the backend.
-        tool_parser: how tool calls stand in the text: a name of `TOOL_PARSERS`, or a function.
-            None: as the renderer reads them, and `hermes` where there is none.
-        renderer: reads answers, reasoning included, and continues append-only prompts in the way
-            of the model's family: one of the library `renderers`, `"auto"` (by the tokenizer's
-            name, where the library is installed and agrees with the template), or None.
+        tool_parser: the format of tool calls in the text: a name of `TOOL_PARSERS`, or a function.
+            None: the renderer reads them; without a renderer, `hermes`.
+        renderer: reads answers, reasoning included, and continues append-only prompts in the
+            format of the model's family. One of the library `renderers`; or `"auto"`: found by the
+            tokenizer's name, if the library is installed and agrees with the template; or None.
         stop_token_ids: the ids that end an answer; None: the tokenizer's `eos_token_id`, and those
             of the renderer.
-        context_tokens: the longest prompt and answer together; 0: not known.
-        max_tokens: the most answer tokens of a call that sets no limit.
-        template: further arguments of the chat template, as `{"enable_thinking": False}`.
-        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning, where no
+        context_tokens: the most tokens of prompt and answer together; 0: not known.
+        max_tokens: the most answer tokens of a call without a limit.
+        template: additional arguments of the chat template, such as `{"enable_thinking": False}`.
+        think_tags: whether `<think>…</think>` at an answer's beginning is reasoning, if no
             renderer reads it.
         name: the model's name in answers.
-        logprob_distribution: which one the engine's log probabilities are of.
+        logprob_distribution: the distribution of the engine's log probabilities.
     """
 
     calls_endpoint = False
@@ -192,7 +192,7 @@ class TokenBackend(Backend):
         try:
             made = await self._sampled(prompt, params, call)
             if not isinstance(made, Generation):
-                raise AnswerInvalid(f"{WANTED}, and it gave {type(made).__name__}")
+                raise AnswerInvalid(f"{WANTED}; it returned {type(made).__name__}")
             ids = checked_ids(made.token_ids)
             trained = call.record is not None and call.record.logprobs_asked
             logprobs = checked_logprobs(made.logprobs, len(ids), trained=trained)
@@ -289,8 +289,8 @@ class TokenBackend(Backend):
             if room < 1:
                 raise MeshError(
                     errors.ERROR_REASON_MODEL_CONTEXT_EXCEEDED,
-                    f"the prompt has {prompt} tokens, and the context of model "
-                    f"'{self.endpoint_model}' {self.context_tokens}",
+                    f"the prompt has {prompt} tokens, more than the context of model "
+                    f"'{self.endpoint_model}' ({self.context_tokens})",
                     metadata={"model": self.endpoint_model},
                 )
             limit = room if limit is None else min(limit, room)
@@ -315,8 +315,8 @@ class TokenBackend(Backend):
         family = None if renderer is None else ModelFamily(renderer)
         if family is not None and not family.agrees(renders):
             raise ValueError(
-                "renderer: renders other tokens than the tokenizer's chat template; give the "
-                "renderer of this model's family, or set the template arguments of both alike"
+                "renderer: its tokens differ from those of the tokenizer's chat template; name the "
+                "renderer of this model's family, or give both the same template arguments"
             )
         return family
 
@@ -329,7 +329,7 @@ class TokenBackend(Backend):
             except Exception as error:
                 raise authors_fault(self.endpoint_model, "tokenizer", error) from None
             if not isinstance(text, str):
-                said = f"the tokenizer's decode gives {type(text).__name__}, not a text"
+                said = f"the tokenizer's decode returned {type(text).__name__}, not str"
                 raise refused(self.endpoint_model, said)
             return text
 
@@ -389,16 +389,16 @@ class TokenBackend(Backend):
     def _check(self, body: Mapping[str, Any]) -> None:
         for key, value in body.items():
             if key not in _READ and value is not None:
-                raise self._unsupported(key, "a token engine has no such parameter")
+                raise self._unsupported(key, "token engines do not have this parameter")
         if body.get("tool_choice") not in (None, "auto", "none"):
-            raise self._unsupported("tool_choice", "a token engine cannot force a tool call")
+            raise self._unsupported("tool_choice", "token engines cannot force a tool call")
         if body.get("n") not in (None, 1):
-            raise self._unsupported("n", "a call has one answer")
+            raise self._unsupported("n", "a call returns exactly one answer")
         check_sampling(body)
 
     def _unsupported(self, key: str, why: str) -> MeshError:
         return MeshError(
             errors.ERROR_REASON_PARAMETER_UNSUPPORTED,
-            f"model '{self.endpoint_model}' cannot take {key!r}: {why}",
+            f"model '{self.endpoint_model}' does not support {key!r}: {why}",
             metadata={"model": self.endpoint_model, "parameter": key},
         )

@@ -174,7 +174,7 @@ def _calls(message: Mapping[str, Any]) -> list[Any]:
 def _call(call: Any, new_id: NewId) -> Json:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or "name" not in function:
-        raise AnswerInvalid("one of its tool calls names no function")
+        raise AnswerInvalid("one of its tool calls does not name a function")
     return {
         "type": "function_call",
         "id": new_id("fc_"),

@@ -119,7 +119,7 @@ def messages_from_items(
 def _reasoning_text(item: Mapping[str, Any], place: str) -> str:
     """The text of a reasoning item: its content where it has any, else its summary."""
     if item.get("encrypted_content") is not None:
-        raise unsupported(f"{place}.encrypted_content", "only its producer can read it")
+        raise unsupported(f"{place}.encrypted_content", "only its endpoint can read it")
     check_keys(item, _ITEM | {"summary", "content", "encrypted_content"}, place)
     parts = item.get("content") or item.get("summary") or []
     texts = [
@@ -178,7 +178,7 @@ class _Transcript:
         elif kind == "reasoning":
             self._reasoning(item, place)
         else:
-            raise unsupported(f"{place}.type", f"there is no '{kind}' in Chat Completions")
+            raise unsupported(f"{place}.type", f"Chat Completions has no '{kind}'")
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
         check_keys(item, _ITEM | {"role", "content", "name"}, place)
@@ -189,7 +189,7 @@ class _Transcript:
         if role == "developer":
             role = self._options.developer_role
         elif role not in _PLAIN_ROLES:
-            raise unsupported(f"{place}.role", f"the role {role!r} is not known there")
+            raise unsupported(f"{place}.role", f"Chat Completions has no role {role!r}")
         message = {"role": role, "content": content_of(item.get("content"), place)}
         self._close_with(_named(message, item))
 

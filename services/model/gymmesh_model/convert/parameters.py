@@ -39,11 +39,11 @@ def asked(
         if value is None or key in _SAID_APART or key in _ECHOED:
             continue
         if key in lacking:
-            raise unsupported(key, f"{api} has no such thing")
+            raise unsupported(key, f"{api} has no such parameter")
         if key not in off:
             yield key, value
         elif value != off[key] or type(value) is not type(off[key]):
-            raise unsupported(key, f"only {off[key]!r} is offered")
+            raise unsupported(key, f"only {off[key]!r} is supported")
 
 
 def function_tools(value: object) -> list[tuple[Mapping[str, Any], str]]:
@@ -61,7 +61,7 @@ def _checked(tool: object, place: str) -> Mapping[str, Any]:
     if not isinstance(tool, Mapping):
         raise field_invalid(f"params.{place}", "must be an object")
     if tool.get("type") != "function":
-        raise unsupported(f"{place}.type", f"only function tools, not '{tool.get('type')}'")
+        raise unsupported(f"{place}.type", f"'{tool.get('type')}' is not a function tool")
     if not isinstance(tool.get("name"), str):
         raise field_invalid(f"params.{place}.name", "must be text")
     return tool

@@ -18,7 +18,7 @@ def check_keys(item: Mapping[str, Any], known: frozenset[str] | set[str], place:
     """Refuses a key that would get lost; null says nothing and may."""
     for key, value in item.items():
         if key not in known and value is not None:
-            raise unsupported(f"{place}.{key}", "Chat Completions has no place for it")
+            raise unsupported(f"{place}.{key}", "Chat Completions has no field for it")
 
 
 def content_of(value: object, place: str, key: str = "content") -> str | list[Json]:
@@ -78,7 +78,7 @@ def _part(part: object, place: str) -> Json:
     if kind == "input_audio":
         check_keys(part, {"type", "input_audio"}, place)
         return {"type": "input_audio", "input_audio": part.get("input_audio")}
-    raise unsupported(f"{place}.type", f"there is no part '{kind}' in Chat Completions")
+    raise unsupported(f"{place}.type", f"Chat Completions has no part '{kind}'")
 
 
 def text_of_part(part: Mapping[str, Any], key: str, place: str) -> str:

@@ -79,7 +79,7 @@ def settings_to_chat(params: Mapping[str, Any], options: ChatOptions = DEFAULT) 
             rest[key] = value
     for key, value in rest.items():
         if key in body or key == "messages":
-            raise unsupported(key, "it collides with what the other parameters become")
+            raise unsupported(key, "it collides with the translation of another parameter")
         body[key] = value
     return _without_idle_tool_keys(body)
 
@@ -104,10 +104,10 @@ def _tool_choice(value: object, options: ChatOptions) -> Json:
         if value.get("type") == "allowed_tools" and isinstance(value.get("tools"), list):
             tools = value["tools"]
             if any(not isinstance(one, Mapping) or one.get("type") != "function" for one in tools):
-                raise unsupported("tool_choice.tools", "only function tools")
+                raise unsupported("tool_choice.tools", "only function tools are supported")
             allowed = {"mode": value.get("mode", "auto"), "tools": [_named(one) for one in tools]}
             return {"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}}
-    raise unsupported("tool_choice", "only a mode, a named function or allowed tools")
+    raise unsupported("tool_choice", "only a mode, a named function or allowed tools are supported")
 
 
 def _named(tool: Mapping[str, Any]) -> Json:
@@ -126,7 +126,7 @@ def _text(value: object, options: ChatOptions) -> Json:
         elif key == "format":
             body.update(_format(member))
         else:
-            raise unsupported(f"text.{key}", "Chat Completions has no such thing")
+            raise unsupported(f"text.{key}", "Chat Completions has no such parameter")
     return body
 
 
@@ -137,10 +137,10 @@ def _format(value: object) -> Json:
     if kind == "json_object":
         return {"response_format": {"type": "json_object"}}
     if kind != "json_schema" or not isinstance(value, Mapping):
-        raise unsupported("text.format", f"the format {kind!r} is not known there")
+        raise unsupported("text.format", f"Chat Completions has no format {kind!r}")
     for key, member in value.items():
         if key not in (*_FORMAT_KEYS, "type") and member is not None:
-            raise unsupported(f"text.format.{key}", "Chat Completions has no place for it")
+            raise unsupported(f"text.format.{key}", "Chat Completions has no field for it")
     schema = {key: value[key] for key in _FORMAT_KEYS if value.get(key) is not None}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
@@ -150,7 +150,7 @@ def _reasoning(value: object, options: ChatOptions) -> Json:
         raise field_invalid("params.reasoning", "must be an object")
     for key, member in value.items():
         if key != "effort" and member is not None:
-            raise unsupported(f"reasoning.{key}", "only the effort can be asked for")
+            raise unsupported(f"reasoning.{key}", "only the effort can be requested")
     effort = value.get("effort")
     return {} if effort is None else {"reasoning_effort": effort}
 
@@ -160,7 +160,7 @@ def _include(value: object, options: ChatOptions) -> Json:
         raise field_invalid("params.include", "must be a list")
     for index, wanted in enumerate(value):
         if wanted != _LOGPROBS:
-            raise unsupported(f"include[{index}]", f"'{wanted}' cannot be had there")
+            raise unsupported(f"include[{index}]", f"Chat Completions does not return '{wanted}'")
     return {"logprobs": True} if value else {}
 
 
@@ -170,7 +170,7 @@ def _without_idle_tool_keys(body: Json) -> Json:
         return body
     body.pop("parallel_tool_calls", None)
     if body.pop("tool_choice", "auto") not in ("auto", "none"):
-        raise field_invalid("params.tool_choice", "asks for a tool, but there are no tools")
+        raise field_invalid("params.tool_choice", "requires a tool call, but no tools are given")
     return body
 
 

@@ -95,7 +95,9 @@ def to_generate(params: Mapping[str, Any], seed: int | None = None) -> Json:
     if "tools" not in body:
         choice = body.pop("toolConfig", None)
         if choice and choice["functionCallingConfig"]["mode"] == "ANY":
-            raise field_invalid("params.tool_choice", "asks for a tool, but there are no tools")
+            raise field_invalid(
+                "params.tool_choice", "requires a tool call, but no tools are given"
+            )
     return body
 
 
@@ -111,7 +113,7 @@ def _tool(tool: Mapping[str, Any], place: str) -> Json:
         if key in ("type", "name") or member is None or (key == "strict" and member is False):
             continue
         if key == "strict":
-            raise unsupported(f"{place}.strict", "Gemini has no such thing")
+            raise unsupported(f"{place}.strict", "Gemini has no such parameter")
         made["parametersJsonSchema" if key == "parameters" else key] = member
     return made
 
@@ -122,7 +124,9 @@ def _tool_choice(value: object, body: Json, config: Json) -> None:
     elif isinstance(value, Mapping) and value.get("type") == "function":
         choice = {"mode": "ANY", "allowedFunctionNames": [value.get("name")]}
     else:
-        raise unsupported("tool_choice", "only auto, required, none or a named function")
+        raise unsupported(
+            "tool_choice", "only auto, required, none or a named function are supported"
+        )
     body["toolConfig"] = {"functionCallingConfig": choice}
 
 
@@ -138,7 +142,7 @@ def _reasoning(value: object, body: Json, config: Json) -> None:
         elif key == "summary":
             thinking["includeThoughts"] = True
         else:
-            raise unsupported(f"reasoning.{key}", "Gemini has no such thing")
+            raise unsupported(f"reasoning.{key}", "Gemini has no such parameter")
     if thinking:
         config["thinkingConfig"] = thinking
 
@@ -150,14 +154,14 @@ def _text(value: object, body: Json, config: Json) -> None:
         if member is None:
             continue
         if key != "format":
-            raise unsupported(f"text.{key}", "Gemini has no such thing")
+            raise unsupported(f"text.{key}", "Gemini has no such parameter")
         kind = member.get("type") if isinstance(member, Mapping) else None
         if kind in ("json_object", "json_schema"):
             config["responseMimeType"] = "application/json"
         if kind == "json_schema":
             config["responseJsonSchema"] = member.get("schema")
         elif kind not in ("text", "json_object"):
-            raise unsupported("text.format", f"the format {kind!r} is not known there")
+            raise unsupported("text.format", f"Gemini has no format {kind!r}")
 
 
 _WRITERS: Final[Mapping[str, Callable[[object, Json, Json], None]]] = {
@@ -221,13 +225,13 @@ class _ContentsWriter:
         elif kind == "function_call_output":
             self._output(item, place)
         else:
-            raise unsupported(f"{place}.type", f"there is no '{kind}' in Gemini's API")
+            raise unsupported(f"{place}.type", f"Gemini's API has no '{kind}'")
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
         role, parts = item.get("role"), _parts(item.get("content"), f"{place}.content")
         if role in ("system", "developer"):
             if any("text" not in part for part in parts):
-                raise unsupported(f"{place}.content", "a system message has text alone")
+                raise unsupported(f"{place}.content", "a system message may only have text")
             if self.contents:
                 self.say("user", parts)
             else:
@@ -235,7 +239,7 @@ class _ContentsWriter:
         elif role in ("user", "assistant"):
             self.say("user" if role == "user" else "model", parts)
         else:
-            raise unsupported(f"{place}.role", f"there is no role {role!r} there")
+            raise unsupported(f"{place}.role", f"Gemini's API has no role {role!r}")
 
     def _reasoning(self, item: Mapping[str, Any], place: str) -> None:
         signature = item.get("encrypted_content")
@@ -256,7 +260,7 @@ class _ContentsWriter:
     def _output(self, item: Mapping[str, Any], place: str) -> None:
         call_id = item.get("call_id")
         if not isinstance(call_id, str) or call_id not in self._names:
-            raise field_invalid(f"params.{place}.call_id", "is not the id of a call before it")
+            raise field_invalid(f"params.{place}.call_id", "is not the id of an earlier call")
         parts = _parts(item.get("output"), f"{place}.output")
         text = "\n".join(part["text"] for part in parts if "text" in part)
         answer: Json = {"id": call_id, "name": self._names[call_id], "response": {"output": text}}
@@ -294,6 +298,6 @@ def _part(part: object, place: str) -> Json:
         key = "image_url" if kind == "input_image" else "file_data"
         found = data_of_url(str(part.get(key) or ""))
         if found is None:
-            raise unsupported(f"{place}.{key}", "only a data URL in base64 is offered")
+            raise unsupported(f"{place}.{key}", "only a data URL in base64 is supported")
         return {"inlineData": {"mimeType": found[0], "data": found[1]}}
-    raise unsupported(f"{place}.type", f"there is no part '{kind}' in Gemini's API")
+    raise unsupported(f"{place}.type", f"Gemini's API has no part '{kind}'")

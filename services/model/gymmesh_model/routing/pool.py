@@ -190,7 +190,7 @@ class Pool:
     def left_alone(self) -> MeshError:
         """MODEL_UNREACHABLE for a call that no circuit lets through."""
         now = self.clock()
-        error = unreachable(self.name, "it failed so often in a row that it is left alone")
+        error = unreachable(self.name, "it failed too often in a row, and calls skip it for now")
         error.retry_after_s = min(one.breaker.wait(now) for one in self.endpoints)
         return error
 

@@ -156,9 +156,9 @@ class ConversationCache:
         conversation = self._held.get(key)
         parent = conversation.calls.get(ref.parent_call_id) if conversation else None
         if parent is None:
-            raise _unknown(ref, "is not held here (any more)")
+            raise _unknown(ref, "is not held here, or no longer")
         if parent.token != ref.parent_token:
-            raise _unknown(ref, "is another one here")
+            raise _unknown(ref, "differs from the one held here")
         self._held.move_to_end(key)
         return parent
 

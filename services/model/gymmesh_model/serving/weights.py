@@ -27,7 +27,7 @@ class WeightsClock:
         previous = self.version
         if previous is not None and version < previous:
             raise field_invalid(
-                "version", f"is {version}, but version {previous} is in place already"
+                "version", f"is {version}, but version {previous} is already loaded"
             )
         if version != previous:
             self.version = version

@@ -130,7 +130,7 @@ def _preamble(known: KnownPrefix, renders: Renders) -> View | Rewritten | None:
         return _rewritten("the template renders the same beginning differently now")
     return Rewritten(
         tokens_pb2.FORK_REASON_PREAMBLE_CHANGED,
-        "the tools, the instructions or the template's arguments are others now",
+        "the tools, the instructions or the template's arguments have changed",
     )
 
 
@@ -140,17 +140,17 @@ def _history(known: KnownPrefix, renders: Renders) -> View | Rewritten | None:
         return View.CLOSED
     whole, closed = renders.get(View.PROMPT), renders.get(View.CLOSED)
     if not whole.startswith(closed):
-        return _rewritten("the template renders the answers before differently now")
+        return _rewritten("the template renders earlier answers differently now")
     if not _begins_rendered(closed, known.prefix):
         if View.BEFORE not in renders:
             return View.BEFORE
         if not closed.startswith(renders.get(View.BEFORE)):
-            return _rewritten("the template renders what came before the answer differently now")
+            return _rewritten("the template renders the messages before the answer differently now")
     if known.reasons:
         if View.ALTERED not in renders:
             return View.ALTERED
         if renders.get(View.ALTERED) == closed:
-            return _rewritten("the template leaves out earlier reasoning")
+            return _rewritten("the template omits earlier reasoning")
     return None
 
 
@@ -170,7 +170,7 @@ def _seam(known: KnownPrefix, renders: Renders) -> View | Tail | Rewritten:
         return View.OPEN
     unfinished = renders.views[View.OPEN]
     if unfinished is None or not closed.startswith(unfinished):
-        return _rewritten("where the answer before ends cannot be told from the template")
+        return _rewritten("the template does not show where the earlier answer ends")
     ending = closed[len(unfinished) :]
     if prefix.closed:
         # The model's own stop token stands for the template's.

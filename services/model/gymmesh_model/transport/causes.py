@@ -41,14 +41,14 @@ def typed(failure: BaseException, link: Link, connect_timeout: float = 0.0) -> T
     if isinstance(failure, aiohttp.ClientHttpProxyError):
         return ConnectFailed(f"the proxy answered HTTP {failure.status}")
     if isinstance(failure, aiohttp.InvalidURL):
-        return ConnectFailed("the URL's host cannot be called")
+        return ConnectFailed("the URL's host is invalid")
     if isinstance(failure, aiohttp.ClientResponseError):
-        return _violation(failure.__cause__, "its head is not one of HTTP/1.1")
+        return _violation(failure.__cause__, "its head is not valid HTTP/1.1")
     if isinstance(failure, aiohttp.ClientPayloadError):
         broken = link.protocol.exception() if link.protocol is not None else None
         if isinstance(broken, HttpProcessingError):
-            return _violation(broken, "its body is not one of HTTP/1.1")
-        return ConnectionLost("connection broke inside the answer")
+            return _violation(broken, "its body is not valid HTTP/1.1")
+        return ConnectionLost("connection broke during the answer")
     return ConnectionLost(_cause(failure, "connection broke"))
 
 
@@ -66,7 +66,7 @@ def _violation(failure: BaseException | None, what: str) -> TransportError:
 def _cause(failure: BaseException, in_tls: str) -> str:
     """A few words without addresses, which may hold a user's name and password."""
     if isinstance(failure, aiohttp.ClientConnectorDNSError):
-        return "the host's name is not known"
+        return "the host name cannot be resolved"
     if isinstance(failure, aiohttp.ClientConnectorCertificateError):
         return _cause(failure.certificate_error, in_tls)
     if isinstance(failure, aiohttp.ClientConnectorError):

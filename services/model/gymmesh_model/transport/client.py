@@ -231,7 +231,7 @@ class _HttpAnswer:
                 raise TooLarge(f"it is larger than {self._max_body} bytes")
             yield piece
         if self._is_cut_off():
-            raise ConnectionLost("connection broke inside the answer")
+            raise ConnectionLost("connection broke during the answer")
 
     async def read(self) -> bytes:
         if "Content-Length" not in self.headers:  # else its size was checked with the head
@@ -253,12 +253,12 @@ def _check_head(response: aiohttp.ClientResponse, bounds: _Bounds) -> None:
     """Raises ProtocolViolated or TooLarge."""
     headers = response.headers
     if response.status < 200:
-        raise ProtocolViolated(f"its status {response.status} is none of an answer")
+        raise ProtocolViolated(f"its status {response.status} is not a final status")
     codings = headers.getall("Transfer-Encoding", None)
     if codings is not None and [coding.lower() for coding in codings] != ["chunked"]:
         raise ProtocolViolated("its Transfer-Encoding is not 'chunked'")
     if headers.get("Content-Encoding", "").lower() not in ("", "identity"):
-        raise ProtocolViolated("it is compressed, which it was asked not to be")
+        raise ProtocolViolated("it is compressed, although the request asked for no compression")
     raw = response.raw_headers
     if len(b"".join(chain.from_iterable(raw))) + 4 * len(raw) > bounds.max_head:
         raise TooLarge(f"its head is larger than {bounds.max_head} bytes")

@@ -36,7 +36,7 @@ class HttpTarget:
         try:
             self.url = URL(url).with_user(None)
         except ValueError:
-            raise ValueError("the URL cannot be read") from None
+            raise ValueError("the URL is invalid") from None
         self.proxy = _proxy_of(url)
         fixed = {**_with_auth(checked(headers), parts), "Accept-Encoding": "identity"}
         self._headers = CIMultiDict(fixed)  # what aiohttp takes without a copy
@@ -53,11 +53,11 @@ def checked(headers: Mapping[str, str]) -> dict[str, str]:
     """
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
-            raise ValueError("a header's name is not a token")
+            raise ValueError("a header's name has an invalid character")
         if name.lower() in _OURS:
             raise ValueError(f"the header {name} is set by the client itself")
         if any(ord(char) > 0xFF for char in value):
-            raise ValueError(f"the header {name} has a character beyond Latin-1")
+            raise ValueError(f"the header {name} has a character outside Latin-1")
         if any((char < " " and char != "\t") or char == "\x7f" for char in value):
             raise ValueError(f"the header {name} has a control character")
     return {name: value.strip() for name, value in headers.items()}
@@ -69,12 +69,12 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise ValueError("the URL's host or port cannot be read") from None
+        raise ValueError("the URL's host or port is invalid") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise ValueError("the URL is none of http or https")
+        raise ValueError("the URL must begin with http:// or https://")
     # urlsplit lets through what a head must not contain.
     if re.search(r"[^0-9a-z.:_\-%]", host if host.isascii() else host.encode("idna").decode()):
-        raise ValueError("the URL's host has a character that it must not have")
+        raise ValueError("the URL's host has an invalid character")
     return parts
 
 
@@ -101,5 +101,5 @@ def _proxy_of(url: str) -> str | None:
         proxy = f"http://{proxy}"
     if not proxy.startswith(("http://", "https://")):
         variable = f"{parts.scheme}_proxy"
-        raise ValueError(f"the proxy of the environment variable {variable} is no HTTP proxy")
+        raise ValueError(f"the proxy of the environment variable {variable} is not an HTTP proxy")
     return proxy

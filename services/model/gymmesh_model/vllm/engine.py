@@ -121,12 +121,12 @@ class InProcessVllm:
     async def announce(self, version: int) -> None:
         """Tells it that its weights are of another version from now on. Raises EngineError."""
         if self._engine is None:
-            raise EngineError("the engine is not there")
+            raise EngineError("the engine is not running")
         try:
             await self._engine.update_weight_version(str(version))
         except Exception as error:  # of a dying engine: vLLM's own kinds
             said = f"{type(error).__name__}: {error}"
-            raise EngineError(f"the engine did not take the weights' version: {said}") from None
+            raise EngineError(f"the engine did not accept the weights' version: {said}") from None
 
     def _load(self) -> tuple[Any, Any]:
         """Loads in a thread; ends the engine itself when nobody waits for it any more."""
@@ -166,13 +166,13 @@ def _load(config: EngineConfig, model: str) -> tuple[Any, Any]:
 
     class Parser(FlexibleArgumentParser):  # type: ignore[misc] # vLLM is not there to be checked
         def error(self, message: str) -> NoReturn:
-            raise EngineError(f"'engine.args' are not what vLLM takes: {message}")
+            raise EngineError(f"vLLM refuses 'engine.args': {message}")
 
     args = make_arg_parser(Parser()).parse_args(["--model", *model_arguments(config, model)])
     try:
         validate_parsed_serve_args(args)
     except (TypeError, ValueError) as error:
-        raise EngineError(f"'engine.args' are not what vLLM takes: {error}") from None
+        raise EngineError(f"vLLM refuses 'engine.args': {error}") from None
     engine = AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(args))
     engine.generate = _noting_spans(engine.generate)
     return args, engine

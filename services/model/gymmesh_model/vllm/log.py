@@ -77,7 +77,11 @@ class LogFollower:
             try:
                 self._file.write(f"{text}\n")
             except OSError as error:  # a full disk is no reason to lose the model
-                _log.warning("model %s: its log file ends here: %s", self._name, error.strerror)
+                _log.warning(
+                    "model %s: cannot write its log file any further: %s",
+                    self._name,
+                    error.strerror,
+                )
                 self._file.close()
                 self._file = None
 

@@ -140,7 +140,7 @@ class VllmProcess:
             await guard.stdin.drain()
         said = await _hear(guard)
         if "pid" not in said:
-            why = said.get("error", "the process that guards it ended")
+            why = said.get("error", "its guard process ended")
             raise ServeError(f"cannot run {executable} (serve.executable): {why}")
         self._group = said["pid"]
         self._watch = asyncio.create_task(self._until_end(guard))

@@ -135,7 +135,7 @@ class _Trial(EnvironmentCalls):
                 return f"refused: {error.metadata.get('field', '')}"
             if error.reason in FAULTS:
                 raise Flaw(
-                    f"{error.message} Look into the task with task.require in check_task, or "
+                    f"{error.message} Check the task's keys with task.require in check_task, or "
                     "raise TaskInvalid"
                 ) from None
             raise
@@ -170,13 +170,15 @@ class _Trial(EnvironmentCalls):
         async with self.session((await self.some_tasks())[0]) as opened:
             unknown = await self.call(opened.session_id, _NO_TOOL)
             if unknown.outcome != rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
-                raise Flaw("a tool that is not offered was called nevertheless")
+                raise Flaw("a call of a tool that is not offered was answered")
             for tool in opened.tools:
                 answer = await self.call(opened.session_id, tool.function.name, b'{"broken":')
                 if answer.outcome == rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
-                    raise Flaw(f"{tool.function.name} is offered, but call_other is not defined")
+                    raise Flaw(
+                        f"{tool.function.name} is offered, but call_other is not defined; define it"
+                    )
                 if answer.outcome != rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS:
-                    raise Flaw(f"{tool.function.name} took arguments that are not JSON")
+                    raise Flaw(f"{tool.function.name} accepted arguments that are not JSON")
         return "answered, not raised"
 
     async def answers_calls(self) -> str:
@@ -213,7 +215,7 @@ class _Trial(EnvironmentCalls):
             return "answers"
         text = answer.text.decode(errors="replace")[:_SHOWN]
         if answer.outcome == rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS:
-            return f"did not take {shown}: {text}"
+            return f"rejected {shown}: {text}"
         return f"answered {text!r}"
 
     async def takes_turns(self) -> str:
@@ -250,7 +252,7 @@ class _Trial(EnvironmentCalls):
         said = ", ".join(f"{count} x {kind}" for kind, count in counts.items())
         if paid := next((task_id for task_id, kind in verdicts if _pays(kind)), ""):
             raise Warned(
-                f"{said}: {what} is rewarded, first for the task {paid!r}; a policy learns that"
+                f"{said}: {what} is rewarded, first for the task {paid!r}; a policy would learn it"
             )
         return said
 
@@ -290,8 +292,8 @@ class _Trial(EnvironmentCalls):
             said = await self.judge(opened.session_id, task, items)
         if _pays(said):
             raise Warned(
-                f"{said} for calling each tool once with arguments that are made up, and answering "
-                "nothing; a policy learns that"
+                f"{said} for calling each tool once with made-up arguments and answering "
+                "nothing; a policy would learn it"
             )
         return said
 
@@ -351,11 +353,11 @@ def _pays(verdict: str) -> bool:
 def _check_tool(function: responses_pb2.FunctionTool) -> None:
     name = function.name
     if not function.description:
-        raise Flaw(f"{name} has no description; the model learns nothing about it")
+        raise Flaw(f"{name} has no description; the model is told nothing about it")
     try:
         schema: Any = loads(function.parameters_json or b"{}")
         jsonschema.Draft202012Validator.check_schema(schema)
     except (CodecError, jsonschema.SchemaError) as error:
-        raise Flaw(f"{name}: its parameters are no JSON Schema: {error}") from None
+        raise Flaw(f"{name}: its parameters are not a JSON Schema: {error}") from None
     if schema and schema.get("type") != "object":
-        raise Flaw(f"{name}: its parameters are no object")
+        raise Flaw(f"{name}: its parameters are not an object")

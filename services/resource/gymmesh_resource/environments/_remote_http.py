@@ -7,10 +7,19 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_runtime.errors import MeshError
+
 # A connection may take this long to open, whatever the call may take in all.
 CONNECT_S: Final = 10.0
 # uvicorn, which these servers mostly run in, drops connections that were idle for 5 s.
 _KEEP_IDLE_S: Final = 3.0
+# Client errors that a server without room, or one that is still starting, answers.
+_PASSING: Final = (408, 425, 429)
+_REFUSALS: Final = {
+    401: errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
+    403: errors_pb2.ERROR_REASON_NOT_PERMITTED,
+}
 
 
 def root_url(url: str, further: dict[str, str] | None = None) -> str:
@@ -50,3 +59,19 @@ async def body_of(response: aiohttp.ClientResponse, most: int) -> bytes | None:
         if size > most:
             return None
     return b"".join(chunks)
+
+
+def refusal(server: str, environment: str, status: int, path: str) -> MeshError | None:
+    """The error for a server that will refuse a retry, too, by the status that it answered at a
+    path; None: a retry may succeed.
+
+    server: how the message names it, such as `The OpenEnv server at http://127.0.0.1:8000`.
+    """
+    if status in _PASSING or not 300 <= status < 500:
+        return None
+    option = "headers" if status in _REFUSALS else "url"
+    return MeshError(
+        _REFUSALS.get(status, errors_pb2.ERROR_REASON_NOT_OFFERED),
+        f"{server} refused {path} with status {status}; check the option {option}.",
+        metadata={"environment": environment, "method": path},
+    )

@@ -39,7 +39,7 @@ def verdict_of(
     if rewards:
         return Verdict(_combined(rewards, rule), evidence=evidence)
     if unrewarded is None:
-        return Skipped("no step of the episode had a reward", evidence)
+        return Skipped("no step of the episode returned a reward", evidence)
     return Verdict(unrewarded, evidence=evidence)
 
 

@@ -74,12 +74,12 @@ def refuse_others(task: Task, servers: Collection[str], *, but: Collection[str] 
         raise TaskInvalid(
             "agent_ref",
             f"is of NeMo Gym's {server}, which judges in another way: run that server through the "
-            "environment nemo_gym, or take the key out of the row",
+            "environment nemo_gym, or remove the key from the row",
         )
     for key, judge in JUDGED_OTHERWISE.items():
         if key not in but and _has(task.payload, key):
             raise TaskInvalid(
-                key, f"is of rows that {judge} judges: use that, or take the key out of the row"
+                key, f"is of rows that {judge} judges: use that, or remove the key from the row"
             )
 
 

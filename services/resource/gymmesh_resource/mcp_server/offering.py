@@ -89,7 +89,7 @@ def check_host(config: McpConfig, place: str) -> None:
     if config.allow_other_hosts or is_local(config.host):
         return
     raise ConfigError(
-        f"{config.host!r} can be reached from other machines, and what travels is not encrypted; "
+        f"{config.host!r} is reachable from other machines, and its traffic is not encrypted; "
         "use 127.0.0.1, or set allow_other_hosts: true",
         path=f"{place}.host",
     )

@@ -1,7 +1,7 @@
 """The model services that an environment calls: judges, simulated users.
 
-Invariant: a call ends before the environment's own call that made it runs out of time, so that
-environment code can still do without the answer (a failsafe).
+Invariant: a model call ends before the environment's own call that made it times out, so that
+environment code can still continue without the answer (a failsafe).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ in_call: ContextVar[CallScope | None] = ContextVar("gymmesh_in_call", default=No
 
 
 class Models:
-    """The models of one environment by its own names for them.
+    """The models of one environment, by its own names for them.
 
-    `declared`: the names that its class gives; `mapped`: theirs in the mesh, as configured.
+    `declared`: the names in its class. `mapped`: their names in the mesh, as configured.
     Raises `DefinitionError` for a mapping of a name that the environment does not have.
     """
 
@@ -101,9 +101,9 @@ class Models:
         return sorted(needed | set(self._mapped.values()))
 
     async def open(self, directory: PeerDirectory) -> None:
-        """Take the directory, and see that the needed models are there.
+        """Keeps the directory, and checks that the required models exist.
 
-        In a mesh that starts, waits a minute for them. Raises ConfigError.
+        Waits up to 60 s for them, since the mesh may be starting. Raises ConfigError.
         """
         self._directory = directory
         self._loop = asyncio.get_running_loop()
@@ -132,7 +132,7 @@ class Models:
         """The answer of a coroutine of `ask`, waited for in a thread of a synchronous method."""
         if self._loop is None:
             asking.close()
-            raise RuntimeError("the environment is not being served: there are no models to ask")
+            raise RuntimeError("the environment is not being served, so it has no models to ask")
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
@@ -151,7 +151,7 @@ class Models:
                 f"declare; write models = ({model!r},) in its class."
             )
         if self._directory is None:
-            raise RuntimeError("the environment is not open: models can be asked in sessions")
+            raise RuntimeError("the environment is not open: ask models only in sessions")
         return self._directory, self._mapped.get(model, model)
 
     async def _expect(self, name: str, directory: PeerDirectory) -> None:
@@ -233,6 +233,6 @@ def _check(response: responses_pb2.Response, service: str) -> None:
     code = response.error.code or response.status
     raise MeshError(
         errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
-        f"the model {service!r} gave a response that is no answer ({code})",
+        f"the model {service!r} returned a failed response ({code})",
         metadata={"cause": code},
     )

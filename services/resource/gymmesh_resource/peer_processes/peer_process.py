@@ -198,7 +198,7 @@ class PeerProcess:
                 await self._send(dumps({"cancel": number}))
                 await confirmed
         except TimeoutError:
-            self._lose_later(f"hung: it did not give {method} up within {give_up_s:g} s")
+            self._lose_later(f"hung: it did not cancel {method} within {give_up_s:g} s")
         except PeerFault:
             pass  # it was cancelled, or ended, or the process is lost
         finally:
@@ -331,7 +331,7 @@ class PeerProcess:
 
     def _why_lost(self) -> PeerLost:
         """A new exception each time: one that is raised twice keeps both tracebacks."""
-        return PeerLost(str(self.lost) if self.lost else f"{self._options.name} does not run")
+        return PeerLost(str(self.lost) if self.lost else f"{self._options.name} is not running")
 
     def _remember(self, secrets: Sequence[str]) -> None:
         self._secrets.update(dict.fromkeys(filter(None, secrets)))

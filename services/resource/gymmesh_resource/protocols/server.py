@@ -73,7 +73,7 @@ class ProtocolServer:
             TokenFile(config.token_file, f"{self._place}.token_file") if config.token_file else None
         )
         self._facade = EnvironmentFacade(service)
-        self._tasks = TaskTable(service.name, config.tasks, served.examples)
+        self._tasks = TaskTable(service.name, config.tasks, served.examples, served.check)
         self._idle_s = float(served.config.session_idle_s)
         self._limit = served.config.session_limit
         self._edges: list[ProtocolEdge] = []
@@ -183,7 +183,7 @@ class ProtocolServer:
     async def _answer(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         # Pages that a browser shows may send requests to this machine; clients have no Origin.
         if "Origin" in request.headers:
-            return _refused(403, "requests of web pages are not answered")
+            return _refused(403, "requests from web pages are refused")
         if request.path != _HEALTH and not self._knows(request.headers):
             return _refused(401, "send the token as Authorization: Bearer TOKEN, or X-API-Key")
         try:
@@ -252,13 +252,13 @@ def check_access(config: ProtocolsConfig, place: str) -> None:
         return
     if not config.allow_other_hosts:
         raise ConfigError(
-            f"{config.host!r} can be reached from other machines, and what travels is not"
+            f"{config.host!r} is reachable from other machines, and its traffic is not"
             " encrypted; use 127.0.0.1, or set allow_other_hosts: true",
             path=f"{place}.host",
         )
     if not config.token_file:
         raise ConfigError(
-            f"{config.host!r} can be reached from other machines; name a file with the token that"
+            f"{config.host!r} is reachable from other machines; name a file with the token that"
             " clients must send",
             path=f"{place}.token_file",
         )

@@ -112,7 +112,8 @@ def task_of(tasks: TaskTable, spec: Mapping[str, Any]) -> rollout_pb2.Task:
     found = tasks.find(str(task_id)) if task_id is not None else None
     if found is None:
         raise field_invalid(
-            "task", "is none of this environment: give split and index, task_id, or a whole row"
+            "task",
+            "is not a task of this environment: give split and index, task_id, or a whole row",
         )
     return found
 

@@ -1,17 +1,15 @@
 """The tasks that clients of other protocols choose from: task files, or the environment's examples.
 
-Invariant: a file is indexed once, when it is opened, and its rows are read when they are asked for:
-of a row there is only its place in memory, and its id.
+Invariant: a file is checked and indexed once, when it is opened, and its rows are read again when
+they are asked for: only the place and the id of a row are kept in memory.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
-
-import msgspec
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
@@ -39,18 +37,24 @@ class _Split(Protocol):
 class TaskTable:
     """The tasks of an environment, by split and index, or by id.
 
-    `files`: a task file for each split, by name; none: `examples`.
+    `files`: a task file for each split, by name; none: `examples`. `check`: raises MeshError
+    (TASK_INVALID) for a task that the environment refuses.
 
-    Raises ConfigError for a file that cannot be read, and where there is no task at all.
+    Raises ConfigError for a file that cannot be read, for the first wrong row of a file, and where
+    there is no task at all.
     """
 
     def __init__(
-        self, environment: str, files: Mapping[str, str], examples: Sequence[rollout_pb2.Task]
+        self,
+        environment: str,
+        files: Mapping[str, str],
+        examples: Sequence[rollout_pb2.Task],
+        check: Callable[[Task], None],
     ) -> None:
         self._environment = environment
         place = f"environments.{environment}.protocols.tasks"
         self._splits: dict[str, _Split] = (
-            {name: _TaskFile(Path(file), place) for name, file in files.items()}
+            {name: _TaskFile(Path(file), place, check) for name, file in files.items()}
             if files
             else {EXAMPLES: _Examples(examples)}
         )
@@ -118,34 +122,45 @@ class _Examples:
         return self._places.get(task_id)
 
 
-class _Id(msgspec.Struct):
-    task_id: str | int | None = None
-
-
 class _TaskFile:
     """A file of task rows (JSONL). It must not change while it is served."""
 
-    def __init__(self, path: Path, place: str) -> None:
+    def __init__(self, path: Path, place: str, check: Callable[[Task], None]) -> None:
         self._path = path
         self._starts = array("Q")
         self._lines = array("L")
         self._places: dict[str, int] = {}
-        read_id = msgspec.json.Decoder(_Id).decode
-        offset = 0
+        offset, number = 0, 0
         try:
             with path.open("rb") as file:
                 for number, line in enumerate(file, start=1):
                     if line.strip():
-                        task_id = read_id(line).task_id
-                        if task_id is not None:
-                            self._places.setdefault(str(task_id), len(self._starts))
-                        self._starts.append(offset)
-                        self._lines.append(number)
+                        self._add(loads(line), offset, number, check)
                     offset += len(line)
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {os_reason(error)}", path=place) from None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}:{number} is not a task row: {error}", path=place) from None
+        except TaskInvalid as error:
+            raise ConfigError(f"{path}:{number}: {error}", path=place) from None
+        except (CodecError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}:{number}: is not JSON: {error}", path=place) from None
+
+    def _add(self, row: JsonValue, offset: int, number: int, check: Callable[[Task], None]) -> None:
+        """Keeps the place of a row. Raises TaskInvalid for a row that no session could open."""
+        task = Task.of(row)  # which refuses anything but an object
+        params = task.message.params
+        if params.HasField("input_text") and not params.input_text.strip():
+            raise TaskInvalid("prompt", "is empty; give a text, or a list of items")
+        try:
+            check(task)
+        except MeshError as error:
+            # Any other fault of a check is the environment's, and shows when a session opens.
+            if error.reason == errors_pb2.ERROR_REASON_TASK_INVALID:
+                raise TaskInvalid(error.metadata.get("field", ""), error.message) from None
+        task_id = row.get("task_id") if isinstance(row, dict) else None
+        if task_id is not None:
+            self._places.setdefault(str(task_id), len(self._starts))
+        self._starts.append(offset)
+        self._lines.append(number)
 
     def __len__(self) -> int:
         return len(self._starts)

@@ -1,4 +1,4 @@
-"""`@reward`: a method, or a function of a module, that gives one named part of the reward."""
+"""`@reward`: marks a method or a module's function that returns one named part of the reward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARK: Final = "__gymmesh_reward__"
 
 @dataclass(frozen=True, slots=True)
 class RewardMark:
-    """What `@reward` says of a function."""
+    """The arguments of a function's `@reward`."""
 
     name: str
     weight: float
@@ -27,15 +27,15 @@ def reward(*, name: str | None = None, weight: float = 1.0) -> Callable[[F], F]:
 def reward(
     function: F | None = None, /, *, name: str | None = None, weight: float = 1.0
 ) -> F | Callable[[F], F]:
-    """Make a method one of the reward functions of its class: `@reward` or `@reward(weight=0.5)`.
+    """Makes a method one of the reward functions of its class: `@reward` or `@reward(weight=0.5)`.
 
     The reward of a rollout is the sum of the functions' values, each times its weight. Each value
     is a component of the verdict, named after the function or `name`. The configuration of the
     environment can change a weight or replace a function (`rewards`).
 
-    A parameter named `session`, `rollout` or `task` receives that object. The first parameter of
-    another name receives the model's last message, as text. Every other parameter receives the
-    task row's key of its name, or its default where the row has no such key.
+    A parameter named `session`, `rollout` or `task` receives that object. The first parameter with
+    any other name receives the model's last message, as text. Every other parameter receives the
+    value of the task row's key of that name, or its default if the row does not have the key.
     """
 
     def mark(function: F) -> F:
@@ -46,14 +46,14 @@ def reward(
 
 
 def mark_of(function: object) -> RewardMark | None:
-    """What `@reward` said of a function; None: it is not marked."""
+    """The mark that `@reward` set on a function; None: it is not marked."""
     found = vars(function).get(_MARK) if hasattr(function, "__dict__") else None
     return found if isinstance(found, RewardMark) else None
 
 
 def marked_methods(kind: type) -> dict[str, RewardMark]:
-    """Marks by attribute, base classes first. A subclass unmarks one by `name = None`, and
-    replaces one by a method of that name, which keeps the mark where it has none of its own.
+    """Marks by attribute, base classes first. In a subclass, `name = None` removes a mark, and a
+    method of the same name replaces the function; it keeps the mark unless it has its own.
     """
     found: dict[str, RewardMark] = {}
     for base in reversed(kind.__mro__):

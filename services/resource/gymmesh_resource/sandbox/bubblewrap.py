@@ -86,7 +86,7 @@ class BubblewrapSandbox(ProgramRunner):
         try:
             calls, first = filter_for(platform.machine()), first_process_for(platform.machine())
         except UnknownProcessor as error:
-            raise SandboxUnavailable(f"Programs cannot be held back here: {error}.") from None
+            raise SandboxUnavailable(f"Programs cannot be confined here: {error}.") from None
         python, prefix = find_python(self._wanted_python)
         try:
             await super().open()
@@ -138,7 +138,8 @@ class BubblewrapSandbox(ProgramRunner):
             _LOGGER.warning(
                 "Control groups cannot be used here: the memory of a sandboxed program is bounded "
                 "for each of its processes only, and not for all together. Run the service as "
-                "root, or delegate the controllers memory and pids to it; see docs/sandbox.md."
+                "root, or delegate the controllers memory and pids to it; see "
+                "docs/how-to/sandbox.md."
             )
         numbers = reversed(self._numbers)
         self._slots = [Slot.make(number, groups if self.grouped else None) for number in numbers]
@@ -191,7 +192,7 @@ class BubblewrapSandbox(ProgramRunner):
             except TimeoutError:
                 ready = False
             if not ready:
-                raise SandboxError("A program that was to wait did not.")
+                raise SandboxError("A program that should wait for its start did not.")
             files.unlink()
             return Spare(kind, process, files, stack.pop_all())
 

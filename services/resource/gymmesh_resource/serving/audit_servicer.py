@@ -43,14 +43,14 @@ class AuditServicer:
         if not served.config.audit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"The environment {served.name!r} gives its right answers to nobody; "
-                f"environments.{served.name}.audit = true lets audits have them.",
+                f"The environment {served.name!r} does not show its right answers to audits; "
+                f"set environments.{served.name}.audit to true to allow it.",
                 metadata={"method": _METHOD},
             )
         if not served.defines("expected"):
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {served.name!r} knows no right answers: no expected().",
+                f"The environment {served.name!r} has no right answers: define expected().",
                 metadata={"method": _METHOD},
             )
         task = Task(request.task)

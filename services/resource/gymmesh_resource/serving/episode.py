@@ -85,7 +85,7 @@ async def check_reached(endpoint: ModelEndpoint) -> None:
     except OSError as error:  # TimeoutError too
         why = "timed out" if isinstance(error, TimeoutError) else os_reason(error)
         raise field_invalid(
-            field, f"can't be connected to from the environment's machine: {host}:{port} ({why})"
+            field, f"is unreachable from the environment's machine: {host}:{port} ({why})"
         ) from None
     writer.close()
 

@@ -136,7 +136,7 @@ def _what_it_did(error: BaseException, about: Mapping[str, str]) -> str:
         method = getattr(getattr(error, "method", None), "__qualname__", "")
         problem = mask_secrets(str(error)).rstrip(".")
         place = f" ({about['at']})" if "at" in about else ""
-        return f"is written wrongly: {f'{method}: ' if method else ''}{problem}{place}"
+        return f"has a mistake{f' in {method}' if method else ''}: {problem}{place}"
     if isinstance(error, TookTooLong):
         return f"took {error}"
     place = f" at {about['at']}" if "at" in about else ""

@@ -58,7 +58,7 @@ def refuse_unneeded_session(environment: Environment[Any]) -> None:
     if _reads(getattr(type(environment).verify, "__code__", None), "state"):
         kind = type(environment).__name__
         raise DefinitionError(
-            f"{kind}.verify reads session.state, so it needs the session: leave out "
+            f"{kind}.verify reads session.state, so it needs the session: remove "
             "verify_needs_session = False. The state is kept with the rollout for later verdicts."
         )
 
@@ -72,7 +72,7 @@ def refuse_new_sandboxes(environment: Environment[Any], needs_session: bool) -> 
         kind = type(environment).__name__
         raise DefinitionError(
             f"{kind}.verify looks into a sandbox of the session, in which the agent works, so it "
-            "needs the session: leave out verify_needs_session = False."
+            "needs the session: remove verify_needs_session = False."
         )
 
 

@@ -78,7 +78,7 @@ class Once:
         elif key in self._forgotten:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "This request was answered before, too long ago for the answer to be kept.",
+                "This request was already answered, and its answer is no longer kept.",
                 metadata={"session_id": self._session_id, "state": "answered"},
             )
         else:
@@ -120,7 +120,7 @@ def _compare(request: Request, digest: int, known: int) -> None:
     if digest != known:
         raise MeshError(
             errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-            "The request_id was used for another request before; give each its own.",
+            "The request_id was already used for another request. Give each request its own.",
             metadata={"request_id": request.request_id},
         )
 
@@ -134,6 +134,6 @@ def session_not_found(session_id: str) -> MeshError:
     """SESSION_NOT_FOUND."""
     return MeshError(
         errors_pb2.ERROR_REASON_SESSION_NOT_FOUND,
-        "There is no such session here: it was closed, swept as idle, or never was.",
+        "There is no such session here: it was closed, ended as idle, or never existed.",
         metadata={"session_id": session_id},
     )

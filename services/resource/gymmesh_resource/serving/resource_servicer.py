@@ -130,7 +130,7 @@ class ResourceServicer:
         if not self._served.multi_turn:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {self._served.name!r} takes no turns.",
+                f"The environment {self._served.name!r} does not take turns.",
                 metadata={"method": "gymmesh.resource.v1.ResourceService/NextTurn"},
             )
         with self._sessions.get(request.session_id, context.identity) as opened:
@@ -142,7 +142,7 @@ class ResourceServicer:
         if not self._served.plays:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {self._served.name!r} plays no episodes itself.",
+                f"The environment {self._served.name!r} does not play episodes itself.",
                 metadata={"method": "gymmesh.resource.v1.ResourceService/PlayEpisode"},
             )
         with self._sessions.get(request.session_id, context.identity) as opened:
@@ -267,7 +267,7 @@ class ResourceServicer:
         if isinstance(turn, str):
             turn = Turn(turn)
         if not isinstance(turn, Turn):
-            raise WrongResult(f"gave {type(turn).__name__}, neither a Turn nor text", method)
+            raise WrongResult(f"returned {type(turn).__name__}; return a Turn or text", method)
         reward = turn.reward
         if reward is not None:
             try:
@@ -314,6 +314,6 @@ def _page(entries: Sequence[T], size: int, token: str) -> tuple[Sequence[T], str
         raise field_invalid("page_size", "must not be negative")
     start = int(token) if token.isascii() and token.isdecimal() and len(token) < 10 else 0
     if token and not 0 < start < len(entries):
-        raise field_invalid("page_token", "is none that this server gave")
+        raise field_invalid("page_token", "was not issued by this server")
     end = start + min(size or _PAGE, _LARGEST_PAGE)
     return entries[start:end], str(end) if end < len(entries) else ""

@@ -165,8 +165,8 @@ class ServedEnvironment:
         if inspect.iscoroutine(answer):
             answer.close()
         raise WrongResult(
-            f"gave {type(answer).__name__}, which says nothing: raise TaskInvalid(key, problem) "
-            "for a task that cannot be run, else return nothing",
+            f"returned {type(answer).__name__}: raise TaskInvalid(key, problem) for a task that "
+            "cannot be run, otherwise return None",
             check,
         )
 

@@ -143,7 +143,7 @@ class SessionStore(Generic[S]):
         else:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-                "The request_id opened a session for another task; give each attempt its own.",
+                "The request_id already opened another task's session. Give each attempt its own.",
                 metadata={"request_id": request.request_id},
             )
         await asyncio.wait((task,))
@@ -280,14 +280,14 @@ class SessionStore(Generic[S]):
         if self._limit_each and self._by_owner[identity] >= self._limit_each:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_LIMIT,
-                f"The caller holds {self._limit_each} sessions here, as many as it may.",
+                f"The caller holds {self._limit_each} sessions here, its maximum.",
                 metadata={"limit": str(self._limit_each)},
             )
         # Sessions that are being opened count too.
         if self._limit and len(self._by_request) >= self._limit:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_LIMIT,
-                f"This instance holds {self._limit} sessions, as many as it may.",
+                f"This instance holds {self._limit} sessions, its maximum.",
                 metadata={"limit": str(self._limit)},
             )
 

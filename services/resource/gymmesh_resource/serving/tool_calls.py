@@ -75,12 +75,12 @@ class ToolCalls:
         """The tools that a session has beside the environment's. Raises what its code raises."""
         documents = await self._session_tools.call((session,))
         if not isinstance(documents, Sequence) or isinstance(documents, str):
-            raise WrongResult("must give a list of tools", self._session_tools.function)
+            raise WrongResult("must return a list of tools", self._session_tools.function)
         further = [_session_tool(document) for document in documents]
         names = [*self._tools, *(tool.function.name for tool in further)]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise DefinitionError(f"session_tools: there is another tool called {twice!r}.")
+            raise DefinitionError(f"session_tools: two tools are called {twice!r}.")
         return further
 
     async def call(
@@ -214,8 +214,8 @@ def _session_tool(document: object) -> responses_pb2.Tool:
         )
     if not is_tool_name(tool.function.name):
         raise DefinitionError(
-            f"session_tools: {tool.function.name!r:.200} is no name for a tool, which endpoints "
-            f"take of {TOOL_NAME_RULE}."
+            f"session_tools: {tool.function.name!r:.200} is not a valid tool name; endpoints "
+            f"accept {TOOL_NAME_RULE}."
         )
     return tool
 

@@ -97,7 +97,7 @@ class VerifyServicer:
         if not served.judges_groups:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"The environment {served.name!r} judges each rollout by itself.",
+                f"The environment {served.name!r} judges each rollout separately.",
                 metadata={"method": "gymmesh.verify.v1.VerifyService/VerifyGroup"},
             )
         task = Task(request.task)
@@ -125,7 +125,7 @@ class VerifyServicer:
         try:
             outcomes = await self._verify_group.call((task, members), deadline=deadline)
             if not isinstance(outcomes, Sequence) or len(outcomes) != len(members):
-                wrong = f"must give a list of {len(members)} verdicts, one for each member"
+                wrong = f"must return a list of {len(members)} verdicts, one for each member"
                 raise WrongResult(wrong, self._verify_group.function)
         except Exception as error:
             items = {

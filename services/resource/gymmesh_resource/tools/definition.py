@@ -29,20 +29,19 @@ def tool(*, name: str | None = None, strict: bool | None = None) -> Callable[[F]
 def tool(
     function: F | None = None, /, *, name: str | None = None, strict: bool | None = None
 ) -> F | Callable[[F], F]:
-    """Make a method a tool: `@tool`, or `@tool(name="…")` for another name than the method's.
+    """Makes a method a tool: `@tool`, or `@tool(name="…")` for a name other than the method's.
 
-    `strict=True` asks the model's host to hold the arguments to the schema while it generates
-    them; by default the class's `strict_tools` says so. Only a schema in which every parameter is
-    required can be held to.
+    `strict=True` asks the model's host to enforce the schema while the model writes the arguments.
+    The default is the class's `strict_tools`. Strict mode requires every parameter to be required.
 
-    The parameters' types become a strict JSON Schema: no further keys, everything required
-    that has no default. The docstring's text is the description, its `Args:` section (or
-    `Annotated[str, "…"]`) those of the parameters. A parameter called `session` is given the
+    The parameters' types become a JSON Schema without additional keys; parameters without a default
+    are required. The docstring's text is the tool's description. Its `Args:` section (or
+    `Annotated[str, "…"]`) describes the parameters. A parameter called `session` receives the
     session and is not shown to the model.
 
-    The method may be `async`, or plain and then runs in a thread. It returns text, an `Image`
-    or a list of images and texts, content parts (`ContentParts`), or anything that JSON can hold.
-    `ToolError` tells the model what it should do differently; any other exception is a fault of the
+    The method may be `async` or plain; a plain method runs in a thread. It returns text, an `Image`
+    or a list of images and texts, content parts (`ContentParts`), or any JSON value. Raise
+    `ToolError` to tell the model what to do differently. Any other exception is a fault of the
     environment.
     """
 
@@ -56,7 +55,7 @@ def tool(
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool of one environment object: how it is offered, and how it is called."""
+    """One tool of one environment object: its definition for models, and how to call it."""
 
     name: str
     call: Callable[..., Any]
@@ -67,14 +66,14 @@ class Tool:
 
 
 class Toolset(dict[str, Tool]):
-    """The tools of an environment by name, in the order in which its class has them."""
+    """The tools of an environment by name, in the order of its class."""
 
     def __init__(
         self, environment: object, types_by_tool: Mapping[str, Mapping[str, Any]] | None = None
     ) -> None:
-        """Read the marked methods. `types_by_tool` replaces parameters' types.
+        """Reads the marked methods. `types_by_tool` replaces parameters' types.
 
-        Raises `DefinitionError`, which names the tool and what to correct.
+        Raises `DefinitionError`, which names the tool and the correction.
         """
         super().__init__()
         types_by_tool = types_by_tool or {}
@@ -82,7 +81,7 @@ class Toolset(dict[str, Tool]):
             where = f"{type(environment).__name__}.{attribute}"
             if not is_tool_name(name):
                 raise DefinitionError(
-                    f"{where}: {name!r} is no name for a tool, which endpoints take of "
+                    f"{where}: {name!r} is not a valid tool name; endpoints accept "
                     f"{TOOL_NAME_RULE}; give another with @tool(name=…)."
                 )
             if name in self:
@@ -126,7 +125,7 @@ def answer_of(
         )
     except (TypeError, ValueError, RecursionError, NotImplementedError) as error:
         raise WrongResult(
-            f"returned what JSON cannot hold ({error}): return text, Image, or plain values",
+            f"returned a non-JSON value ({error}): return text, Image, or plain values",
             function,
         ) from None
 
@@ -155,7 +154,7 @@ def _tool(
     description, described = read_docstring(inspect.getdoc(method))
     if not description:
         raise DefinitionError(
-            f"{where} has no docstring; write one, it tells the model what the tool does."
+            f"{where} has no docstring; write one: it tells the model what the tool does."
         )
     arguments = arguments_type(method, where, described, types_by_name)
     schema = arguments_schema(arguments, where)

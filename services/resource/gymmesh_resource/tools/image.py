@@ -14,19 +14,19 @@ from gymmesh_responses import MOST_IMAGE_BYTES, data_url, image_type, item_from_
 class Image:
     """A picture for the model: `return Image(png_bytes)`, or `return Image("chart.png", "Sales:")`.
 
-    A PNG, JPEG, GIF or WebP, told by its first bytes, of at most 20 MB.
+    A PNG, JPEG, GIF or WebP, recognized by its first bytes, of at most 20 MB.
 
     Args:
         image: its bytes, or the path of its file.
-        text: what the model reads before it; empty: nothing.
-        detail: how closely an endpoint of OpenAI looks: `low`, `high` or `auto`.
+        text: shown to the model before the image; empty: nothing.
+        detail: the resolution that OpenAI's endpoints use: `low`, `high` or `auto`.
 
     Attributes:
         media_type: such as `image/png`.
         parts: the text and the image as a message's content.
 
     Raises:
-        ValueError: not such an image, or larger.
+        ValueError: the image has another format or is larger.
         OSError: the file can't be read.
     """
 
@@ -63,9 +63,9 @@ class Image:
 
 
 def parts_of(value: Any) -> responses_pb2.ContentParts | None:
-    """What a tool returned that has images: an image, or a list of images and texts.
+    """The content parts of an image, or of a list of images and texts, that a tool returned.
 
-    None: it has none. Raises TypeError for a list that holds something else beside an image.
+    None: it has no image. Raises TypeError for a list with an image and another type of value.
     """
     values: Sequence[Any] = value if isinstance(value, list | tuple) else (value,)
     if not any(isinstance(one, Image) for one in values):

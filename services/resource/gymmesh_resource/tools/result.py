@@ -1,4 +1,4 @@
-"""What a tool may return where its answer alone does not say enough."""
+"""What a tool may return beyond its answer: a reward, the end of the episode, an error."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """A tool's answer with a reward of its own, or one that ends the episode.
+    """A tool's answer that has its own reward, ends the episode or reports an error.
 
-    output: what the model is shown, as any tool returns it.
-    reward: the call's reward, if any; it counts as a turn's (see `Environment.reward_rule`).
-    done: the episode is over with this call, as after `session.finish()`.
-    error: the answer reports an error to the model, as a `ToolError` does, which has no reward.
+    output: what the model sees, of any type that a tool may return.
+    reward: the call's reward, if any; it counts like a turn's (see `Environment.reward_rule`).
+    done: this call ends the episode, like `session.finish()`.
+    error: the answer reports an error to the model, as a `ToolError` does; unlike a `ToolError` it
+        may have a reward.
     """
 
     output: Any

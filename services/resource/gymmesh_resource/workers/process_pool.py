@@ -255,7 +255,7 @@ class ProcessPool:
             await self._slots.acquire()
             return
         if self._waiting >= self._queue_limit:
-            raise PoolSaturated(f"{self._waiting} calls wait for a worker already.")
+            raise PoolSaturated(f"{self._waiting} calls are already waiting for a worker.")
         self._waiting += 1
         began = time.monotonic()
         try:

@@ -41,7 +41,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def at_port(host: str, port: int) -> str:
-    """A host and a port as one address; an IPv6 host stands in brackets."""
+    """A host and a port as one address, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -51,10 +51,10 @@ def family_of(host: str) -> socket.AddressFamily:
 
 
 def free_port(host: str) -> int:
-    """A port of a host that is free at present.
+    """A currently free port of a host.
 
     It is below those that systems give to outgoing connections, so that it is still free when a
-    process that listens there starts, or is started again. Raises OSError: there is none.
+    process that listens there starts, or is started again. Raises OSError if there is none.
     """
     for _ in range(100):
         port = _PORTS[secrets.randbelow(len(_PORTS))]
@@ -93,7 +93,7 @@ def exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> str:
 
 
 def log_exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> None:
-    """Logs that sentence as a warning, where there is one."""
+    """Logs the sentence as a warning, if there is one."""
     if sentence := exposure(what, host, harm, tokens=tokens):
         _log.warning("%s", sentence)
 
@@ -114,8 +114,8 @@ def advertised(
     if advertise_host:
         if not _is_one_host(advertise_host):
             raise ConfigError(
-                f"'{advertise_host}' is no host that others can connect to; give one address or "
-                "name, without a port (--advertise HOST)",
+                f"others can't connect to host '{advertise_host}'. Use one address or name, "
+                "without a port (--advertise HOST)",
                 path=_KEY,
             )
         return advertise_host
@@ -126,8 +126,8 @@ def advertised(
         return found[0]
     which = f"several: {', '.join(found)}" if found else "none that other machines can reach"
     raise ConfigError(
-        f"the services listen on {host}, all addresses of this machine, of which it has {which}; "
-        "say which host others connect to, with --advertise HOST or this key",
+        f"the services listen on {host}, all addresses of this machine, of which it has {which}. "
+        "Choose the host that others connect to with --advertise HOST or this key",
         path=_KEY,
     )
 

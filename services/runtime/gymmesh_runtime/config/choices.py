@@ -1,4 +1,4 @@
-"""What msgspec says of a value that is none of a few, with those that are."""
+"""Adds the valid choices to msgspec's error for an invalid choice."""
 
 from __future__ import annotations
 

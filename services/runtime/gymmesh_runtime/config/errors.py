@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the text is one sentence.
+    """An invalid configuration. The text is one sentence.
 
     Attributes:
         source: the file, or the override (`--set a.b`), that holds the mistake; may be empty.

@@ -21,5 +21,5 @@ def read_token_file(path: Path, what: str) -> Secret:
     """The token that a file holds, fit for a header. Raises ConfigError."""
     text = read_text(path, what).strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise ConfigError(f"the {what} '{path}' holds no token")
+        raise ConfigError(f"the {what} '{path}' contains no token")
     return Secret(text)

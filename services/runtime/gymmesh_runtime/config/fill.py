@@ -116,7 +116,7 @@ class Filler:
             # A variable's text is text even where it looks like a number.
             text = _interpolated(tree, path, self._env).text if "${" in tree.text else given
             if not isinstance(text, str):
-                raise tree.mark.error(f"expected text, got {_spell(given)}; put it in quotes", path)
+                raise tree.mark.error(f"expected text, got {_spell(given)}; quote it", path)
             given = text
         if hint is Secret:
             return Secret(given)
@@ -153,7 +153,7 @@ def _interpolated(leaf: Leaf, path: str, env: Mapping[str, str]) -> Leaf:
             return "${"
         name, default = match[1], match[2]
         if name is None:
-            problem = "holds '${' that is not ${NAME} or ${NAME:-default}; write $${ for the text"
+            problem = "contains '${' that is neither ${NAME} nor ${NAME:-default}; escape it as $${"
             raise leaf.mark.error(problem, path)
         value = env.get(name)
         if default is not None:
@@ -178,7 +178,7 @@ def read_plain(text: str, mark: Mark, path: str) -> Any:
             return text
         return loader.construct_object(yaml.ScalarNode(tag, text))
     except (ValueError, yaml.YAMLError):
-        problem = f"{text!r} is neither a number nor text; put it in quotes"
+        problem = f"{text!r} is neither a number nor text; quote it"
         raise mark.error(problem, path) from None
     finally:
         loader.dispose()

@@ -128,5 +128,5 @@ def _split(text: str) -> tuple[list[str], str]:
     found = [] if key is None else _STEP.findall(key[1])
     steps = [(quoted or plain).strip() for quoted, plain in found]
     if key is None or not all(steps):
-        raise ConfigError("must be written key.path=value", source=f"--set {text}")
+        raise ConfigError("expected key.path=value", source=f"--set {text}")
     return steps, text[key.end() :]

@@ -22,7 +22,7 @@ class _FileLoader(SourceFileLoader):
 
 
 def file_spec(name: str, file: Path) -> ModuleSpec | None:
-    """How a `.py` file becomes a module; None where there is no such file."""
+    """The import spec of a `.py` file; None if there is no such file."""
     if not file.is_file():
         return None
     return importlib.util.spec_from_file_location(name, file, loader=_FileLoader(name, str(file)))
@@ -43,7 +43,7 @@ def named_module(place: str) -> ModuleType:
         return sys.modules[name]
     spec = file_spec(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"there is no file {place}, seen from {Path.cwd()}")
+        raise ImportError(f"there is no file {place}, relative to {Path.cwd()}")
     _look_in(file.parent)
     module = importlib.util.module_from_spec(spec)
     # Before it runs: dataclasses look their module up by name.

@@ -71,7 +71,7 @@ class Access:
     hint: str = ""  # where the credentials come from, for messages
 
     def bearer(self) -> Secret | None:
-        """The token as it is now. Raises ConfigError for a file without one."""
+        """The current token. Raises ConfigError if the file contains none."""
         if not self.token_file:
             return self.token or None
         return read_token_file(Path(self.token_file), "Kubernetes token file")
@@ -107,8 +107,8 @@ def find_api_server(
     """The API server of a configuration. Raises ConfigError.
 
     Args:
-        section: where the options stand in the configuration, for messages.
-        pod: where a pod finds its service account; None: the usual folder.
+        section: the configuration key of these options, for messages.
+        pod: folder of the pod's service account; None: the usual folder.
     """
     pod = pod or POD
     if config.server:
@@ -128,14 +128,14 @@ def find_api_server(
         access = _of_kubeconfig(usual, "", section)
     else:
         raise ConfigError(
-            f"there is no Kubernetes here: this is no pod with a service account, and '{usual}' is"
-            f" not there; set {section}.server or kubeconfig"
+            f"not running in Kubernetes: this is not a pod with a service account, and '{usual}' "
+            f"does not exist. Set {section}.server or kubeconfig"
         )
     return replace(access, namespace=config.namespace or access.namespace)
 
 
 def check_server(address: str) -> None:
-    """Raises ValueError for what is no URL of a server with nothing else in it."""
+    """Raises ValueError unless it is the URL of a server without a path."""
     try:
         parts = urlsplit(address)
         whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -228,7 +228,7 @@ def _of_kubeconfig(path: Path, wanted: str, section: str) -> Access:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"the kubeconfig '{path}'{where} is no YAML") from None
+        raise ConfigError(f"the kubeconfig '{path}'{where} is not YAML") from None
     except ValueError as error:  # a ValidationError is a ValueError
         raise ConfigError(f"the kubeconfig '{path}' cannot be used: {error}") from None
 
@@ -238,7 +238,7 @@ def _named(those: Sequence[_T], what: str, name: str) -> _T:
         if getattr(one, "name", None) == name:
             return one
     known = ", ".join(f"'{getattr(one, 'name', '')}'" for one in those) or "none"
-    raise ValueError(f"it has no {what} '{name}'; those that it has: {known}")
+    raise ValueError(f"it has no {what} '{name}'; it has: {known}")
 
 
 def _user(said: dict[str, object], name: str, section: str) -> _User:
@@ -249,18 +249,18 @@ def _user(said: dict[str, object], name: str, section: str) -> _User:
             raise ValueError(f"the user '{name}': {error}") from None
         strange = sorted(said.keys() - {one.encode_name for one in msgspec.structs.fields(_User)})
         raise ValueError(
-            f"the user '{name}' has {', '.join(strange)}, which is not known here; start"
-            f" `kubectl proxy` and set {section}.server to its http:// address"
+            f"the user '{name}' has {', '.join(strange)}, which is not supported. Start `kubectl "
+            f"proxy`, and set {section}.server to its http:// address"
         ) from None
 
 
 def _joined(folder: Path, context: _Context, cluster: _Cluster, user: _User, hint: str) -> Access:
     check_server(cluster.server)
     if cluster.proxy_url:
-        raise ValueError("its proxy-url is not known here; use `kubectl proxy`")
+        raise ValueError("its proxy-url is not supported; use `kubectl proxy`")
     token_file = str(folder / user.token_file) if user.token_file else ""
     if (user.token or token_file) and not cluster.server.startswith("https://"):
-        raise ValueError("a token is sent over https:// alone")
+        raise ValueError("a token is only sent over https://")
     return Access(
         cluster.server,
         context.namespace or "default",
@@ -281,5 +281,5 @@ def _pem(folder: Path, file: str, data: str) -> str:
         try:
             return base64.b64decode(data, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
-            raise ValueError("a certificate or key in it is no base64 text") from None
+            raise ValueError("one of its certificates or keys is not base64") from None
     return read_text(folder / file, "Kubernetes certificate file") if file else ""

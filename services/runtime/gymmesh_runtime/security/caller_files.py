@@ -38,11 +38,13 @@ class ShownFiles:
         if of_tls:
             before = {} if config.tls is None else msgspec.structs.asdict(config.tls)
             if not (before or self.ca):
-                raise ConfigError("give the authority of the services' certificates, too: --ca")
+                raise ConfigError(
+                    "the authority of the services' certificates is missing; add --ca"
+                )
             try:
                 config = msgspec.structs.replace(config, tls=TlsConfig(**(before | of_tls)))
             except ValueError:
-                raise ConfigError("--cert and --key belong together; give both") from None
+                raise ConfigError("--cert and --key must be given together") from None
         if self.token_file is not None:
             config = msgspec.structs.replace(config, token_file=self.token_file)
         return config

@@ -34,7 +34,7 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
-            raise ValueError("certificate and key belong together; give both, or neither")
+            raise ValueError("certificate and key must be set together, or neither")
         if not self.authority:
             raise ValueError("authority is missing: the file of the authority that others trust")
 
@@ -60,13 +60,15 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.token_sha256 and not _SHA256.fullmatch(self.token_sha256):
             raise ValueError("token_sha256 must be 64 hexadecimal digits: the token's SHA-256")
         if not self.may:
-            raise ValueError("may is empty: say at least observe")
+            raise ValueError("may is empty; set at least observe")
         if self.registers and "register" not in self.may:
-            raise ValueError("registers: the identity may not register; add that to may")
+            raise ValueError(
+                "registers: the identity lacks the permission to register; add it to may"
+            )
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each identity may take of one process at a time; 0: as much as there is.
+    """Limits of each identity in one process; 0: no limit.
 
     ``calls`` in flight, those on the mux and streams included; ``calls_per_s``, of which a second's
     worth may come at once; ``streams``: calls with streams, and connections of the mux.
@@ -107,17 +109,19 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         owners: dict[str, str] = {}
         for name, one in self.identities.items():
             if not _NAME.fullmatch(name):
-                raise ValueError(f"the identity {name!r} must be letters, digits, '.', '_' and '-'")
+                raise ValueError(
+                    f"identity {name!r} must consist of letters, digits, '.', '_' and '-'"
+                )
             for key in (*one.certificates, one.token_sha256.lower()):
                 if key and owners.setdefault(key, name) != name:
                     raise ValueError(
-                        f"the identities {owners[key]!r} and {name!r} are both known by {key}"
+                        f"identities {owners[key]!r} and {name!r} are both identified by {key}"
                     )
             certain = self.tls is not None and self.tls.client_certificates == "required"
             if one.certificates and not certain:
                 raise ValueError(
-                    f"the identity {name!r} is known by certificates, which callers show with tls "
-                    "and client_certificates: required"
+                    f"identity {name!r} is identified by certificates, but callers only present "
+                    "them if tls has client_certificates: required"
                 )
 
     @property

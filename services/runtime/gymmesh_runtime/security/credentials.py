@@ -52,7 +52,7 @@ class Credentials:
         """The files of this process as a server; None: plain. ConfigError without a certificate."""
         if self.files is not None and not self.files.config.certificate:
             raise ConfigError(
-                "a service needs a certificate and a key to serve TLS with", path="security.tls"
+                "a service needs a certificate and a key to serve TLS", path="security.tls"
             )
         return self.files
 
@@ -112,8 +112,8 @@ class Credentials:
         if not (self.encrypts or self.config.insecure or is_local(host)):
             raise MeshError(
                 errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-                f"the token is not sent to {address} without TLS, where others could read it; give "
-                "security.tls, or say security.insecure",
+                f"the token is not sent to {address} without TLS, where others could read it. Set "
+                "security.tls, or allow it with security.insecure",
             )
         return ((AUTHORIZATION, bearer(self._token.current())),)
 

@@ -8,13 +8,14 @@ from gymmesh_runtime.security.config import SecurityConfig
 
 
 def check_exposure(host: str, security: SecurityConfig | None) -> None:
-    """Raises ConfigError for a plain listener that others could reach and nobody asked for."""
+    """Raises ConfigError for a listener without TLS that others could reach and nobody allowed."""
     security = security or SecurityConfig()
     if is_local(host) or security.insecure or security.tls is not None:
         return
     raise ConfigError(
-        f"will not listen on {host} without TLS, where others could read and call all; give "
-        "security.tls (see docs/security.md), or --insecure (security.insecure: true)"
+        f"will not listen on {host} without TLS, where others could read and call everything. Set "
+        "security.tls (see docs/how-to/security.md), or allow it with --insecure "
+        "(security.insecure: true)"
     )
 
 
@@ -24,6 +25,6 @@ def check_plain(host: str, security: SecurityConfig | None, what: str) -> None:
     if is_local(host) or security.insecure or security.plain_metrics or security.tls is not None:
         return
     raise ConfigError(
-        f"will not serve {what} on {host} over plain HTTP, where others could read it; give "
-        "security.tls (see docs/security.md), or allow it with security.plain_metrics: true"
+        f"will not serve {what} on {host} over plain HTTP, where others could read it. Set "
+        "security.tls (see docs/how-to/security.md), or allow it with security.plain_metrics: true"
     )

@@ -102,7 +102,7 @@ class PemFiles:
             if stamp == self._unfit:
                 self._seen = stamp
                 if error.problem != self._problem:
-                    _log.error("%s; what was read before stays in use", error.problem)
+                    _log.error("%s; the previous files stay in use", error.problem)
                 self._problem = error.problem
             self._unfit = stamp
             return
@@ -112,7 +112,7 @@ class PemFiles:
             _show(pem.validity)
             self.version += 1
             paths = ", ".join(map(str, self._paths))
-            _log.info("the certificates were read anew (change %d): %s", self.version - 1, paths)
+            _log.info("the certificates were reloaded (change %d): %s", self.version - 1, paths)
 
 
 def _stamp(paths: Sequence[Path]) -> _Stamp:
@@ -132,7 +132,7 @@ def _read(config: TlsConfig) -> Pem:
     try:
         trusting.load_verify_locations(cadata=authority.decode("ascii"))
     except (ssl.SSLError, ValueError):
-        raise _wrong(config.authority, "holds no certificates in PEM", "authority") from None
+        raise _wrong(config.authority, "contains no PEM certificates", "authority") from None
     found = {"authority": max(map(_validity_of, trusting.get_ca_certs()), key=_ends, default=None)}
     certificate = key = b""
     if config.certificate:
@@ -175,7 +175,7 @@ def check_pair(config: TlsConfig) -> Validity | None:
         if code == EXPIRED:
             raise _wrong(config.certificate, "has expired; issue a new one", "certificate")
         if code == NOT_YET:
-            raise _wrong(config.certificate, "is not valid yet; set the clocks", "certificate")
+            raise _wrong(config.certificate, "is not valid yet; check the clocks", "certificate")
         if validity is not None:
             return validity
     return None
@@ -220,9 +220,11 @@ def _loaded(config: TlsConfig, protocol: int) -> ssl.SSLContext:
         context.load_verify_locations(cafile=str(Path(config.certificate).expanduser()))
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            problem = f"is not the certificate of the key {config.key}"
+            problem = f"does not match its key {config.key}"
         else:
-            problem = f"and its key {config.key} are no certificate and unencrypted key in PEM"
+            problem = (
+                f"and its key {config.key} are not a PEM certificate and an unencrypted PEM key"
+            )
         raise _wrong(config.certificate, problem, "certificate") from None
     except OSError as error:  # taken away since it was read
         raise _unreadable(config.certificate, error) from None

@@ -1,4 +1,4 @@
-"""Which permission each method takes, and the decision. Pure.
+"""Which permission each method requires, and the decision. Pure.
 
 Exchange, the mux, takes only that its caller is known: each call on it is decided by itself. Health
 is open to all. What has no permission is refused.
@@ -22,7 +22,7 @@ _FOREIGN: Final[Mapping[str, str]] = {
 
 
 def permission_of(method: str) -> str:
-    """The permission that a method takes, by `package.Service/Method`; empty: none allows it.
+    """The permission that a method requires, by `package.Service/Method`; empty: forbidden.
 
     The contract says it, as an option of the RPC.
     """
@@ -38,13 +38,17 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
     if identity is None:
         return MeshError(
             errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-            "the caller is not known here; show a certificate or a bearer token of an identity "
-            "that this mesh is configured with",
+            "the caller is unknown here. Use a certificate or bearer token of an identity in this "
+            "mesh's configuration",
         )
     permission = permission_of(method)
     if permission in identity.may:
         return None
-    takes = f"which takes the permission '{permission}'" if permission else "as nobody may here"
+    takes = (
+        f"which requires the permission '{permission}'"
+        if permission
+        else "which no identity may call"
+    )
     return MeshError(
         errors_pb2.ERROR_REASON_NOT_PERMITTED,
         f"'{identity.name}' may not call {method}, {takes}",

@@ -96,7 +96,7 @@ def _of_plain(connection: socket.socket) -> str:
     context.set_alpn_protocols(["h2"])
     try:
         with context.wrap_socket(connection):
-            return "serves TLS; give the authority of its certificate: --ca (security.tls)"
+            return "serves TLS. Pass the authority of its certificate with --ca (security.tls)"
     except OSError:
         return ""
 
@@ -112,7 +112,7 @@ def _of_tls(connection: socket.socket, host: str, tls: TlsConfig) -> str:
         return ""
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            return "does not speak TLS; start it with security.tls, or connect without"
+            return "does not serve TLS. Start it with security.tls, or connect without"
         return _of_ours(tls) if "ALERT" in (error.reason or "") else ""
     with stream:
         stream.settimeout(_TIMEOUT_S)
@@ -138,17 +138,17 @@ def _context(tls: TlsConfig) -> ssl.SSLContext:
 def _of_theirs(code: int, name: str, tls: TlsConfig) -> str:
     """What is wrong with the server's certificate."""
     if code == EXPIRED:
-        return "shows a certificate that has expired; issue a new one for that service"
+        return "presents a certificate that has expired; issue a new one for that service"
     if code == NOT_YET:
-        return "shows a certificate that is not valid yet; set the clocks"
+        return "presents a certificate that is not valid yet. Check the clocks"
     if code in _NAMES:
         return (
-            f"shows a certificate that is not for {name}; connect by a name that it has, or say "
-            "which with --server-name (security.tls.server_name)"
+            f"presents a certificate that is not for {name}. Connect by a name in it, or pass "
+            "that name with --server-name (security.tls.server_name)"
         )
     return (
-        f"shows a certificate that is not of the authority in {tls.authority}; give the file of "
-        "the authority that issued it: --ca (security.tls.authority)"
+        f"presents a certificate that the authority in {tls.authority} did not issue. Pass the "
+        "file of the authority that did with --ca (security.tls.authority)"
     )
 
 
@@ -156,14 +156,14 @@ def _of_ours(tls: TlsConfig) -> str:
     """Why a server refuses our certificate."""
     if not tls.certificate:
         return (
-            "wants a certificate of its callers, and none was given; give --cert and --key "
-            "(security.tls.certificate and key)"
+            "requires a client certificate. Pass --cert and --key (security.tls.certificate and "
+            "key)"
         )
     try:
         check_pair(tls)
     except ConfigError as error:
-        return f"refuses our certificate: {error.problem}"
+        return f"rejects our certificate: {error.problem}"
     return (
-        f"refuses our certificate {tls.certificate}: it is not of an authority that is trusted "
-        "there; use one that the mesh's authority issued"
+        f"rejects our certificate {tls.certificate}: it does not trust the issuing authority. Use "
+        "a certificate that the mesh's authority issued"
     )

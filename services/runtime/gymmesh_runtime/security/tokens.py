@@ -19,9 +19,9 @@ _MOST: Final = 8192
 
 
 class TokenFile:
-    """The token in a file: one line. Raises ConfigError when there is none at first.
+    """The token in a file: one line. Raises ConfigError if the file contains none at the start.
 
-    A later one that cannot be used leaves the one before in use, and the log says so once.
+    If the file becomes invalid later, the previous token stays in use, and the log says so once.
     """
 
     def __init__(self, path: str, key: str = "security.token_file") -> None:
@@ -44,7 +44,7 @@ class TokenFile:
                 self._seen, self._problem = stamp, ""
         except ConfigError as error:
             if error.problem != self._problem:
-                _log.error("%s; the one that was read before stays in use", error.problem)
+                _log.error("%s; the previous token stays in use", error.problem)
             self._problem = error.problem
         return self._token
 
@@ -63,7 +63,7 @@ class TokenFile:
         except UnicodeDecodeError:
             text = ""
         if not text or not text.isprintable() or " " in text or len(text) > _MOST:
-            raise self._wrong("holds no token: one line of printable characters without spaces")
+            raise self._wrong("contains no token: one line of printable characters without spaces")
         return Secret(text)
 
     def _wrong(self, problem: str) -> ConfigError:
@@ -76,6 +76,6 @@ def bearer(token: str) -> str:
 
 
 def presented(authorization: str) -> str:
-    """The token in that value; empty where there is none."""
+    """The token in that value; empty if there is none."""
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,7 +1,7 @@
 """Keeping a directory in step with a registry, over a DiscoveryService.
 
-A background task with bounded waits: a registry that is away is tried again with a growing pause,
-and what was known before stays in use meanwhile, marked as outdated.
+A background task with bounded waits. It retries an unreachable registry with a growing pause.
+Meanwhile the last known instances stay in use, marked as outdated.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class DirectoryWatch:
                         self._pause = _FIRST_PAUSE_S
                         self._apply(response)
             except MeshError as error:
-                _log.info("the watch on the registry broke, trying again: %s", error)
+                _log.info("the watch on the registry broke; retrying: %s", error)
             await asyncio.sleep(self._pause)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
 

@@ -107,10 +107,10 @@ class _MetricsServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that is gone is no news, nor is one that TLS refuses."""
+        """Disconnected callers and failed TLS handshakes are not logged."""
         error = sys.exception()
         if isinstance(error, OSError):  # TLS's own errors and time-outs, too
-            _log.debug("a scrape from %s broke off: %s", client_address, error)
+            _log.debug("a scrape from %s was aborted: %s", client_address, error)
         else:
             _log.error("metrics could not be served", exc_info=error)
 

@@ -25,20 +25,20 @@ def prepare_process() -> None:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY and files < _LEAST_FILES:
         raise ConfigError(
-            f"this process may open {files} files, and needs {_LEAST_FILES}; raise the limit with "
+            f"this process may open {files} files, but needs {_LEAST_FILES}. Raise the limit with "
             "`ulimit -n 4096`"
         )
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY and addresses < _LEAST_ADDRESSES:
         raise ConfigError(
-            f"this process may map {addresses >> 20} MiB of memory, and needs "
-            f"{_LEAST_ADDRESSES >> 20} MiB, most of it addresses alone; raise the limit with "
+            f"this process may map {addresses >> 20} MiB of memory, but needs "
+            f"{_LEAST_ADDRESSES >> 20} MiB, most of it only address space. Raise the limit with "
             "`ulimit -v unlimited`"
         )
 
 
 def allow_files(count: int) -> None:
-    """Allow this process so many open files, as far as its user may."""
+    """Raise this process's limit of open files to this number, as far as its user may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         most = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -47,14 +47,14 @@ def allow_files(count: int) -> None:
 
 
 def limit_met(error: BaseException) -> str:
-    """A sentence for an error that comes of a limit of the process or system; empty for others."""
+    """A sentence for an error caused by a limit of the process or system; empty for others."""
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(limit_met, error.exceptions)), "")
     no_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM
     if no_memory or isinstance(error, MemoryError):
-        return "out of memory; raise the limit with `ulimit -v unlimited`, or do less at a time"
+        return "out of memory. Raise the limit with `ulimit -v unlimited`, or lower the concurrency"
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return "too many open files; raise the limit with `ulimit -n 4096`"
+        return "too many open files. Raise the limit with `ulimit -n 4096`"
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        return "no thread can be started; raise the limit with `ulimit -u` or `ulimit -v unlimited`"
+        return "can't start a thread. Raise the limit with `ulimit -u` or `ulimit -v unlimited`"
     return ""

@@ -1,6 +1,6 @@
 """Keeping an instance registered over a DiscoveryService.
 
-A background task with bounded waits: a registry that is away is tried again with a growing pause.
+A background task with bounded waits. It retries an unreachable registry with a growing pause.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Registration:
         Raises TimeoutError when the registry can't be reached, and what it answers
         otherwise, such as INSTANCE_EXISTS.
         """
-        self._away = "the registry is not reachable"
+        self._away = "the registry is unreachable"
         try:
             async with asyncio.timeout(timeout):
                 await self._register_patiently()
@@ -100,14 +100,14 @@ class Registration:
             except MeshError as error:
                 if error.reason not in self._passing:
                     raise
-                self._away = f"the registry is not reachable ({error.message})"
+                self._away = f"the registry is unreachable ({error.message})"
                 if error.reason == _EXISTS:
                     self._away = error.message
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def drain(self) -> None:
-        """Tells the registry that this instance takes no new calls.
+        """Tells the registry that this instance accepts no new calls.
 
         A registry that forgot the lease is told, too: those that follow it may still list this
         instance by what they knew before.
@@ -118,16 +118,16 @@ class Registration:
                 await self._renew_or_register()
 
     def renew_soon(self) -> None:
-        """Renews now rather than when it is due, and registers anew if the registry forgot."""
+        """Renews now instead of when it is due. Registers again if the registry lost the lease."""
         self._woken.set()
 
     def register_soon(self) -> None:
-        """Registers the instance anew under its lease, now: it says something else of itself."""
+        """Registers the instance again under its lease, now, because its description changed."""
         self._changed = True
         self._woken.set()
 
     async def stop(self) -> None:
-        """Stops renewing and gives the lease back; a registry that is away is no matter."""
+        """Stops renewing and returns the lease; an unreachable registry is ignored."""
         # A registration under way is let finish: cut off, its lease would be lost
         # and the instance listed until that ran out.
         with contextlib.suppress(TimeoutError):

@@ -89,7 +89,7 @@ class Family(Collector, Generic[ChildT]):
         registry.register(self)
 
     def labels(self, *values: str) -> ChildT:
-        """The child for these label values; made when it is first asked for.
+        """The child for these label values; created when first requested.
 
         Raises ValueError when there are not as many values as labels.
         """

@@ -19,6 +19,16 @@ IS_FACE = True  # see tools/import_faces.py
 NOTICED_S: Final = 1.0
 _KEPT: Final = 64
 _MOST_NAMES: Final = 1000
+# Where the environments are that come with gymmesh, whose code a user does not change.
+_OURS: Final = "gymmesh_resource/environments/"
+_FOR_AUTHORS: Final = (
+    "Make it a plain def, which runs in a thread, or put what blocks into await "
+    "asyncio.to_thread(...)"
+)
+_FOR_USERS: Final = (
+    "The environment comes with gymmesh: its process has too little CPU for this load. Lower "
+    "--concurrency, or serve more instances of the environment (gym-cli serve environment)"
+)
 
 _log = logging.getLogger("gymmesh.stalls")
 _stalls: deque[Stall] = deque(maxlen=_KEPT)
@@ -51,15 +61,20 @@ def log_stall(method: str, place: str, seconds: float) -> None:
         return
     _logged[method] = seconds
     _log.error(
-        "%s (%s) has blocked the event loop for %.1f s: no rollout of this process goes on "
-        "meanwhile, and calls of models run out of time. Make it a plain def, which runs in a "
-        "thread, or put what blocks into await asyncio.to_thread(...)",
+        "%s (%s) has blocked the event loop for %.1f s. Meanwhile no rollout of this process "
+        "makes progress, and model calls time out. %s",
         method,
         place,
         seconds,
+        advice(place),
         # A run that stands still has to say why, not only in its log.
         extra={"urgent": True},
     )
+
+
+def advice(place: str) -> str:
+    """What to do about a method at this place: its author, or the user where it is gymmesh's."""
+    return _FOR_USERS if _OURS in place.replace("\\", "/") else _FOR_AUTHORS
 
 
 def stalls_within(seconds: float) -> list[Stall]:

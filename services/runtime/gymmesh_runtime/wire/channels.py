@@ -108,7 +108,7 @@ class PeerChannel:
         self.retired = False
 
     def renew(self) -> None:
-        """Connects anew for the calls to come; those in flight end where they run."""
+        """Reconnects for later calls; running calls end on the old connection."""
         held, self._open = self._open, None
         if held is not None:
             self._close_if_idle(held)

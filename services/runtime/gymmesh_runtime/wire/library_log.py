@@ -1,4 +1,4 @@
-"""What gRPC's own log says that is no news."""
+"""Filters harmless records of gRPC's own log."""
 
 from __future__ import annotations
 

@@ -123,4 +123,4 @@ async def _put_away(server: grpc.aio.Server) -> None:
         async with asyncio.timeout(_AGAIN_S):
             await server.stop(0)
     except Exception as error:  # what ended it is raised once more
-        _log.debug("the gRPC server was put away: %s", error)
+        _log.debug("the gRPC server was discarded: %s", error)

@@ -114,8 +114,8 @@ class MeshServer:
             bound = await self._server.start(at_port(host, port), secure)
         except RuntimeError as exc:
             raise OSError(
-                f"cannot listen on {at_port(host, port)}: the port is taken, or the host is not "
-                "an address of this machine"
+                f"cannot listen on {at_port(host, port)}: the port is taken, or the host is not an "
+                "address of this machine"
             ) from exc
         if secure is None:
             log_exposure(f"{self._names[1]} is served", host, SERVICES_HARM)
@@ -159,7 +159,7 @@ class _Access:
     async def whole(
         self, arrived: Any, rpc: grpc.aio.ServicerContext[Any, Any], name: str
     ) -> bytes:
-        """The one request of a call that was let in. Raises MeshError where none comes."""
+        """The only request of an admitted call. Raises MeshError if none arrives."""
         if isinstance(arrived, bytes):
             return arrived
         if not self.guarded:
@@ -171,8 +171,8 @@ class _Access:
             except TimeoutError:
                 raise MeshError(
                     errors_pb2.ERROR_REASON_QUEUE_FULL,
-                    f"the request of {name} was not taken in within {_FIRST_REQUEST_S:g} s",
-                    metadata={"queue": "requests of unknown callers", "limit": str(_STRANGERS)},
+                    f"the request of {name} did not arrive within {_FIRST_REQUEST_S:g} s",
+                    metadata={"queue": "requests from unknown callers", "limit": str(_STRANGERS)},
                     retry_after_s=_FIRST_REQUEST_S,
                 ) from None
         if data is grpc.aio.EOF:

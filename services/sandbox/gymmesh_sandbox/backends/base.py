@@ -1,8 +1,8 @@
-"""What the sandbox service asks of a backend.
+"""The interface between the sandbox service and its backends.
 
-The service keeps leases, places, times, repeats and limits of output; a backend starts sandboxes,
-runs processes in them and moves files. Every method raises MeshError with a reason of the contract
-(SANDBOX_*), and leaves nothing behind when it fails or is cancelled.
+The service handles leases, places, timeouts, repeated requests and output limits. A backend starts
+sandboxes, runs processes in them and transfers files. Every method raises MeshError with a reason
+of the contract (SANDBOX_*), and leaves nothing behind if it fails or is cancelled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from gymmesh.sandbox.v1 import files_pb2, process_pb2, sandbox_pb2
 from gymmesh_sandbox.errors import option_unsupported
 
-#: What `RunningSandbox.wait_lost` returns for a sandbox that was ended at its limit of memory.
+#: Returned by `RunningSandbox.wait_lost` for a sandbox that exceeded its memory limit.
 OUT_OF_MEMORY: Final = "out of memory"
 #: The most files, folders and links of an archive.
 MOST_ENTRIES: Final = 1_000_000
@@ -24,17 +24,18 @@ MOST_ENTRIES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """A sandbox that is asked for, with all defaults filled in.
+    """A requested sandbox, with all defaults filled in.
 
-    sandbox_id: unique among all instances; a backend marks what it makes with it and with
-        `instance_id`, so that a later life of the instance finds what was left.
-    root: the image's or snapshot's name, or what is to be built.
-    image_digest: what the image's digest must be; empty: any.
-    network: the kind is set.
-    env: variables beside the image's own.
+    sandbox_id: unique among all instances. A backend labels its objects with it and with
+        `instance_id`, so that the restarted instance finds leftovers.
+    root: the name of an image or snapshot, or an image to build.
+    image_digest: the required digest of the image; empty: any.
+    network: the kind is always set.
+    env: variables in addition to the image's.
     user, workdir: empty: the image's.
-    relay: for a network of the kind `relay`: where each new connection is to go, HOST:PORT. Raises
-        MeshError while no instance of the service is known. None: the network is another.
+    relay: for a network of the kind `relay`: returns the target of a new connection, HOST:PORT.
+        Raises MeshError while no instance of the service is known. None: the network has another
+        kind.
     """
 
     sandbox_id: str
@@ -51,7 +52,7 @@ class SandboxSpec:
 
 
 class Stream(enum.Enum):
-    """Which of its streams a process wrote to."""
+    """The stream that a process wrote to."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -59,10 +60,10 @@ class Stream(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnded:
-    """How a process ended: by itself with an exit code, or by a signal.
+    """How a process ended: with an exit code, or by a signal.
 
-    out_of_memory: the kernel killed it at the sandbox's limit of memory. machine_out_of_memory: the
-    kernel killed it for want of memory, and not at that limit.
+    out_of_memory: the kernel killed it at the sandbox's memory limit. machine_out_of_memory: the
+    kernel killed it for lack of memory, but not at that limit.
     """
 
     exit_code: int | None = None
@@ -76,47 +77,46 @@ class RunningProcess(ABC):
 
     @abstractmethod
     def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """What it writes, in pieces of at most 1 MiB; iterated once, by one reader.
+        """Its output, in pieces of at most 1 MiB; iterated once, by one reader.
 
-        Ends when both streams have ended, or within a second of the end of the process itself:
-        a descendant that outlives it does not keep it open. A reader that is slow makes the
-        process wait.
+        Ends when both streams have ended, or within a second of the end of the process itself: a
+        descendant that is still running does not keep it open. A slow reader blocks the process.
         """
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Writes to its standard input; what it no longer reads is dropped."""
+        """Writes to its standard input; data that it no longer reads is dropped."""
 
     @abstractmethod
     async def close_stdin(self) -> None:
-        """Closes its standard input; harmless when called twice."""
+        """Closes its standard input; may be called twice."""
 
     @abstractmethod
     async def signal(self, number: int, *, descendants: bool) -> None:
-        """Sends a signal; nothing happens when the process has ended.
+        """Sends a signal; does nothing if the process has ended.
 
-        With SIGKILL and `descendants` none of them is left, whatever they do.
+        SIGKILL with `descendants` always ends all of them.
         """
 
     @abstractmethod
     async def wait(self) -> ProcessEnded:
-        """How it ended, once it has. Raises SANDBOX_LOST where the sandbox took it along."""
+        """Waits for its end. Raises SANDBOX_LOST if the sandbox ended first."""
 
     def threads(self) -> Sequence[process_pb2.ThreadUsage]:
-        """Its threads and those of its descendants; called in a thread of its own."""
+        """Its threads and those of its descendants; called in a separate thread."""
         return ()
 
 
 class RunningSandbox(ABC):
-    """A sandbox that runs.
+    """A running sandbox.
 
-    The methods for files act with the rights of `user`: a name or a number of the sandbox's own,
-    never empty; where the backend's capabilities have no `users`, the sandbox's own alone. Each
-    raises SANDBOX_FILE_DENIED for what this user may not do. Who may do all is `root`.
+    The file methods act with the permissions of `user`: a name or number in the sandbox, never
+    empty. If the backend's capabilities have no `users`, it is always the sandbox's user. They
+    raise SANDBOX_FILE_DENIED if this user lacks the permission. `root` has all permissions.
 
     Attributes:
-        image, image_digest: what its file system was made from; the digest may be empty.
-        user, workdir: those in force.
+        image, image_digest: the source of its file system; the digest may be empty.
+        user, workdir: the defaults of its processes.
     """
 
     image: str
@@ -126,24 +126,25 @@ class RunningSandbox(ABC):
 
     @abstractmethod
     async def start(self, process: process_pb2.ProcessSpec) -> RunningProcess:
-        """Starts a process; timeouts and limits of output are the service's to keep.
+        """Starts a process. The service enforces timeouts and output limits.
 
-        A program that is not there is a process that ends with 127, one that cannot be run, or
-        whose folder is not there, with 126, and a line on its standard error.
+        A program that does not exist is a process that ends with exit code 127. A program that
+        cannot be run, or whose folder does not exist, ends with 126. Both write a line to standard
+        error.
         """
 
     @abstractmethod
     async def wait_lost(self) -> str:
-        """Why the sandbox ended without `end`, once it has: a word or two for SANDBOX_LOST.
+        """Waits until the sandbox ends without `end`; the cause in a few words, for SANDBOX_LOST.
 
-        OUT_OF_MEMORY makes it SANDBOX_OUT_OF_MEMORY.
+        OUT_OF_MEMORY becomes SANDBOX_OUT_OF_MEMORY.
         """
 
     @abstractmethod
     async def resolve(self, path: bytes, user: str) -> bytes:
-        """The absolute path in the sandbox that this one leads to, all links followed.
+        """The absolute path in the sandbox, with all links resolved.
 
-        Parts that are not there stay as they are.
+        Parts that do not exist stay as they are.
         """
 
     @abstractmethod
@@ -154,21 +155,21 @@ class RunningSandbox(ABC):
 
     @abstractmethod
     async def file_info(self, path: bytes, user: str) -> files_pb2.FileInfo:
-        """What is at the path; a link at its end is not followed."""
+        """The type and attributes of the path; a link at its end is not followed."""
 
     @abstractmethod
     async def write_file(self, file: files_pb2.FileContent, user: str) -> None:
-        """Writes a file, or a piece of one, as FileContent says; what is made is the user's."""
+        """Writes a file or a part of it, see FileContent; the user owns what it creates."""
 
     @abstractmethod
     async def place_file(self, file: files_pb2.FileContent) -> None:
-        """Writes a file before anything runs, with all rights; it is the sandbox's user's."""
+        """Writes a file before any process starts, anywhere; the sandbox's user owns it."""
 
     @abstractmethod
     def list_files(
         self, path: bytes, user: str, *, recursive: bool
     ) -> AsyncIterator[files_pb2.FileInfo]:
-        """What is in a folder, or the file itself, by path as bytes."""
+        """The entries of a folder, or the file itself, sorted by the bytes of the path."""
 
     @abstractmethod
     def read_archive(
@@ -181,8 +182,8 @@ class RunningSandbox(ABC):
         """A folder or file as an archive, in pieces of at most 1 MiB.
 
         Args:
-            max_bytes: the most in its files; more is FIELD_INVALID, before the first piece, and so
-                are more than `MOST_ENTRIES` files and folders.
+            max_bytes: the most bytes of all files. More bytes, or more than `MOST_ENTRIES` files
+                and folders, raise FIELD_INVALID before the first piece.
         """
 
     @abstractmethod
@@ -197,10 +198,10 @@ class RunningSandbox(ABC):
         """Unpacks an archive in a folder.
 
         Args:
-            path: the folder; made where it is missing.
-            archive: the path of the archive on the service's own machine.
-            format: how it is compressed.
-            max_bytes: the most that it may unpack to; more is FIELD_INVALID.
+            path: the folder; created if missing.
+            archive: the path of the archive on the service's machine.
+            format: its compression.
+            max_bytes: the most bytes that it may unpack to; more raises FIELD_INVALID.
         """
 
     @abstractmethod
@@ -211,11 +212,11 @@ class RunningSandbox(ABC):
 
     @abstractmethod
     async def snapshot(self, name: str) -> sandbox_pb2.Image:
-        """Keeps the file system under a name."""
+        """Saves the file system under a name."""
 
     @abstractmethod
     async def end(self) -> None:
-        """Ends it; returns once nothing of it is left. Harmless when called twice."""
+        """Ends it and returns when everything is removed. May be called twice."""
 
 
 class SandboxBackend(ABC):
@@ -224,15 +225,15 @@ class SandboxBackend(ABC):
     Found by name: an entry point of the group `gymmesh.sandboxes` names the class.
 
     Args:
-        options: what the configuration has under `options`. Raises ValueError with one sentence,
-            `KEY: problem`, for what it does not accept.
+        options: `options` of the configuration. Raises ValueError with one sentence,
+            `KEY: problem`, for an invalid one.
 
     Attributes:
-        name: as `GetServiceResponse.backend` has it.
-        version: of what is behind it, known once opened; empty: not known.
-        default_image: what a request without an image gets; empty: it has to name one.
-        capabilities: what it can do, known once opened.
-        start_cost_bytes: the memory that a sandbox takes while nothing runs in it, about.
+        name: reported as `GetServiceResponse.backend`.
+        version: of the software behind it, set by `open`; empty: not known.
+        default_image: used for requests without an image; empty: requests must name one.
+        capabilities: what it can do; set by `open`.
+        start_cost_bytes: the approximate memory of an idle sandbox.
     """
 
     name: str
@@ -246,24 +247,24 @@ class SandboxBackend(ABC):
 
     @abstractmethod
     async def open(self) -> None:
-        """Gets ready. Raises ConfigError with one sentence that says what to do."""
+        """Prepares the backend. Raises ConfigError with one sentence that says what to do."""
 
     @abstractmethod
     async def end_leftovers(self, instance_id: str) -> int:
-        """Ends sandboxes and snapshots that an earlier life of this instance left; how many."""
+        """Removes sandboxes and snapshots left by this instance before a restart; their number."""
 
     @abstractmethod
     async def images(self) -> Sequence[sandbox_pb2.Image]:
-        """What sandboxes can start from without a fetch or a build, snapshots included."""
+        """The images that need no fetch or build, snapshots included."""
 
     @abstractmethod
     async def create(self, spec: SandboxSpec) -> RunningSandbox:
-        """Starts a sandbox. The service keeps the time to start, and cancels when it is over."""
+        """Starts a sandbox. The service limits the time to start, and cancels the call then."""
 
     async def delete_snapshot(self, name: str) -> None:
-        """Removes a snapshot; harmless when it is not there. For backends that have snapshots."""
+        """Removes a snapshot if it exists. For backends with snapshots."""
         raise option_unsupported("DeleteSnapshot", self.name)
 
     @abstractmethod
     async def close(self) -> None:
-        """Ends everything. Bounded, and harmless when called twice or before `open`."""
+        """Ends everything. Bounded; may be called twice, or before `open`."""

@@ -144,7 +144,9 @@ class SandboxProcess:
         The write runs on when the caller goes away. Raises FIELD_INVALID.
         """
         if not self.takes_stdin:
-            raise field_invalid("process_id", "names a process of Exec, which has its whole input")
+            raise field_invalid(
+                "process_id", "names a process of Exec, which already has its whole input"
+            )
         task = self._in_background(self._write(offset, content, close))
         await asyncio.wait((task,))
         task.result()
@@ -265,7 +267,7 @@ class SandboxProcess:
                 raise field_invalid("offset", problem)
             rest = content[known:]
             if rest and self._stdin_closed:
-                raise field_invalid("content", "lies behind the end of the standard input")
+                raise field_invalid("content", "is beyond the end of the standard input")
             if rest and not self.ended:
                 await self._running.write(rest)
             self._stdin_written += len(rest)

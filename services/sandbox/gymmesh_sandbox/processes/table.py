@@ -57,7 +57,7 @@ class ProcessTable:
         """
         if self.running >= self._most_running:
             raise sandbox_limit(
-                f"The sandbox runs {self._most_running} processes, as many as it may.",
+                f"The sandbox already runs {self._most_running} processes, its maximum.",
                 self._most_running,
                 retry_after_s=1.0,
             )

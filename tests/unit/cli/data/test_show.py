@@ -92,9 +92,9 @@ async def test_a_trace_as_text_and_as_json(ask: Ask) -> None:
     [
         (["show"], 2, "exactly one of --rollout and --task"),
         (["show", "--task", "t-1", "--rollout", "x"], 2, "exactly one of"),
-        (["show", "--rollout", "x", "--repeat", "1"], 2, "give --task, too"),
-        (["show", "--rollout", "x"], 1, "nothing has become of rollout 'x' so far"),
-        (["show", "--task", "t-1", "--repeat", "1"], 1, "of task 't-1' repeat 1 so far"),
+        (["show", "--rollout", "x", "--repeat", "1"], 2, "add --task"),
+        (["show", "--rollout", "x"], 1, "rollout 'x' has no outcome yet"),
+        (["show", "--task", "t-1", "--repeat", "1"], 1, "task 't-1' repeat 1 has no outcome yet"),
         (["trace", "--task", "t-1", "--attempt", "2"], 1, "attempt 2 has no trace"),
     ],
 )
@@ -106,12 +106,12 @@ async def test_what_cannot_be_found(ask: Ask, arguments: list[str], code: int, w
 def test_no_run_no_trace(tmp_path: Path) -> None:
     path = str(tmp_path / "out.jsonl")
     done = CliRunner().invoke(cli, ["data", "show", path, "--task", "t"])
-    assert (done.exit_code, "out.journal: is missing" in done.output) == (1, True)
+    assert (done.exit_code, "out.journal is missing" in done.output) == (1, True)
 
 
 async def test_superseded_rows_are_taken_out(ask: Ask, tmp_path: Path) -> None:
     rows = str(tmp_path / "out.jsonl")
-    assert ask("compact") == (0, f"{rows}: 0 superseded rows taken out\n")
+    assert ask("compact") == (0, f"{rows}: 0 superseded rows removed\n")
     again = RetryChoice.parse(["task=t-1"])
     files = OutputFiles(tmp_path / "out.jsonl")
     RunOutput.open(files, ONE, OpenOptions(resume=True, retry=again)).abandon()

@@ -54,4 +54,4 @@ def test_a_profile_asks_for_the_tracker_before_it_reads(tracker: str, tmp_path: 
 
 @pytest.mark.parametrize("option", [("--track-project", "mine"), ("--track-samples", "3")])
 def test_what_goes_with_a_tracker_needs_one(option: tuple[str, str], tmp_path: Path) -> None:
-    assert "go with --track" in collect(tmp_path, *option)
+    assert "need --track" in collect(tmp_path, *option)

@@ -59,9 +59,9 @@ def test_it_issues_again_with_the_same_authority(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["ca"], "is for no certificate"),
-        (["../x"], "is for no certificate"),
-        (["--host", "ünlaut"], "is no host name"),
+        (["ca"], "can't name a certificate"),
+        (["../x"], "can't name a certificate"),
+        (["--host", "ünlaut"], "is not a host name"),
     ],
 )
 def test_what_it_refuses(tmp_path: Path, arguments: list[str], problem: str) -> None:
@@ -75,7 +75,7 @@ def test_an_authority_of_someone_elses(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("not ours")
     done = run("--out", tmp_path)
     assert done.exit_code == 1
-    assert "that this command did not make" in done.stderr
+    assert "that this command did not create" in done.stderr
     assert (tmp_path / "ca.pem").read_text() == "not ours"
 
 

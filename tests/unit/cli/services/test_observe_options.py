@@ -15,15 +15,15 @@ async def test_without_prometheus_one_sentence_and_nothing_is_started(tmp_path: 
     assert ended.code == 1
     assert ended.out == ""
     assert ended.err == (
-        f"gym-cli: there is no program '{tmp_path}/prometheus'; install Prometheus, or say where"
-        " it is with --prometheus PATH\n"
+        f"gym-cli: there is no program '{tmp_path}/prometheus'. Install Prometheus, or pass its"
+        " path with --prometheus PATH\n"
     )
 
 
 async def test_a_program_that_is_given_for_nothing(tmp_path: Path) -> None:
     ended = await gym("up", "--prometheus", "prometheus", cwd=tmp_path)
     assert ended.code == 2
-    ended.said("--prometheus is for --observe")
+    ended.said("--prometheus needs --observe")
 
 
 async def test_a_mesh_without_metrics(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_all_goes_to_the_file_and_the_end_counts(
     assert shown.out == ""
     assert shown.err.splitlines() == [
         "gym-cli: it stands still",
-        f"gym-cli: what went wrong is in {path}, each traceback once",
+        f"gym-cli: errors were logged to {path}, each traceback once",
     ]
 
 
@@ -55,8 +55,8 @@ def test_warnings_alone_are_called_so(
         for number in range(count):
             LOG.warning("%s is slow", "ab"[number])
             LOG.warning("%s is slow", "ab"[number])
-    said = "1 warning is" if count == 1 else "2 warnings are"
-    assert capsys.readouterr().err == f"gym-cli: {said} in {path}\n"
+    said = "1 warning" if count == 1 else "2 warnings"
+    assert capsys.readouterr().err == f"gym-cli: {said} logged in {path}\n"
 
 
 def test_as_json_every_line_of_the_file_is_an_object(tmp_path: Path) -> None:

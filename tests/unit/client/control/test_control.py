@@ -194,19 +194,19 @@ async def test_runs_are_listed_newest_first_a_page_at_a_time() -> None:
 
 async def test_which_run_is_meant_must_be_clear() -> None:
     async with RunServer() as server, open_runs() as none:
-        with pytest.raises(MeshError, match="no run is being collected"):
+        with pytest.raises(MeshError, match="no active run"):
             find_run(none, "")
         server.add(TinyRun("run-aa"), "")
         async with open_runs() as runs:
             assert find_run(runs, "").run_id == "run-aa"
-            with pytest.raises(MeshError, match="no run 'x' is being collected; there are: run-aa"):
+            with pytest.raises(MeshError, match="no active run 'x'; active runs: run-aa"):
                 find_run(runs, "x")
         server.add(TinyRun("run-ab"), "")
         async with open_runs() as runs:
             assert find_run(runs, "run-ab").run_id == "run-ab"
-            with pytest.raises(MeshError, match="2 runs fit 'run-a'; say which of"):
+            with pytest.raises(MeshError, match="2 runs fit 'run-a'; choose one of"):
                 find_run(runs, "run-a")
-            with pytest.raises(MeshError, match="2 runs are being collected; say which of"):
+            with pytest.raises(MeshError, match="2 runs are active; choose one of"):
                 find_run(runs, "")
 
 
@@ -248,7 +248,7 @@ def test_an_entry_written_anew_is_not_removed() -> None:
 @pytest.mark.parametrize("run_id", ["../../evil", "/tmp/evil", "", ".x", "a/b", "a\x1b[2J"])
 def test_an_id_from_elsewhere_leads_out_of_no_folder(run_id: str, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ValueError, match="is no run's id"):
+    with pytest.raises(ValueError, match="is not a run id"):
         write_entry(RunEntry(run_id, "127.0.0.1:1", "t", os.getpid(), "out.jsonl"))
     assert sorted(tmp_path.rglob("*")) == before
 

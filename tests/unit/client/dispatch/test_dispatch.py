@@ -89,7 +89,7 @@ def test_a_run_ends_after_so_many_failures() -> None:
         assert one.failed(started(one, 0.0), 0.0, TIMEOUT) is Decision.GIVE_UP
         if number < 2:
             one.completed(started(one, 0.0))
-    assert one.complaint == "3 rollouts failed, which is the most allowed"
+    assert one.complaint == "3 rollouts failed, which reaches the limit"
     assert one.done
 
 
@@ -229,7 +229,7 @@ def test_an_attempt_ends_once() -> None:
     one = dispatcher(1)
     first = started(one, 0.0)
     one.completed(first)
-    with pytest.raises(RuntimeError, match="not in flight"):
+    with pytest.raises(RuntimeError, match="not running"):
         one.dropped(first)
 
 

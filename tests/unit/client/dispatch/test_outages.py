@@ -157,7 +157,7 @@ def test_a_model_that_stays_away_ends_the_run_and_leaves_its_rollouts_without_ou
     mesh.run()
     assert set(mesh.verdicts) <= {Decision.RECORD, Decision.RETRY, Decision.LEAVE}
     assert mesh.now - 6.0 == pytest.approx(60.0, abs=1.0)
-    assert "model 'policy' was away for 60 s" in one.complaint
+    assert "model 'policy' was unreachable for 60 s" in one.complaint
     assert "cannot be reached" in one.complaint
 
 

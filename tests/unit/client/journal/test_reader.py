@@ -109,9 +109,9 @@ def test_a_journal_that_lost_its_first_commit_is_damaged(tmp_path: Path) -> None
     journal.commit([new(1)])
     journal.close()
     files.journal.write_bytes(files.journal.read_bytes()[:40])
-    with pytest.raises(UserError, match="does not say what run it is of"):
+    with pytest.raises(UserError, match="does not name its run"):
         open_run(files.rows)
-    with pytest.raises(UserError, match="does not say what run it is of"):
+    with pytest.raises(UserError, match="does not name its run"):
         list(stored_rows(files, ROWS))
 
 
@@ -179,7 +179,7 @@ def test_a_run_that_is_compacted_after_it_was_opened(
 
 
 def test_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"out\.journal: is missing"):
+    with pytest.raises(UserError, match=r"out\.journal is missing"):
         open_run(tmp_path / "out.jsonl")
 
 
@@ -396,7 +396,7 @@ def test_what_was_never_current_cannot_be_superseded(tmp_path: Path) -> None:
     sequence = sum(1 for _ in scan(whole))
     frame = encode_frame(sequence, 0, encode(record))
     files.journal.write_bytes(whole + frame)
-    with pytest.raises(UserError, match="supersedes an outcome that it does not have"):
+    with pytest.raises(UserError, match="supersedes an outcome that it does not contain"):
         open_run(files.rows)
     assert not files.index.exists()
 

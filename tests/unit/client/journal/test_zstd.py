@@ -50,13 +50,13 @@ def test_a_frame_in_parts_is_the_frame(step: int) -> None:
 def test_a_frame_that_is_just_as_large_as_may_be_is_read() -> None:
     frame = Zstd().compress(bytes(1 << 20))
     assert Zstd().decompress(frame, 1 << 20) == bytes(1 << 20)
-    with pytest.raises(ValueError, match="holds more than 0 MiB"):
+    with pytest.raises(ValueError, match="exceeds 0 MiB"):
         Zstd().decompress(frame, (1 << 20) - 1)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 10])
 def test_a_frame_that_is_cut_short_is_damaged(cut: int) -> None:
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match="truncated"):
         Zstd().decompress(Zstd().compress(b"x" * 100)[:cut])
 
 

@@ -55,11 +55,14 @@ ALL = [task(number) for number in range(4)]
 @pytest.mark.parametrize(
     ("now", "words"),
     [
-        ([ALL[0], task(1, "2"), *ALL[2:]], "line 2 (task 'sum-1') is another one; 1 new"),
-        (ALL[:3], "it ends before line 4; 0 new or changed and 1 gone"),
-        ([*ALL, task(4)], "line 5 (task 'sum-4') is new; 1 new or changed and 0 gone"),
-        ([ALL[0], ALL[2], ALL[1], ALL[3]], "another order from line 2 on (task 'sum-2')"),
-        ([line.strip() + "  \n" for line in ALL], "only blanks around its lines differ"),
+        ([ALL[0], task(1, "2"), *ALL[2:]], "line 2 (task 'sum-1') differs; 1 lines added"),
+        (ALL[:3], "it ends before line 4; 0 lines added or changed and 1 removed"),
+        ([*ALL, task(4)], "line 5 (task 'sum-4') is new; 1 lines added or changed and 0 removed"),
+        (
+            [ALL[0], ALL[2], ALL[1], ALL[3]],
+            "the order of its lines differs from line 2 on (task 'sum-2')",
+        ),
+        ([line.strip() + "  \n" for line in ALL], "only whitespace around its lines differs"),
     ],
 )
 def test_the_task_that_changed_is_named(tmp_path: Path, now: list[str], words: str) -> None:
@@ -88,13 +91,15 @@ async def test_a_resumption_names_what_changed(tmp_path: Path) -> None:
     other = identity_of(tmp_path, changed, [*ALL[:3], task(3, "x")])
     with pytest.raises(UserError) as refused:
         RunOutput.open(files, other, OpenOptions(resume=True))
-    assert "the tasks (line 4 (task 'sum-3') is another one" in str(refused.value)
+    assert "the tasks (line 4 (task 'sum-3') differs" in str(refused.value)
     assert "the configuration (max_steps was 8 and is 3)" in str(refused.value)
     secret = {"max_steps": 8, "options": {"api_key": "two"}}
-    with pytest.raises(UserError, match="a value that is not kept, since it is secret"):
+    with pytest.raises(UserError, match="a secret value that is not kept"):
         RunOutput.open(files, identity_of(tmp_path, secret, ALL), OpenOptions(resume=True))
     # Without what stands beside the run, it is still refused, with less to say.
     files.run.unlink()
     files.task_lines.write_bytes(b"")
-    with pytest.raises(UserError, match="because the tasks and the configuration changed since"):
+    with pytest.raises(
+        UserError, match="can't be resumed: the tasks and the configuration changed"
+    ):
         RunOutput.open(files, other, OpenOptions(resume=True))

@@ -105,7 +105,7 @@ async def test_without_its_journal_a_run_is_not_taken_for_one_of_before_there_wa
     await output.completed("ro-1", 1, b'{"task_id": "t", "rollout_id": "ro-1"}')
     await output.close()
     files.journal.unlink()
-    with pytest.raises(UserError, match="journal: is missing"):
+    with pytest.raises(UserError, match="journal is missing"):
         RunOutput.open(files, IDENTITY, OpenOptions(resume=True))
 
 

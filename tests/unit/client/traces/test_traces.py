@@ -129,7 +129,7 @@ def test_damaged_events_are_told(tmp_path: Path) -> None:
 
 
 def test_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"out\.trace: is not there; collect with --trace"):
+    with pytest.raises(UserError, match=r"out\.trace does not exist. Collect with --trace"):
         open_trace(files_in(tmp_path).rows)
     files_in(tmp_path).trace.touch()
     with open_trace(files_in(tmp_path).rows) as trace:

@@ -150,7 +150,7 @@ def test_a_data_set_that_nothing_judges_is_refused_by_name(tmp_path: Path, name:
     recipe = recipe_named(name)
     with pytest.raises(UserError) as raised:
         imported(tmp_path, written(tmp_path, REFUSED[name]))
-    assert f"rows.jsonl: is {recipe.title}, and is not imported: " in str(raised.value)
+    assert f"rows.jsonl is {recipe.title}, which can't be imported: " in str(raised.value)
     assert recipe.refused in str(raised.value)
     assert [one.name for one in tmp_path.iterdir()] == ["rows.jsonl"]
 
@@ -161,7 +161,7 @@ def test_an_unknown_shape_is_shown_with_a_guess_and_a_question(tmp_path: Path) -
     done = run("import", "rows.jsonl", "--output", "tasks.jsonl", cwd=tmp_path)
     assert done.code == 1
     done.said(
-        "rows.jsonl: is of no known data set",
+        "rows.jsonl: matches no known data set",
         "the question  text     Why? Why? Why?",
         "final answer  text     7?[2J",
         "level         number   3",
@@ -196,8 +196,8 @@ def test_the_command_says_which_data_set_it_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--column", "input=question"], "--column and --score go with another --format"),
-        (["--format", "hf", "--dataset", "gsm8k"], "--dataset goes with --format known"),
+        (["--column", "input=question"], "--column and --score need another --format"),
+        (["--format", "hf", "--dataset", "gsm8k"], "--dataset needs --format known"),
         (["--dataset", "gsm8"], "did you mean 'gsm8k'?"),
     ],
 )
@@ -264,9 +264,9 @@ def test_csv_is_read_row_by_row_with_the_line_of_each(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b'a,b\n1,"2\n', r"x.csv:3?2?: is no CSV"),
-        (b"a,a\n1,2\n", "x.csv:1: has two columns of one name"),
-        (b"a,b\n1,\xff\n", "x.csv: is not UTF-8"),
+        (b'a,b\n1,"2\n', r"x.csv:3?2?: not CSV"),
+        (b"a,a\n1,2\n", "x.csv:1: has two columns with the same name"),
+        (b"a,b\n1,\xff\n", "x.csv: not UTF-8"),
     ],
 )
 def test_what_is_no_csv_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:

@@ -25,9 +25,9 @@ def test_it_says_what_is_there_by_which_thresholds_and_what_is_not(tmp_path: Pat
     card = card_of(tmp_path)
     assert "Environments: math (4 rollouts)." in card
     assert "Models: policy-7b (4 rollouts)." in card
-    assert "| 4 | every rollout, with its exact tokens | all that completed |" in card
-    assert "| reward at least 1, no two alike |" in card
-    assert "| rewards apart by above 0, at most 4 of each task |" in card
+    assert "| 4 | every rollout, with its exact tokens | all completed rollouts |" in card
+    assert "| reward at least 1, no duplicates |" in card
+    assert "| reward difference above 0, at most 4 per task |" in card
     assert "- sft, train: 2 with a reward below 1" in card
     assert "- dpo, train: 1 without a reward" in card
     assert "`datasets` 4.7 or later" in card
@@ -37,5 +37,5 @@ def test_it_says_the_options(tmp_path: Path) -> None:
     selection = Selection(min_reward=0.5, whole=True, environments=frozenset({"math"}))
     card = card_of(tmp_path, ExportOptions(selection, PairRules(margin=0.25, per_task=2)))
     assert "| reward at least 0.5, none cut short by a limit |" in card
-    assert "| reward at least 0.5, no two alike, none cut short by a limit |" in card
-    assert "rewards apart by at least 0.25, at most 2 of each task |" in card
+    assert "| reward at least 0.5, no duplicates, none cut short by a limit |" in card
+    assert "reward difference at least 0.25, at most 2 per task |" in card

@@ -36,10 +36,10 @@ def test_a_folder_goes_on_with_the_files_that_are_not_finished(
             export_hub([source], out, test=0.5)
     assert not out.exists()
     assert made == files[: files.index("dpo/train.jsonl") + 1]
-    with pytest.raises(UserError, match="go on with --resume"):
+    with pytest.raises(UserError, match="Resume it with --resume"):
         export_hub([source], out, test=0.5)
     for test, options in ((0.4, None), (0.5, ExportOptions(Selection(min_reward=0.5)))):
-        with pytest.raises(UserError, match="made of other rollouts or with other options"):
+        with pytest.raises(UserError, match="made from other rollouts or with other options"):
             export_hub([source], out, options, test=test, resume=True)
     made.clear()
     assert export_hub([source], out, test=0.5, resume=True) == summary
@@ -58,7 +58,7 @@ def test_a_folder_whose_rollouts_changed_meanwhile_starts_anew_only_when_told(
             export_hub([source], out)
     with source.open("a") as file:
         file.write(source.read_text().splitlines()[0].replace("ro-", "ro-more-") + "\n")
-    with pytest.raises(UserError, match="made of other rollouts"):
+    with pytest.raises(UserError, match="made from other rollouts"):
         export_hub([source], out, resume=True)
     note = tmp_path / "sums.part" / "export.json"
     note.write_text("{")
@@ -69,7 +69,7 @@ def test_a_folder_whose_rollouts_changed_meanwhile_starts_anew_only_when_told(
     # A folder of that name that is somebody else's.
     (tmp_path / "new.part").mkdir()
     (tmp_path / "new.part" / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="not ours; move it away"):
+    with pytest.raises(UserError, match="not created by an export"):
         export_hub([source], tmp_path / "new", overwrite=True)
     assert (tmp_path / "new.part" / "thesis.txt").read_text() == "mine"
     # One that never had a whole file leaves nothing to go on with.

@@ -45,7 +45,7 @@ def test_pass_at_k_rises_with_k_and_pass_hat_k_falls(data: st.DataObject) -> Non
 
 @pytest.mark.parametrize(("n", "c", "k"), [(3, 4, 1), (3, -1, 1), (3, 1, 0), (3, 1, 4)])
 def test_what_has_no_estimate_is_refused(n: int, c: int, k: int) -> None:
-    with pytest.raises(ValueError, match="must be from"):
+    with pytest.raises(ValueError, match="must be 0 to"):
         pass_at_k(n, c, k)
 
 

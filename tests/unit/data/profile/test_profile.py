@@ -195,7 +195,7 @@ def test_tasks_of_two_files_with_one_id_are_warned_of(tmp_path: Path) -> None:
     made = profile([write_rows(tmp_path / "b.jsonl", [*asked, other])], FAST)
     (warning,) = [one for one in made.warnings if one.name == "mixed_tasks"]
     assert warning.figures == {"tasks": 1, "of": 1}
-    assert "1 tasks have rollouts with different prompts, '1' first" in warning.text
+    assert "1 tasks have rollouts with different prompts, first '1'" in warning.text
 
 
 def test_values_that_cannot_be_counted_are_counted(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_reward_that_is_too_large_is_counted_and_the_others_are_profiled(
 
 
 def test_no_rows_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"a\.jsonl: no rollouts there yet"):
+    with pytest.raises(UserError, match=r"a\.jsonl: no rollouts yet"):
         profile([write_rows(tmp_path / "a.jsonl", [])], FAST)
 
 
@@ -263,11 +263,11 @@ def test_the_commands_json_has_the_documented_keys(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", runs({"t1": [1.0, 0.0]}))
     said = CliRunner().invoke(cli, ["profile", str(path), "--json", "--resamples", "50"])
     assert said.exit_code == 0
-    page = (ROOT / "docs" / "profile.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "profile.md").read_text()
     told = json.loads(said.stdout)
     assert told["solved_at"] == 1.0
     for key in told:
-        assert f"`{key}`" in page, f"docs/profile.md does not name {key}"
+        assert f"`{key}`" in page, f"docs/how-to/profile.md does not name {key}"
 
 
 def test_a_run_without_a_reward_has_a_page_and_exit_code_1(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ async def test_one_that_takes_nothing_is_ended_and_what_is_lost_counted() -> Non
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
     assert len(one.warnings) == 1
-    assert "the run goes on without it" in one.warnings[0]
+    assert "the run continues without it" in one.warnings[0]
 
 
 async def test_nobody_need_wait_for_the_end() -> None:
@@ -102,7 +102,7 @@ async def test_nobody_need_wait_for_the_end() -> None:
 
 @pytest.mark.parametrize(
     ("script", "word"),
-    [(ENDS, "ended by itself"), (REFUSES, "no key: ***"), (FAILS, "HTTP 500")],
+    [(ENDS, "ended unexpectedly"), (REFUSES, "no key: ***"), (FAILS, "HTTP 500")],
 )
 async def test_what_goes_wrong_is_said_once(script: str, word: str) -> None:
     one = Linked(*command(script))
@@ -124,4 +124,4 @@ async def test_one_that_cannot_be_started() -> None:
     one.link.measures(1, {"a": 1.0})
     await one.end()
     assert one.link.lost == 1
-    assert "cannot be started" in one.warnings[0]
+    assert "can't start its process" in one.warnings[0]

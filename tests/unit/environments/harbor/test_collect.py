@@ -58,8 +58,8 @@ def test_a_task_that_cannot_be_run_is_named_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    skilled = harbor_task(f'{NEW}skills_dir = "/skills"\n')
-    code, rows = collected(tmp_path, {"text": dict(RUNNABLE["text"]), "skilled": skilled})
+    large = harbor_task(f"{NEW}gpus = 1\n")
+    code, rows = collected(tmp_path, {"text": dict(RUNNABLE["text"]), "large": large})
     assert (code, rows) == (1, [])
-    says = "skilled: task.toml environment.skills_dir: is not supported"
+    says = "large: task.toml environment.gpus: is not supported"
     assert says in capsys.readouterr().err

@@ -47,7 +47,7 @@ def test_every_task_folder_is_a_row(tmp_path: Path) -> None:
         if name != "broken":
             made.check_task(Task.of(row))
     assert problem_of(made, "broken").startswith("broken: task.toml: is not TOML")
-    some = HarborEnvironment(tasks=str(tmp_path), only=["older*", "suite/*"])
+    some = HarborEnvironment(tasks=str(tmp_path), only=["older", "older-t*", "suite/*"])
     assert [row["task_id"] for row in some.tasks()] == ["older", "older-times", "suite/deep/nested"]
     alone = HarborEnvironment(tasks=str(tmp_path / "text"))
     assert [(row["task_id"], row["harbor"]) for row in alone.tasks()] == [("text", ".")]
@@ -128,8 +128,6 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
         (harbor_task(f"{NEW}gpus = 1\n"), "task.toml environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[[environment.mcp_servers]]\nname = "a"\nurl = "http://a"\n'),
          "task.toml environment.mcp_servers: is not supported"),
-        (harbor_task(f'{NEW}skills_dir = "/skills"\n'),
-         "task.toml environment.skills_dir: is not supported"),
         (harbor_task(f'{NEW}[environment.healthcheck]\nretries = 2\n'),
          "task.toml environment.healthcheck: object missing required field `command`"),
         (harbor_task(f'{NEW}os = "windows"\n'), "task.toml environment.os: is 'windows'"),
@@ -142,8 +140,6 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "separate"\n',
                      **{"tests/docker-compose.yaml": ""}),
          "tests/docker-compose.yaml: is not supported"),
-        (harbor_task(**{"tests/deep/.harborignore": "a\n"}),
-         "tests/deep/.harborignore: is not supported"),
         (harbor_task(f'{NEW}[verifier]\ntimeout_sec = "long"\n'),
          "task.toml verifier.timeout_sec: expected"),
         (harbor_task('schema_version = "2.0"\n'), "task.toml schema_version: is '2.0'"),
@@ -161,14 +157,14 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "environment/docker-compose.yaml: is not supported"),
         (harbor_task(**{"trajectory.json": "{}"}), "trajectory.json: is not supported"),
         ({"task.toml": NEW, "instruction.md": ""}, "tests/test.sh: is missing"),
-        (older_task("parser_name: swebench\n"), "task.yaml parser_name: is 'swebench'"),
-        (older_task("run_tests_in_same_shell: true\n"), "task.yaml run_tests_in_same_shell"),
+        (older_task("parser_name: own\n"), "task.yaml parser_name: is 'own'; known are pytest, "),
         (older_task(compose=f"{COMPOSE}  other: {{image: a}}\n"), "docker-compose.yaml services"),
         (older_task(compose=f"{COMPOSE}    privileged: true\n"),
          "docker-compose.yaml services.client.privileged"),
         (older_task(compose=f"{COMPOSE}      - /:/host\n"),
          "docker-compose.yaml services.client.volumes"),
-        (older_task(**{"solution.yaml": ""}), "solution.yaml: is not supported"),
+        (older_task(files={"solution.sh": None, "solution.yaml": "- run: a\n"}),
+         "solution.yaml: Object missing"),
     ],
 )  # fmt: skip
 def test_what_is_not_done_is_refused_by_its_name(

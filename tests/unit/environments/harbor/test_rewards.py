@@ -9,9 +9,10 @@ import pytest
 from gymmesh_resource.environments.harbor.rewards import (
     NoReward,
     main_reward,
+    read_printed,
     read_rewards,
-    read_summary,
 )
+from gymmesh_resource.environments.harbor.task import PrintedResult
 
 HEAD = "collected 2 items\n===== short test summary info =====\n"
 
@@ -55,14 +56,46 @@ def test_one_of_several_numbers_is_the_reward() -> None:
         ("PASSED t.py::a\nFAILED t.py::b - assert 1 == 2\n", (0.0, 1.0, 1.0)),
         ("PASSED t.py::a\nERROR t.py\n", (0.0, 1.0, 1.0)),
         ("XPASS t.py::a\n=== 1 passed ===\n", (0.0, 0.0, 1.0)),
+        # What failed follows the name, and names may hold the same mark.
+        ("FAILED t.py::a[x - 1] - no\nPASSED t.py::a[x - 2]\n", (0.0, 1.0, 1.0)),
     ],
 )
 def test_a_summary_wins_where_all_passed(lines: str, rewards: tuple[float, ...]) -> None:
-    assert tuple(read_summary(HEAD + lines).values()) == rewards
+    assert tuple(read_printed(HEAD + lines, "pytest").values()) == rewards
+
+
+@pytest.mark.parametrize(
+    ("parser", "output", "reward"),
+    [
+        ("swebench", "SWEBench results starts here\nPASSED\nSWEBench results ends here", 1.0),
+        ("swebench", "SWEBench results starts here\nFAILED\nSWEBench results ends here", 0.0),
+        ("sweperf", "SWE-Perf results starts here\nPASSED\nSWE-Perf results ends here", 1.0),
+        (
+            "mlebench",
+            "MLEBench results starts here\nALL TESTS PASSED\nMLEBench results ends here",
+            1.0,
+        ),
+        ("mlebench", "MLEBench results starts here\nPASSED\nMLEBench results ends here", 0.0),
+        ("swelancer", "… SWE Lancer Success", 1.0),
+        ("swelancer", "swe lancer failure; user_tool completed", 0.0),
+        ("swelancer", "user_tool: Completed", 1.0),
+        ("swebench", "SWEBench results starts here\nPASSED", None),
+        ("mlebench", "ALL TESTS PASSED", None),
+        ("swelancer", "", None),
+    ],
+)
+def test_what_other_parsers_of_terminal_bench_read(
+    parser: PrintedResult, output: str, reward: float | None
+) -> None:
+    if reward is None:
+        with pytest.raises(NoReward):
+            read_printed(output, parser)
+    else:
+        assert read_printed(output, parser) == {"reward": reward}
 
 
 def test_a_long_output_is_read_in_one_go() -> None:
     began = time.process_time()
     with pytest.raises(NoReward):
-        read_summary("=" * 4_000_000 + "\n" + "= " * 1_000_000)
+        read_printed("=" * 4_000_000 + "\n" + "= " * 1_000_000, "pytest")
     assert time.process_time() - began < 5

@@ -12,7 +12,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh_resource.environments.harbor.rewards import NoReward
 from gymmesh_resource.environments.harbor.steps import below, task_rewards
-from gymmesh_responses import loads, text_of
+from gymmesh_responses import loads, new_message, text_of
 from gymmesh_runtime.errors import MeshError
 from tests.unit.environments.harbor.made_tasks import NEW, harbor_task, stepped_task
 from tests.unit.environments.harbor.test_verdicts import opened
@@ -196,3 +196,25 @@ def test_no_step_is_no_reward() -> None:
 )
 def test_the_least_reward(rewards: Any, least: Any, says: str) -> None:
     assert below(rewards, least) == says
+
+
+async def test_tests_read_the_trajectory_of_their_step(tmp_path: Path) -> None:
+    """Also where the agent put something else in its place."""
+    read = (
+        "grep -q ATIF /logs/agent/trajectory.json && grep -q 'I {0}' /logs/agent/trajectory.json"
+        " && [ $(grep -c 'I one.*I two' /logs/agent/trajectory.json) = 0 ] && r=1 || r=0\n"
+        "echo $r >/logs/verifier/reward.txt\n"
+    )
+    tests = {f"steps/{name}/tests/test.sh": read.format(name) for name in ("one", "two")}
+    tasks = {"t": stepped_task({"one": "", "two": ""}, **tests)}
+    async with opened(tmp_path, tasks) as desk:
+        of = task(harbor="t")
+        session = (await desk.create(of)).session_id
+        line = "ln -s /etc/passwd /logs/agent/trajectory.json"
+        await desk.call(session, "shell", {"command": line})
+        said = [new_message("assistant", "I one")]
+        turn = await desk.turn(session, said)
+        assert turn.reward == 1.0
+        said += [*turn.items, new_message("assistant", "I two")]
+        assert (await desk.verify(session, of, said)).reward == 1.0
+        await desk.close(session)

@@ -393,7 +393,7 @@ async def test_the_example_tasks_are_sound() -> None:
         (ServerOptions(command=["a"], url="http://a"), "either a command or a url"),
         (ServerOptions(command=["no-such-program"]), "there is no program 'no-such-program'"),
         (ServerOptions(url="localhost:80"), "servers.one.url"),
-        (ServerOptions(url="http://a", cwd="/"), "no env and no cwd"),
+        (ServerOptions(url="http://a", cwd="/"), "env and cwd are only for a command"),
         (ServerOptions(command=["true"], headers={"a": "b"}), "no headers"),
     ],
 )

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_resource.environments.openenv import OpenEnvEnvironment
+from gymmesh_runtime.errors import RULES
 from tests.unit.environments.openenv.openenv_server import (
     Counting,
     OpenEnvServer,
@@ -114,11 +115,34 @@ async def test_no_server_is_a_fault() -> None:
         assert (await fails(mesh.create())).reason == FAULT
 
 
-async def test_a_server_that_refuses_the_connection_names_the_option() -> None:
-    async with serving(web.Application()) as url, served(OpenEnvEnvironment(url=url)) as mesh:
+@pytest.mark.parametrize(
+    ("status", "reason", "said"),
+    [
+        (401, Reason.ERROR_REASON_CREDENTIAL_INVALID, "with status 401; check the option headers"),
+        (403, Reason.ERROR_REASON_NOT_PERMITTED, "with status 403; check the option headers"),
+        (404, Reason.ERROR_REASON_NOT_OFFERED, "with status 404; check the option url"),
+        (410, Reason.ERROR_REASON_NOT_OFFERED, "with status 410; check the option url"),
+        (429, FAULT, "answered 429"),
+        (503, FAULT, "answered 503"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/ws", "/schema"])
+async def test_a_refused_request_is_final_and_names_the_option(
+    path: str, status: int, reason: Any, said: str
+) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=status)
+
+    @web.middleware
+    async def door(request: web.Request, handler: Any) -> web.StreamResponse:
+        return await (refuse if request.path == path else handler)(request)
+
+    app = OpenEnvServer().app
+    app.middlewares.append(door)
+    async with serving(app) as url, served(OpenEnvEnvironment(url=url)) as mesh:
         error = await fails(mesh.create())
-    assert (error.reason, error.metadata["stage"]) == (FAULT, "connect")
-    assert "it answers 404 at /ws; check the option url" in error.message
+    assert (error.reason, said in error.message) == (reason, True), error.message
+    assert RULES[reason].retry_safe == (reason == FAULT)
 
 
 async def test_a_full_server_is_tried_again_later() -> None:
@@ -164,7 +188,7 @@ async def test_a_message_that_nobody_asked_for_ends_the_connection() -> None:
         await server.sockets[0].send_str(observed(reward="100", done="true"))
         await until(lambda: not server.open)
         error = await fails(moved(mesh, session, 1))
-    assert (error.reason, "not asked for" in error.message) == (FAULT, True)
+    assert (error.reason, "unexpected message" in error.message) == (FAULT, True)
 
 
 async def test_a_verdict_stands_when_the_server_is_gone_after_the_last_step() -> None:

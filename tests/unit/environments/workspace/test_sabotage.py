@@ -22,7 +22,7 @@ EXAMPLES: Final = {
     for line in Path(workspace.__file__).with_name("tasks.jsonl").read_text().splitlines()
     if (row := json.loads(line))
 }
-PAGE: Final = Path(__file__).parents[4] / "docs/environments/workspace.md"
+PAGE: Final = Path(__file__).parents[4] / "docs/reference/environments/workspace.md"
 NAMES: Final = [one.name for one in sabotage(Gold("", "calls", calls=[("shell", {"command": ""})]))]
 # A test that loads the work into its own process, where the work finds all that the test has.
 LOADS: Final = (

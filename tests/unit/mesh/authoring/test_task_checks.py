@@ -51,7 +51,7 @@ def test_what_is_refused_is_named() -> None:
     assert checks.problem(task("elsewhere")) is None
     found = checks.problem(task("sums"))
     assert found is not None
-    assert (found[0], found[1].endswith("; the environment 'sums' refuses the row")) == (
+    assert (found[0], found[1].endswith("; environment 'sums' rejects the row")) == (
         "expected_answer",
         True,
     )

@@ -35,5 +35,5 @@ async def test_agents_of_several_meshes_share_the_work_also_when_they_have_one_i
 def test_an_agent_of_another_major_version_is_refused() -> None:
     for theirs in ("", "1.0", "1.99"):  # one that does not say is taken for one of ours
         check_contract(theirs, "h:1")
-    with pytest.raises(MeshError, match=r"the agent at h:1 speaks contract version '2\.0'"):
+    with pytest.raises(MeshError, match=r"the agent at h:1 uses contract version '2\.0'"):
         check_contract("2.0", "h:1")

@@ -81,8 +81,8 @@ async def failing(generate: Any, **options: Any) -> MeshError:
         (Generation([20, END], ["a", -1.0]), "logprobs[0] is 'a'"),  # type: ignore[list-item]
         (Generation([20, END], [None, -1.0]), "logprobs[0] is None"),  # type: ignore[list-item]
         (Generation([20, END], [-1.0]), "1 log probabilities for 2 tokens"),
-        (None, "generate must be async and return a Generation, and it gave NoneType"),
-        ([20, END], "generate must be async and return a Generation, and it gave list"),
+        (None, "generate must be async and return a Generation; it returned NoneType"),
+        ([20, END], "generate must be async and return a Generation; it returned list"),
     ],
 )
 async def test_what_is_not_an_answer_says_what_and_where(made: Any, said: str) -> None:
@@ -225,7 +225,7 @@ async def test_a_jinja_template_that_raises_says_its_own_line() -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [(None, "apply_chat_template gives None"), ([], "the chat template renders no token")],
+    [(None, "apply_chat_template returned None"), ([], "the chat template renders no token")],
 )
 async def test_a_template_without_tokens_is_refused(given: Any, said: str) -> None:
     error = await failing(ANSWERING, tokenizer=Altered(template=lambda *_, **__: given))
@@ -236,7 +236,7 @@ async def test_a_template_without_tokens_is_refused(given: Any, said: str) -> No
 async def test_a_decode_without_a_text_is_refused() -> None:
     error = await failing(ANSWERING, tokenizer=Altered(decode=lambda *_, **__: None))
     assert error.reason == REFUSED
-    assert "decode gives NoneType, not a text" in error.message
+    assert "decode returned NoneType, not str" in error.message
 
 
 async def test_what_decode_raises_is_in_the_failure() -> None:

@@ -287,7 +287,7 @@ def test_nobody_there(run: Any) -> None:
                 assert str(error) == "connection refused"
             error = await failure(made, "http://no-such-host.invalid")
             assert type(error) is ConnectFailed
-            assert str(error) == "the host's name is not known"
+            assert str(error) == "the host name cannot be resolved"
 
     run(main())
 

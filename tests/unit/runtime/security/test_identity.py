@@ -81,7 +81,7 @@ def test_what_a_configuration_may_not_say(identity: dict[str, Any], problem: str
 
 def test_two_with_the_same_token() -> None:
     one = {"token_sha256": DIGEST, "may": ["collect"]}
-    with pytest.raises(msgspec.ValidationError, match="'ann' and 'bob' are both known by"):
+    with pytest.raises(msgspec.ValidationError, match="'ann' and 'bob' are both identified by"):
         msgspec.convert({"identities": {"ann": one, "bob": one}}, SecurityConfig)
 
 

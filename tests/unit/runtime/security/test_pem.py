@@ -62,7 +62,7 @@ def test_an_expired_certificate(
 def test_a_key_of_another_certificate(authority: Authority) -> None:
     pair, other = authority.issue("services"), authority.issue("other")
     said = refused(config_of(authority, Pair(pair.certificate, other.key)))
-    assert f"is not the certificate of the key {other.key}" in said
+    assert f"does not match its key {other.key}" in said
 
 
 @pytest.mark.parametrize("damaged", ["certificate", "key"])
@@ -70,7 +70,9 @@ def test_half_a_file(authority: Authority, damaged: str) -> None:
     pair = authority.issue("services")
     path: Path = getattr(pair, damaged)
     path.write_bytes(path.read_bytes()[:60])
-    assert "are no certificate and unencrypted key in PEM" in refused(config_of(authority, pair))
+    assert "are not a PEM certificate and an unencrypted PEM key" in refused(
+        config_of(authority, pair)
+    )
 
 
 def test_a_file_that_is_not_there(authority: Authority) -> None:
@@ -94,7 +96,7 @@ def test_a_key_is_never_shown(authority: Authority) -> None:
 @pytest.mark.parametrize("missing", ["key", "authority"])
 def test_what_belongs_together(missing: str) -> None:
     files = {"certificate": "a", "key": "b", "authority": "c"} | {missing: ""}
-    with pytest.raises(ValueError, match=r"authority is missing|belong together"):
+    with pytest.raises(ValueError, match=r"authority is missing|must be set together"):
         msgspec.convert(files, TlsConfig)
 
 
@@ -122,8 +124,8 @@ def test_a_new_pair_that_does_not_fit_is_left_and_said_once(
     for _ in range(5):
         assert files.current() is before
     (said,) = errors(caplog)
-    assert "is not the certificate of the key" in said
-    assert "what was read before stays in use" in said
+    assert "does not match its key" in said
+    assert "the previous files stay in use" in said
     pair.key.write_bytes(new_key)
     assert files.current().key == new_key
 

@@ -79,7 +79,7 @@ def test_who_may_and_who_may_not(method: str) -> None:
         assert refused is not None
         assert refused.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
         assert refused.metadata == {"method": method}
-        assert f"takes the permission '{takes}'" in refused.message
+        assert f"requires the permission '{takes}'" in refused.message
 
 
 def test_a_stranger_may_nothing() -> None:

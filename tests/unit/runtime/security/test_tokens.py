@@ -25,7 +25,7 @@ def looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_without_a_token(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="holds no token") as caught:
+    with pytest.raises(ConfigError, match="contains no token") as caught:
         TokenFile(str(path))
     assert "words" not in str(caught.value)
 
@@ -43,7 +43,7 @@ def test_a_token_that_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     for _ in range(4):
         assert str(file.current()) == "first-token"
     first, second = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
-    assert "holds no token" in first
+    assert "contains no token" in first
     assert "cannot be read" in second
     path.write_text("second-token")
     assert str(file.current()) == "second-token"

@@ -12,7 +12,7 @@ def test_what_the_environment_says_counts_too() -> None:
     limit = CompletionLimit(6)
     assert limit.room([1, 2]) == 6
     assert limit.room([1, 2, 3, 4, 9]) == 3
-    with pytest.raises(MeshError, match="has 6 tokens, and the trainer takes 6") as said:
+    with pytest.raises(MeshError, match="has 6 tokens, but the trainer accepts at most 6") as said:
         limit.room([1, 2, 3, 4, 9, 5, 6, 7])
     assert said.value.reason == Reason.ERROR_REASON_MODEL_CONTEXT_EXCEEDED
 

@@ -38,9 +38,9 @@ def test_a_trainer_with_room_for_one_refuses_to_lose_tokens() -> None:
     with pytest.raises(UserError) as said:
         lost.one(rollout_of(*REWRITTEN))
     assert str(said.value) == (
-        "rollout ro of task t: TRL has no room for 2 of its 3 sampled tokens (67%): it has 2 "
-        "samples, and 1 can be handed over. Keep the history append-only, hand it to a trainer "
-        "that takes several samples, or accept the loss with lost='warn'"
+        "rollout ro of task t: TRL can't represent 2 of its 3 sampled tokens (67%): it has 2 "
+        "samples, of which 1 can be passed on. Keep the history append-only, use a trainer that "
+        "accepts several samples, or accept the loss with lost='warn'"
     )
     assert lost.counts["tokens_sampled"] == 0
 
@@ -51,7 +51,7 @@ def test_or_warns_and_counts_them(caplog: pytest.LogCaptureFixture) -> None:
         sample = lost.one(rollout_of(*REWRITTEN))
     assert sample is not None
     assert sample.tokens == [9, 4]
-    assert "no room for 2 of its 3 sampled tokens (67%)" in caplog.text
+    assert "can't represent 2 of its 3 sampled tokens (67%)" in caplog.text
     assert lost.counts == {"tokens_sampled": 3, "tokens_trained": 1, "tokens_lost": 2}
 
 
@@ -73,7 +73,7 @@ def test_samples_that_tokens_allow_to_merge_are_one() -> None:
 
 def test_actors_with_rewards_of_their_own_are_not_merged() -> None:
     rollout = rollout_of(([1], [2], ""), ([1, 2, 7], [4], "critic"), critic=0.25)
-    with pytest.raises(UserError, match="no room for 1 of its 2"):
+    with pytest.raises(UserError, match="can't represent 1 of its 2"):
         LostTokens("refuse", "veRL").all_of_one_reward(rollout)
     [sample] = LostTokens("warn", "veRL").all_of_one_reward(rollout)
     assert (sample.actor, sample.tokens) == ("", [1, 2])
@@ -91,7 +91,7 @@ def test_a_trainer_that_takes_several_gets_all_the_root_agents_last_at_the_end()
 
 def test_tokens_beyond_the_longest_completion_are_lost_too() -> None:
     rollout = rollout_of(([1], [2, 3, 4], ""))
-    with pytest.raises(UserError, match=r"no room for 1 of its 3 .*longest completion"):
+    with pytest.raises(UserError, match=r"can't represent 1 of its 3 .*longest completion"):
         LostTokens("refuse", "veRL").all_of_one_reward(rollout, 2)
 
 

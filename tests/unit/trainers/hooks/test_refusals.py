@@ -61,7 +61,7 @@ def test_texts_are_not(where: str, part: dict[str, str]) -> None:
 
 def test_a_seed_is_refused_by_name() -> None:
     refuse_seed(None, "t", "the engine")
-    with pytest.raises(UserError, match="task t: seed: the engine samples without a seed"):
+    with pytest.raises(UserError, match="task t: seed: the engine does not support a seed"):
         refuse_seed(7, "t", "the engine")
 
 

@@ -85,9 +85,9 @@ async def test_what_is_sent_is_what_the_endpoint_asserts() -> None:
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"temperature": 0.7}, "has none; set it in .* --top-p"),
-        ({"top_p": 0.9}, "has none; set it in .* --temperature"),
-        ({**SAMPLING, "top_k": 5}, "takes no top_k, and this call has 5"),
+        ({"temperature": 0.7}, "has none. Set it in .* --top-p"),
+        ({"top_p": 0.9}, "has none. Set it in .* --temperature"),
+        ({**SAMPLING, "top_k": 5}, "does not support top_k, but this call has 5"),
     ],
 )
 async def test_what_the_endpoint_would_assert_is_refused_before(
@@ -124,6 +124,6 @@ async def test_an_answer_without_tokens_is_refused() -> None:
 
     server = NemoServer(alter=bare)
     async with server, serving(server) as service:
-        with pytest.raises(MeshError, match="is it an endpoint of NeMo RL") as caught:
+        with pytest.raises(MeshError, match="Is it an endpoint of NeMo RL") as caught:
             await Dialogue(service, **SAMPLING).ask(user("a"))
     assert caught.value.reason == errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID

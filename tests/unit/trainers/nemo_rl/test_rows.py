@@ -153,7 +153,7 @@ async def test_a_rollout_without_tokens_has_no_row() -> None:
         client.post("/run", json=row()) as answer,
     ):
         assert answer.status == 422
-        assert "no tokens of the policy" in (await answer.json())["error"]
+        assert "no policy tokens" in (await answer.json())["error"]
     assert agent.counts == {"failed": 1}
 
 
@@ -169,4 +169,4 @@ async def test_a_rollout_with_an_image_is_refused() -> None:
     server = NemoServer(script=[says("2")])
     agent, [(status, answer)] = await ran(server, row(input=[said]))
     assert (status, agent.counts["failed"]) == (422, 1)
-    assert "has an image or a file, which the hook for NeMo RL can't hand over" in answer["error"]
+    assert "has an image or a file, which the hook for NeMo RL can't pass on" in answer["error"]

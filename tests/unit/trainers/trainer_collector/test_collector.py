@@ -237,9 +237,9 @@ async def test_a_task_that_cannot_be_used_is_named(tasks: Any, problem: str) -> 
 
 async def test_a_place_or_model_that_cannot_be_meant_is_said() -> None:
     for place, model, problem in (
-        (7, None, "what collects must be"),
-        ("127.0.0.1:9", says("1"), "a mesh elsewhere has its own models"),
-        (Sums, "gpt", "is no URL"),
+        (7, None, "expected an environment"),
+        ("127.0.0.1:9", says("1"), "a remote mesh has its own models"),
+        (Sums, "gpt", "is not a URL"),
     ):
         with pytest.raises(UserError, match=problem):
             async with TrainerCollector(place, model=model):  # type: ignore[arg-type]  # wrong
@@ -439,7 +439,7 @@ async def test_a_model_without_tokens_is_named_once(
             groups = [group async for group in collector.step(rows(2))]
             assert [len(group.rollouts) for group in groups] == [2, 2]
     [message] = caplog.messages
-    assert "model 'policy' gave no token ids, so nothing of its answers can be trained" in message
+    assert "model 'policy' returned no token ids, so its answers can't be trained" in message
 
 
 async def test_an_evaluation_needs_no_tokens(caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ def test_defaults_are_those_of_the_command() -> None:
     differing = {name for name, default in shown.items() if python[name] != default}
     # On purpose: a group is what a trainer compares rewards within.
     assert differing == {"repeats"}
-    page = (ROOT / "docs" / "training.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "training.md").read_text()
     assert (
         f"`repeats` is {Settings().repeats}, where `gym-cli collect` has {shown['repeats']}" in page
     )

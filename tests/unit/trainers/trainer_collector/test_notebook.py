@@ -50,5 +50,5 @@ def test_options_have_names_and_hints() -> None:
 async def test_a_url_takes_the_name_of_its_model() -> None:
     config, _ = _embedded(exact, "http://127.0.0.1:1/v1", "qwen")
     assert config.models["policy"].model == "qwen"
-    with pytest.raises(UserError, match="model_name: is the name of a model at a URL"):
+    with pytest.raises(UserError, match="model_name: names a model at a URL"):
         _embedded(exact, ScriptedBackend([]), "qwen")

@@ -157,8 +157,8 @@ async def test_a_file_without_tasks_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text("\n")
     async with TrainerCollector(Sums, model=engine().model) as collector:
-        with pytest.raises(UserError, match="jsonl: holds no tasks"):
+        with pytest.raises(UserError, match="jsonl: no tasks found"):
             await collector.step(path).next()
     async with TrainerCollector(Sums, model=engine().model, tasks=path) as collector:
-        with pytest.raises(UserError, match="jsonl: holds no tasks"):
+        with pytest.raises(UserError, match="jsonl: no tasks found"):
             await collector.step().next()

@@ -120,7 +120,7 @@ async def test_resuming_without_a_step_s_number_is_refused_where_there_are_steps
     async with TrainerCollector(Sums, model=ones().model, **settings) as collector:
         assert len([one async for one in collector.step(rows(1))]) == 1  # there is nothing yet
     async with TrainerCollector(Sums, model=ones().model, **settings) as collector:
-        with pytest.raises(UserError, match="jsonl: has steps of an earlier session; say which"):
+        with pytest.raises(UserError, match="jsonl: has steps of an earlier session"):
             await collector.step(rows(1)).next()
 
 
@@ -226,15 +226,15 @@ async def test_a_state_that_cannot_be_meant_is_refused() -> None:
     async with TrainerCollector(Sums, model=ones().model) as collector:
         state = collector.state_dict()
         for wrong, said in (
-            ({}, "state: version None is not known; this version of gymmesh reads 1"),
+            ({}, "state: version None is not supported; this version of gymmesh reads 1"),
             (state | {"step": "x"}, "state: Expected `int`, got `str` - at `\\$.step`"),
-            (state | {"tasks": {}}, "was made with tasks=, and this one wasn't"),
+            (state | {"tasks": {}}, "was created with tasks=, but this one without"),
         ):
             with pytest.raises(UserError, match=said):
                 collector.load_state_dict(wrong)
         collector.load_state_dict(state)
         assert len([one async for one in collector.step(rows(1))]) == 1
-        with pytest.raises(RuntimeError, match="a state is loaded before the first step"):
+        with pytest.raises(RuntimeError, match="a state can only be loaded before the first step"):
             collector.load_state_dict(state)
 
 
@@ -243,7 +243,7 @@ async def test_a_state_of_tasks_of_another_kind_is_refused() -> None:
     collectors = [TrainerCollector(Sums, tasks=one, model=ones().model) for one in kinds]
     states = [one.state_dict() for one in collectors]
     for collector, state in zip(collectors, reversed(states), strict=True):
-        with pytest.raises(UserError, match="state: tasks: are not of a"):
+        with pytest.raises(UserError, match="state: tasks: do not match a"):
             collector.load_state_dict(state)
 
 
@@ -268,7 +268,9 @@ def test_a_state_without_a_key_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("state", [None, "x", []], ids=str)
 def test_what_is_no_state_is_refused(state: Any) -> None:
-    with pytest.raises(UserError, match="state: must be what state_dict\\(\\) gave, a dictionary"):
+    with pytest.raises(
+        UserError, match="state: must be the dictionary that state_dict\\(\\) returned"
+    ):
         TrainerCollector(Sums, model=ones().model).load_state_dict(state)
 
 

@@ -203,7 +203,7 @@ async def test_a_plain_loop_that_is_left_says_what_happens(
             engine.gate.set()
             assert len([group async for group in collector.step(rows(1))]) == 3
     [message] = caplog.messages
-    assert message.startswith("step 1 was left early, with 2 groups under way, which come in the")
+    assert message.startswith("step 1 was left early with 2 unfinished groups, which come in the")
 
 
 async def test_a_second_step_waits_for_no_open_one() -> None:
@@ -348,7 +348,7 @@ async def test_a_task_that_comes_again_and_again_keeps_its_id() -> None:
         ({"groups": 0}, "groups: must be at least 1, not 0"),
         ({"at_most": 0}, "at_most: must be at least 1, not 0"),
         ({"leftovers": "lose"}, "leftovers: must be 'keep' or 'drop', not 'lose'"),
-        ({"number": 0}, "number: must be above 0, the step before it"),
+        ({"number": 0}, "number: must be above 0, the previous step"),
     ],
 )
 async def test_a_step_that_cannot_be_meant_is_refused(options: Any, said: str) -> None:
@@ -361,7 +361,7 @@ async def test_tasks_are_given_once() -> None:
     async with TrainerCollector(Sums, model=ones().model) as collector:
         with pytest.raises(TypeError, match="tasks: are missing"):
             collector.step()
-        with pytest.raises(TypeError, match="give a TaskSet, Stages or Mix to the collector"):
+        with pytest.raises(TypeError, match="pass a TaskSet, Stages or Mix to the collector"):
             collector.step(TaskSet(rows(1)))  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(UserError, match="must be a list or a task file, not generator"):
         TrainerCollector(Sums, tasks=endless())  # type: ignore[arg-type]  # wrong on purpose

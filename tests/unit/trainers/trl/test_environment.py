@@ -69,7 +69,7 @@ def test_a_rollout_as_trl_drives_it() -> None:
         # Of other environments it says nothing.
         assert environments.reward([[said("2")]], [[2]], [object()]) == [None]
         assert environments.counts["rollouts"] == 2
-        with pytest.raises(UserError, match="task_id: 'other' is none of the tasks'"):
+        with pytest.raises(UserError, match="task_id: 'other' is not one of the tasks"):
             made[0].reset(task_id="other")
 
 
@@ -104,7 +104,7 @@ def test_no_reward_is_neither_zero_nor_silent(moody: TrlEnvironments) -> None:
         one.reset(**moody.rows[0])
     with pytest.raises(Exception, match="did not answer"):
         made[0].fall()
-    with pytest.raises(Exception, match="is gone"):
+    with pytest.raises(Exception, match="is closed"):
         made[0].leave()
     assert made[1].leave() == "bye"
     with pytest.raises(Exception, match="is over"):
@@ -141,9 +141,12 @@ def test_what_trl_has_no_room_for_is_refused_by_name() -> None:
         TrlEnvironments(Turns, [], TOKENIZER)
     own = [{"type": "function", "name": "x", "parameters": {}}]
     for row, why in (
-        ({"prompt": "a", "environment": "shop"}, "is of environment 'shop'"),
-        ({"responses_create_params": {"input": [{"role": "user", "content": []}]}}, "plain texts"),
-        ({"responses_create_params": {"input": "a", "tools": own}}, "has tools of its own"),
+        ({"prompt": "a", "environment": "shop"}, "belongs to environment 'shop'"),
+        (
+            {"responses_create_params": {"input": [{"role": "user", "content": []}]}},
+            "text messages",
+        ),
+        ({"responses_create_params": {"input": "a", "tools": own}}, "has its own tools"),
     ):
         with pytest.raises(UserError, match=why):
             TrlEnvironments(Sums, [row], TOKENIZER)
@@ -189,7 +192,7 @@ def test_a_method_says_what_the_schema_says() -> None:
 
 @pytest.mark.parametrize("name", ["reset", "get_reward", "_hidden"])
 def test_names_that_trl_takes_for_its_own_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match="TRL takes no tool of that name"):
+    with pytest.raises(UserError, match="TRL does not support a tool of this name"):
         schema_of(function({}, name))
 
 

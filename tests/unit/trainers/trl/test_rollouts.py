@@ -110,7 +110,7 @@ def test_sampling_parameters_that_no_engine_gets_are_refused(
     given: dict[str, Any], name: str
 ) -> None:
     rollouts = TrlRollouts(Sums(), rows(1), engine=ScriptEngine(lambda prompt: "1"))
-    with pytest.raises(UserError, match=f"^{name}: TrlRollouts can't pass this on"):
+    with pytest.raises(UserError, match=f"^{name}: TrlRollouts can't pass this "):
         rollouts([rollouts.rows[0]["prompt"]], trainer(64, **given))
 
 
@@ -142,13 +142,13 @@ def forked(**options: Any) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def test_a_rollout_that_would_lose_tokens_is_refused() -> None:
-    with pytest.raises(UserError, match=r"TRL has no room for 10 of its 15 sampled tokens \(67%\)"):
+    with pytest.raises(UserError, match=r"TRL can't represent 10 of its 15 sampled tokens \(67%\)"):
         forked()
 
 
 def test_or_warned_of_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     found, counts = forked(lost="warn")
-    assert "TRL has no room for 10 of its 15 sampled tokens" in caplog.text
+    assert "TRL can't represent 10 of its 15 sampled tokens" in caplog.text
     assert found["gymmesh_reward"] == [1.0]
     assert (counts["tokens_lost"], counts["paths_left_out"]) == (10, 1)
 
@@ -262,7 +262,7 @@ def test_trls_vllm_server_samples_where_the_trainer_is_configured_to_it(named: b
 
 def test_vllm_in_the_trainers_own_process_needs_an_engine() -> None:
     rollouts = TrlRollouts(Sums(), rows(1))
-    with pytest.raises(UserError, match=r"^engine: must be given .*vllm_mode='colocate'"):
+    with pytest.raises(UserError, match=r"^engine: is required .*vllm_mode='colocate'"):
         rollouts([rollouts.rows[0]["prompt"]], trainer(64, use_vllm=True, vllm_mode="colocate"))
 
 

@@ -50,12 +50,12 @@ def refuse_suffix(output: Path, name: str) -> None:
     if suffix not in _KNOWN or (form is not None and suffix in form.suffixes):
         return
     if form is None:
-        raise UserError(f"{output}: --format {name} writes a folder; name it without {suffix}")
+        raise UserError(f"{output}: --format {name} writes a folder. Use a name without {suffix}")
     others = [one for one in FORMATS.values() if suffix in one.suffixes]
     others.sort(key=lambda one: one.demonstrations is not form.demonstrations)
     other = others[0].name if others else ""
     hint = f", or choose --format {other}" if other and suffix != ".jsonl" else ""
     raise UserError(
-        f"{output}: --format {name} writes {form.suffixes[0]} files; call it "
+        f"{output}: --format {name} writes {form.suffixes[0]} files. Use the name "
         f"{output.with_suffix(form.suffixes[0]).name}{hint}"
     )

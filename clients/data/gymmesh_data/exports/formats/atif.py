@@ -154,7 +154,7 @@ def _content(content: Any, losses: Counter[str]) -> Any:
         url = part["image_url"]["url"]
         kind = _media_type(url)
         if kind is None:
-            losses["images of a type that ATIF does not know"] += 1
+            losses["images of a type that ATIF does not support"] += 1
         else:
             parts.append({"type": "image", "source": {"media_type": kind, "path": url}})
     return parts

@@ -27,9 +27,9 @@ def kept_of_task(taken: Taken) -> Json:
 
 
 def kept_without_tools(taken: Taken) -> Json:
-    """As `kept_of_task`, where the trainer takes tools from its own configuration."""
+    """Like `kept_of_task`, for trainers that configure tools themselves."""
     if taken.said.tools:
-        taken.said.losses["tools of tasks, which this trainer is configured with"] += 1
+        taken.said.losses["tool definitions of tasks (this trainer configures tools itself)"] += 1
     return kept_of_task(taken)
 
 
@@ -102,7 +102,7 @@ def verl_sft(taken: Taken) -> Iterator[Json]:
     """A row of veRL's MultiTurnSFTDataset; `verl_table` makes the Parquet file of them."""
     said = taken.said
     if any(isinstance(one["content"], list) for one in said.messages):
-        said.losses["rollouts with images, which this table has no column for"] += 1
+        said.losses["rollouts with images (this table has no column for them)"] += 1
         return
     yield {"messages": said.messages, "tools": said.tools or None}
 
@@ -113,7 +113,7 @@ def openrlhf_sft(taken: Taken) -> Iterator[Json]:
     """
     said = taken.said
     if said.tools:
-        said.losses["tools, which OpenRLHF's templates do not get"] += 1
+        said.losses["tools (OpenRLHF does not pass them to its chat templates)"] += 1
     yield {"input": said.messages}
 
 

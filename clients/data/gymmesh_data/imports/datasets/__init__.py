@@ -1,6 +1,6 @@
-"""Public data sets that are known by their columns.
+"""Public data sets, recognized by their columns.
 
-recipes.toml   what is known: columns, prompt, keys, and the environment that judges
+recipes.toml   the data sets: columns, prompt, keys, and the environment that scores
 recipes.py     the recipes as types, checked when they are read
 shapes.py      which recipe some rows are of; what to ask where it is none (pure)
 engine.py      a row as a task, by its recipe (pure)

@@ -21,7 +21,9 @@ def tested_function(code: str, tests: Sequence[str]) -> str:
     called = _called(_statements(tests)) & defined
     if len(called) != 1:
         told = ", ".join(sorted(called)) or "none"
-        raise RowRefused(f"the tests call {told} of the solution's functions; they must call one")
+        raise RowRefused(
+            f"the tests call {told} of the solution's functions; they must call exactly one"
+        )
     return called.pop()
 
 
@@ -35,7 +37,7 @@ def check_of_asserts(entry: str, setup: str | Sequence[str] | None, tests: Seque
     if missing:
         raise RowRefused(
             f"uses {', '.join(sorted(missing))}, which neither the tests nor their setup define; "
-            "leave the row out"
+            "remove the row"
         )
     body = ast.parse(f"def check(candidate):\n    {entry} = candidate").body
     check = body[0]
@@ -52,7 +54,7 @@ def _setup_text(setup: str | Sequence[str] | None) -> str:
 
 def _statements(tests: Sequence[str]) -> list[ast.stmt]:
     if not tests:
-        raise RowRefused("is empty: without a test nothing can be judged")
+        raise RowRefused("is empty: without a test there is nothing to score")
     return [statement for test in tests for statement in _parsed(test.strip(), "a test")]
 
 

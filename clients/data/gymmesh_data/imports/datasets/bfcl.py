@@ -31,7 +31,7 @@ def single_turn(question: Any) -> list[Json]:
     if turns and all(isinstance(one, dict) for one in turns):
         return turns
     if len(turns) != 1:
-        raise RowRefused(f"has {len(turns)} turns; only questions of one turn can be judged")
+        raise RowRefused(f"has {len(turns)} turns; only single-turn questions can be scored")
     (messages,) = turns
     if not isinstance(messages, list) or not messages:
         raise RowRefused("must hold the messages of one turn")
@@ -42,7 +42,7 @@ def bfcl_tools(row_id: str, functions: list[Json]) -> list[Json]:
     """The functions as tools, with the types of JSON Schema."""
     words = row_id.lower().replace("-", "_").split("_")
     if other := next((one for one in _OTHER_LANGUAGES if one in words), ""):
-        raise RowRefused(f"is of the category {other}, whose calls are no JSON; leave the row out")
+        raise RowRefused(f"has category {other}, whose calls are not JSON; remove the row")
     return _tools(functions)
 
 
@@ -63,7 +63,7 @@ def bfcl_calls(functions: list[Json], truth: list[Json]) -> list[Json]:
     """
     tools = _tools(functions)
     if not truth:
-        raise RowRefused("is empty; a question without a call has no ground_truth")
+        raise RowRefused("is empty, but a question without a call must not have ground_truth")
     calls = []
     for one in truth:
         if len(one) != 1:
@@ -78,7 +78,7 @@ def _call(name: str, arguments: Json) -> Json:
     first, accepted, optional = dict[str, Any](), dict[str, list[Any]](), list[str]()
     for argument, values in arguments.items():
         if not isinstance(values, list) or not values:
-            raise RowRefused(f"{name}.{argument}: must be a list of the values it may have")
+            raise RowRefused(f"{name}.{argument}: must be a list of its allowed values")
         if "" in values and len(values) > 1:
             optional.append(argument)
         ways = [way for value in values if value != "" or len(values) == 1 for way in _ways(value)]

@@ -30,7 +30,7 @@ def tool_name(name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise RowRefused("has a function without a name")
     if len(name) > _LONGEST:
-        raise RowRefused(f"has a function name of more than {_LONGEST} characters: {name[:80]!r}")
+        raise RowRefused(f"has a function name longer than {_LONGEST} characters: {name[:80]!r}")
     return _REFUSED.sub("_", name)
 
 
@@ -50,7 +50,7 @@ def distinct(tools: Sequence[Json]) -> list[Json]:
     found = dict[str, Json]()
     for tool in tools:
         if found.setdefault(tool["name"], tool) != tool:
-            raise RowRefused(f"has two functions called {tool['name']}")
+            raise RowRefused(f"has two functions named {tool['name']}")
     if not found:
         raise RowRefused("has no functions")
     return list(found.values())
@@ -61,12 +61,12 @@ def called_tool(name: Any, arguments: Any, tools: Sequence[Json]) -> str:
     wanted = tool_name(name)
     tool = next((one for one in tools if one["name"] == wanted), None)
     if tool is None:
-        raise RowRefused(f"calls {name!r}, which is none of the row's functions")
+        raise RowRefused(f"calls {name!r}, which is not one of the row's functions")
     if not isinstance(arguments, dict):
-        raise RowRefused(f"has a call of {name!r} whose arguments are no object")
+        raise RowRefused(f"calls {name!r} with arguments that are not an object")
     properties = tool["parameters"].get("properties", {})
     if unknown := sorted(set(arguments) - set(properties)):
-        raise RowRefused(f"calls {name!r} with {unknown[0]!r}, which is none of its parameters")
+        raise RowRefused(f"calls {name!r} with {unknown[0]!r}, which is not one of its parameters")
     return wanted
 
 
@@ -111,7 +111,7 @@ def _schema(parameters: Json) -> Json:
     properties, required = dict[str, Json](), []
     for name, told in parameters.items():
         if not isinstance(told, dict):
-            raise RowRefused(f"has a parameter {name!r} that is no object")
+            raise RowRefused(f"has a parameter {name!r} that is not an object")
         kind, optional, _ = str(told.get("type", "")).partition(", optional")
         schema = schema_of_type(kind)
         if isinstance(told.get("description"), str):

@@ -23,7 +23,9 @@ def letter_of_label(choices: Json, label: str) -> str:
     wanted = label.strip()
     if wanted in labels:
         return _LETTERS[labels.index(wanted)]
-    raise RowRefused(f"is {label!r}, which is none of the labels {', '.join(labels[: len(texts)])}")
+    raise RowRefused(
+        f"is {label!r}, which is not one of the labels {', '.join(labels[: len(texts)])}"
+    )
 
 
 def _labelled(choices: Json) -> tuple[list[str], list[str]]:
@@ -41,7 +43,7 @@ def _labelled(choices: Json) -> tuple[list[str], list[str]]:
 def letter_of_place(texts: list[str], place: int) -> str:
     """The letter of a place, from 0."""
     if not 0 <= place < len(texts):
-        raise RowRefused(f"is {place}, but the {len(texts)} choices have places from 0")
+        raise RowRefused(f"is {place}, but the indices of the {len(texts)} choices start at 0")
     return _LETTERS[place]
 
 
@@ -56,7 +58,7 @@ def letter_and_place(texts: list[str], letter: str, place: int) -> str:
 def letter_of_text(texts: list[str], text: str) -> str:
     """The letter of a choice by its text."""
     if text.strip() not in texts:
-        raise RowRefused("is none of the choices")
+        raise RowRefused("is not one of the choices")
     return _LETTERS[texts.index(text.strip())]
 
 
@@ -88,5 +90,5 @@ def _checked(texts: list[Any]) -> list[str]:
     if not all(isinstance(one, str) and one.strip() for one in texts):
         raise RowRefused("has a choice without a text")
     if len({one.strip() for one in texts}) < len(texts):
-        raise RowRefused("has two choices that are the same")
+        raise RowRefused("has two equal choices")
     return texts

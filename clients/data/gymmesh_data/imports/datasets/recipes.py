@@ -42,7 +42,7 @@ class ColumnShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def problem(self, value: Any) -> str:
         """What is wrong with a value, as the end of a sentence on it; empty for a good one."""
         if self.kind == "absent":
-            return "" if value is None else "must not be there"
+            return "" if value is None else "must not be set"
         if value is None:
             return "" if self.optional else "is missing"
         if self.kind == "text" and isinstance(value, str) and not (value.strip() or self.empty):
@@ -163,12 +163,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def template_names(self) -> list[str]:
-        """What stands in the prompt."""
+        """The columns used in the prompt."""
         return Template(self.prompt).get_identifiers()
 
     @property
     def id_names(self) -> list[str]:
-        """What stands in the task's id."""
+        """The columns used in the task's id."""
         return Template(self.task_id).get_identifiers()
 
     def problem(self, row: Json) -> str:
@@ -192,7 +192,7 @@ def recipes() -> tuple[Recipe, ...]:
 
 
 def recipe_named(name: str) -> Recipe:
-    """A recipe by its name. Raises UserError where there is none."""
+    """A recipe by its name. Raises UserError if there is none."""
     found = {one.name: one for one in recipes()}
     if name not in found:
         raise UserError(f"there is no data set {name!r}; {nearest(name, found)}")

@@ -44,7 +44,7 @@ def _fits(recipe: Recipe, row: Json) -> bool:
 
 def unknown_shape(row: Json) -> str:
     """Lines on a row that no recipe fits: its columns, the nearest recipes, a guess, a question."""
-    lines = ["is of no known data set. Its columns, with the first row's values:"]
+    lines = ["matches no known data set. Its columns, with the first row's values:"]
     shown = list(row.items())[:_MOST_COLUMNS]
     width = max((len(_short(key)) for key, _ in shown), default=0)
     lines += [
@@ -69,7 +69,7 @@ def _nearest(row: Json) -> list[str]:
             for name in recipe.needed
             if not _has(recipe, name, row)
         ]
-        lacking = f"lacks {', '.join(missing)}" if missing else "its answers have another form"
+        lacking = f"lacks {', '.join(missing)}" if missing else "its answers have another format"
         found.append(f"{recipe.name} ({recipe.title}): {lacking}")
     return found
 

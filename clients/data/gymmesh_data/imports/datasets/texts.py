@@ -30,7 +30,7 @@ def last_box(solution: str) -> str:
     if solution[start : start + 1] != "{":
         bare = _BARE.match(solution, start)
         if bare is None:
-            raise RowRefused(r"has nothing in its last \boxed")
+            raise RowRefused("has an empty last \\boxed")
         return bare[0].rstrip(".,;")
     held = _braced(solution, start)
     if not held:

@@ -1,7 +1,8 @@
 """The tree of a rollout's captured calls: where a program's request belongs. Pure.
 
 `CallTree.place` reads a request and says whether it repeats a call, continues one, departs from
-one, stands beside the conversation or begins a new one. docs/capture.md is the law that it keeps.
+one, stands beside the conversation or begins a new one. docs/ideas/capture.md is the law that it
+keeps.
 """
 
 from gymmesh_agent.gateway.tree.call_tree import CallTree

@@ -1,6 +1,6 @@
 """The calls of one rollout as a tree: where each request of the program belongs. Pure.
 
-`place` decides in this order, and docs/capture.md says why:
+`place` decides in this order, and docs/ideas/capture.md says why:
     1. the request repeats a call whose answer the program gave up, or is marked as a retry
     2. the table of side calls explains it
     3. it begins with a recorded conversation: it continues it, or departs from it

@@ -133,7 +133,7 @@ class Placing:
             return self._changed(read.foreign[0], same or read.foreign[0].instead)[0]
         if is_changed:
             return _fork(tokens_pb2.FORK_REASON_PREAMBLE_CHANGED, _what_changed(parent, call))
-        return _fork(_BRANCH, "another call continues it already")
+        return _fork(_BRANCH, "another call already continues it")
 
     def _anew(self) -> NewCall:
         """A request that begins with no recorded conversation."""
@@ -189,7 +189,7 @@ class Placing:
         is_certain = summary is not None and self._state.actors.may_begin_anew(summary, self._call)
         if summary is None or not is_certain or repeats_input(summary):
             return self._unknown(_actor_of(quoted))
-        detail = f"it begins anew with the answer of {summary.call_id}"
+        detail = f"it begins again with the answer of {summary.call_id}"
         fork = _fork(tokens_pb2.FORK_REASON_COMPACTION, detail)
         return self._detached(summary, fork, summary.actor)
 
@@ -214,7 +214,7 @@ class Placing:
         named = foreign.named is not None
         reasons = {call.ticket: call.departure(foreign.form, named) for call in instead}
         near = [call for call in instead if reasons[call.ticket] != _REWRITTEN] or instead
-        detail = f"the answer of {near[0].call_id} is changed"
+        detail = f"the answer of {near[0].call_id} has changed"
         # Of several the nearest gives the reason, and which was changed cannot be told.
         return _fork(reasons[near[0].ticket], detail), only(instead)
 
@@ -331,7 +331,7 @@ def _compacted(compaction: CapturedCall) -> tokens_pb2.Fork:
 
 
 def _changed_before(call: CapturedCall) -> tokens_pb2.Fork:
-    return _fork(_REWRITTEN, f"what came before the answer of {call.call_id} is changed")
+    return _fork(_REWRITTEN, f"the history before the answer of {call.call_id} has changed")
 
 
 def _exchanged(instead: Sequence[CapturedCall], named: CapturedCall) -> tokens_pb2.Fork:
@@ -339,7 +339,7 @@ def _exchanged(instead: Sequence[CapturedCall], named: CapturedCall) -> tokens_p
     have one: however near the words are, it is no spelling of theirs.
     """
     names = ", ".join(call.call_id for call in instead)
-    return _fork(_REWRITTEN, f"the answer of {named.call_id} stands where that of {names} was")
+    return _fork(_REWRITTEN, f"the answer of {named.call_id} is in the place of that of {names}")
 
 
 def _out_of_place(writers: Sequence[CapturedCall]) -> tokens_pb2.Fork:
@@ -348,10 +348,12 @@ def _out_of_place(writers: Sequence[CapturedCall]) -> tokens_pb2.Fork:
     """
     if not writers:
         return _fork(
-            _REWRITTEN, "it holds an answer that no call of the rollout wrote as it stands"
+            _REWRITTEN, "it holds an answer that no call of the rollout wrote in these words"
         )
     names = ", ".join(call.call_id for call in writers)
-    return _fork(_REWRITTEN, f"it holds the answer of {names}, and what comes before is changed")
+    return _fork(
+        _REWRITTEN, f"it holds the answer of {names}, but the history before it has changed"
+    )
 
 
 def _left_out(
@@ -361,10 +363,10 @@ def _left_out(
     several answers to the same conversation.
     """
     names = ", ".join(call.call_id for call in calls)
-    return _fork(_REWRITTEN, f"left out of the history: the answer of {names}"), only(calls)
+    return _fork(_REWRITTEN, f"the history omits the answer of {names}"), only(calls)
 
 
 def _what_changed(parent: CapturedCall, call: CapturedCall) -> str:
     if parent.lead != call.lead:
-        return "the system text is changed"
-    return "the instructions or tools are changed"
+        return "the system text has changed"
+    return "the instructions or tools have changed"

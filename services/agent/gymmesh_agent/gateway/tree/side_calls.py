@@ -42,7 +42,7 @@ class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         if self.trained != (self.kind == COMPACTION):
             raise ValueError(
-                "trained: calls of the kind compaction are trained on, and no side call is; give "
+                "trained: only side calls of the kind compaction are trained on; set "
                 "kind: compaction and trained: true together, or neither"
             )
         if not (self.request_kind or self.system or self.first or self.last or self.no_tools):

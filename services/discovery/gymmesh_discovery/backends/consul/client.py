@@ -83,17 +83,17 @@ class ConsulClient:
         return known
 
     def json_of(self, answer: ConsulAnswer) -> Any:
-        """An answer's JSON. Raises PEER_UNAVAILABLE for what is none."""
+        """An answer's JSON. Raises PEER_UNAVAILABLE if it is not JSON."""
         try:
             return answer.json()
         except ValueError:
-            raise self.strange("its answer is no JSON") from None
+            raise self.strange("its answer is not JSON") from None
         except RecursionError:
-            raise self.strange("its answer is too deep") from None
+            raise self.strange("its answer is nested too deeply") from None
 
     def strange(self, problem: str) -> MeshError:
-        """The error for an answer that no Consul gives."""
-        return _away(f"what answers at {self.address} is no Consul that can be read: {problem}")
+        """The error for an answer that is not from Consul."""
+        return _away(f"the server at {self.address} does not answer like Consul: {problem}")
 
     async def _request(
         self, method: str, path: str, params: Params, data: str | None, timeout: float
@@ -112,7 +112,7 @@ class ConsulClient:
             problem = str(error) or type(error).__name__
             raise _away(f"Consul at {self.address} cannot be reached: {problem}") from None
         except _LongBodyError:
-            raise self.strange(f"its answer has more than {_MAX_BODY_BYTES} bytes") from None
+            raise self.strange(f"its answer exceeds {_MAX_BODY_BYTES} bytes") from None
         self._check(answer, path)
         return answer
 
@@ -121,18 +121,18 @@ class ConsulClient:
         if status in (401, 403):
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"Consul at {self.address} refuses {path.split('?')[0]} ({status}: {shown}); "
-                "see discovery.consul.token_file and token_env",
+                f"Consul at {self.address} rejects {path.split('?')[0]} ({status}: {shown}); "
+                "check discovery.consul.token_file and token_env",
             )
         if status == 400 and b"HTTPS server" in answer.body:
             raise _away(
-                f"Consul at {self.address} serves TLS: write discovery.consul.address as "
+                f"Consul at {self.address} serves TLS. Set discovery.consul.address to "
                 f"https://{self.address}"
             )
         if status == 400:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"Consul at {self.address} refuses what it was sent: {shown}",
+                f"Consul at {self.address} rejects the request: {shown}",
             )
         # The agent's health endpoints say 429 and 503 for warning and critical, with a body.
         says_health = path.startswith("/v1/agent/health/") and status in (429, 503)
@@ -204,7 +204,7 @@ def _ssl_context(config: ConsulConfig) -> ssl.SSLContext | bool:
         if tls.cert_file:
             context.load_cert_chain(tls.cert_file, tls.key_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the TLS files for Consul cannot be used: {error}") from None
+        raise ConfigError(f"can't use the TLS files for Consul: {error}") from None
     return context
 
 

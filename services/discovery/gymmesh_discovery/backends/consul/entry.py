@@ -50,7 +50,7 @@ def service_name(prefix: str, kind: str, name: str) -> str:
 
 
 def read_service_name(prefix: str, text: str) -> tuple[str, str] | None:
-    """The kind and name of a name in Consul; None when it is none of ours."""
+    """The kind and name for a name in Consul; None if it is not one of ours."""
     start, _, rest = text.partition("-")
     noun, dash, escaped = rest.partition("-")
     if start != prefix or not dash:
@@ -124,7 +124,7 @@ def registration(
 
 
 def unfit_meta(meta: Mapping[str, str]) -> list[str]:
-    """The keys of an instance's meta that Consul would refuse: they are left out there."""
+    """The keys of an instance's meta that Consul would reject; they are skipped there."""
     fit = [
         key
         for key, value in sorted(meta.items())
@@ -143,7 +143,7 @@ def read_entry(raw: Any, prefix: str) -> Instance:
     instance_id, listed = _member(service, "ID", str), _member(service, "Service", str)
     found = read_service_name(prefix, listed)
     if found is None:
-        raise EntryError(f"'{listed[:80]}' is no name of a service of the mesh")
+        raise EntryError(f"'{listed[:80]}' is not the name of a mesh service")
     meta = _texts(service.get("Meta") or {}, "Meta")
     own = {key.removeprefix(_OWN): value for key, value in meta.items() if key.startswith(_OWN)}
     instance = Instance(
@@ -172,7 +172,7 @@ def read_entry(raw: Any, prefix: str) -> Instance:
 def health_of(checks: Any, instance_id: str) -> Health.ValueType:
     """An instance's health from its checks and its node's. Raises EntryError."""
     if not isinstance(checks, list):
-        raise EntryError("its Checks are no list")
+        raise EntryError("its Checks are not a list")
     health = discovery_pb2.HEALTH_SERVING
     for check in checks:
         name, status = _member(check, "CheckID", str), _member(check, "Status", str)
@@ -196,7 +196,7 @@ def _weight(service: dict[str, Any]) -> int:
     weights = service.get("Weights")
     weight = weights.get("Passing", 1) if isinstance(weights, dict) else 1
     if not isinstance(weight, int) or not 0 <= weight <= MAX_WEIGHT:
-        raise EntryError("its weight is no number from 0 to 65535")
+        raise EntryError("its weight is not a number from 0 to 65535")
     return max(1, weight)
 
 
@@ -211,7 +211,7 @@ def _member(raw: Any, key: str, of: type) -> Any:
 
 def _texts(raw: Any, key: str) -> dict[str, str]:
     if not isinstance(raw, dict) or not all(isinstance(one, str) for one in raw.values()):
-        raise EntryError(f"its {key} is no map of texts")
+        raise EntryError(f"its {key} is not a map of strings")
     for text in (*raw, *raw.values()):
         _check_text(key, text)
     return raw
@@ -220,4 +220,4 @@ def _texts(raw: Any, key: str) -> dict[str, str]:
 def _check_text(key: str, text: str) -> None:
     """JSON can spell half of a surrogate pair, which protobuf refuses."""
     if not text.isascii() and any("\ud800" <= one <= "\udfff" for one in text):
-        raise EntryError(f"its {key} has half of a surrogate pair")
+        raise EntryError(f"its {key} has an unpaired surrogate")

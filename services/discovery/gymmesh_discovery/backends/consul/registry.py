@@ -102,7 +102,7 @@ class ConsulRegistry(RegistryBackend):
         left_out = unfit_meta(instance.meta)
         if left_out:
             self._warnings.once(
-                f"Consul takes no meta such as {', '.join(left_out)[:200]} of {instance.id}"
+                f"Consul can't store the meta keys {', '.join(left_out)[:200]} of {instance.id}"
             )
         return lease_id, length
 
@@ -153,7 +153,7 @@ class ConsulRegistry(RegistryBackend):
                 # Leases may be given back, or renewed, while another is ended.
                 if lease_id in self._leases and lease.expires_at <= now:
                     metrics.REGISTRY_EXPIRED.inc()
-                    _log.warning("the lease of %s ran out", lease.instance.id)
+                    _log.warning("the lease of %s expired", lease.instance.id)
                     with contextlib.suppress(MeshError):
                         await self.deregister(lease_id)
 
@@ -229,7 +229,8 @@ class ConsulRegistry(RegistryBackend):
         if lease.unreached < _UNREACHED or self._config.check == "grpc":
             return
         _log.warning(
-            "Consul's health check does not reach %s at %s (%s); it reports to Consul from now on",
+            "Consul's health check can't reach %s at %s (%s); the instance now reports its health "
+            "to Consul",
             lease.instance.id,
             lease.instance.address,
             _shown_output(ours[0].get("Output")),

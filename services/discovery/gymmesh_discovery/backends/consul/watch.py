@@ -147,7 +147,9 @@ class ConsulWatch:
             self._failing.discard(key)
             self._interrupted()
             if not self._failing:
-                _log.warning("Consul at %s is back after %.1f s", self._client.address, away)
+                _log.warning(
+                    "Consul at %s is reachable again after %.1f s", self._client.address, away
+                )
         if not self._failing:
             self._answered_at = now
 
@@ -167,26 +169,26 @@ class ConsulWatch:
     def _read_names(self, answer: ConsulAnswer) -> set[str]:
         names = self._client.json_of(answer)
         if not isinstance(names, dict):
-            raise self._client.strange("its list of services is no map")
+            raise self._client.strange("its list of services is not a map")
         prefix = self._config.prefix
         ours = {name for name in names if read_service_name(prefix, name) is not None}
         if len(ours) > _MOST_NAMES:
             raise self._client.strange(
-                f"it lists {len(ours)} names of the mesh's, and at most {_MOST_NAMES} are watched"
+                f"it lists {len(ours)} mesh service names, but at most {_MOST_NAMES} are watched"
             )
         return ours
 
     def _read_instances(self, answer: ConsulAnswer) -> list[Instance]:
         entries = self._client.json_of(answer)
         if not isinstance(entries, list):
-            raise self._client.strange("its list of instances is no list")
+            raise self._client.strange("its list of instances is not a list")
         instances = []
         for entry in entries:
             try:
                 instances.append(read_entry(entry, self._config.prefix))
             except EntryError as error:
                 shown = _shown_id(entry)
-                self._warnings.once(f"the instance {shown} in Consul is left out: {error}")
+                self._warnings.once(f"skipped the instance {shown} in Consul: {error}")
         ids = Counter(one.id for one in instances)
         for one in [name for name, count in ids.items() if count > 1]:
             self._warnings.once(

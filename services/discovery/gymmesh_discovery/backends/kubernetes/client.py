@@ -87,8 +87,8 @@ class KubernetesClient:
             found += page.items or []
             if len(found) > _MAX_SLICES:
                 raise self._strange(
-                    f"its namespace has more than {_MAX_SLICES} slices of the selector;"
-                    " see discovery.kubernetes.selector"
+                    f"its namespace has more than {_MAX_SLICES} slices that match the selector; "
+                    "narrow discovery.kubernetes.selector"
                 )
             token = page.metadata.continue_
             if not token:
@@ -166,12 +166,15 @@ class KubernetesClient:
             raise GoneError
         said = f"{code}: {_shown(status.message)}"
         if code in (401, 403):
-            raise refusal(f"Kubernetes at {self.address} refuses ({said}); {self._access.hint}")
+            raise refusal(
+                f"Kubernetes at {self.address} rejects the credentials ({said}); "
+                f"{self._access.hint}"
+            )
         if code == 400:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"Kubernetes at {self.address} refuses what it was asked ({said});"
-                " see discovery.kubernetes.selector",
+                f"Kubernetes at {self.address} rejects the request ({said}); check "
+                "discovery.kubernetes.selector",
             )
         raise self._away(f"answers {said}")
 
@@ -183,7 +186,7 @@ class KubernetesClient:
     def _strange(self, problem: str) -> MeshError:
         return MeshError(
             errors_pb2.ERROR_REASON_PEER_UNAVAILABLE,
-            f"what answers at {self.address} is no Kubernetes that can be read: {_shown(problem)}",
+            f"the server at {self.address} does not answer like Kubernetes: {_shown(problem)}",
         )
 
 
@@ -204,7 +207,7 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > _MAX_BODY_BYTES:
-            raise UnreadableError(f"its answer is longer than {_MAX_BODY_BYTES} bytes")
+            raise UnreadableError(f"its answer exceeds {_MAX_BODY_BYTES} bytes")
     return bytes(body)
 
 
@@ -216,7 +219,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         for line in lines:
             yield line
         if len(rest) > _MAX_EVENT_BYTES:
-            raise UnreadableError(f"an event is longer than {_MAX_EVENT_BYTES} bytes")
+            raise UnreadableError(f"an event exceeds {_MAX_EVENT_BYTES} bytes")
 
 
 def refusal(message: str) -> MeshError:

@@ -49,7 +49,7 @@ _OURS: Final = 3  # keys of the meta that are not the labels'
 def read_slice(
     found: EndpointSlice, port: str, metrics_port: str
 ) -> tuple[list[Instance], list[str]]:
-    """The instances of a slice, and a sentence for each thing in it that had to be left out."""
+    """The instances of a slice, and a sentence for everything in it that was skipped."""
     name = found.metadata.name
     if not found.endpoints:
         return [], []  # before its first pod is there, it says nothing of the ports either
@@ -57,19 +57,19 @@ def read_slice(
         common, prefix = _common(found)
         number = _port(found, port)
     except EntryError as error:
-        return [], [f"the EndpointSlice {name} is left out: {error}"]
+        return [], [f"skipped the EndpointSlice {name}: {error}"]
     metrics, gateway = _ports(found).get(metrics_port), _ports(found).get(_GATEWAY)
     instances, left_out = [], []
     for endpoint in found.endpoints:
         try:
             instances.append(_instance(endpoint, common, prefix, number, metrics, gateway))
         except EntryError as error:
-            left_out.append(f"an endpoint of the EndpointSlice {name} is left out: {error}")
+            left_out.append(f"skipped an endpoint of the EndpointSlice {name}: {error}")
     return instances, left_out
 
 
 def health_of(conditions: Conditions) -> Health.ValueType:
-    """An endpoint's health: one that ends is draining for as long as it takes calls at all."""
+    """An endpoint's health: a terminating one is draining while it still accepts calls."""
     # What is unknown counts as ready, and as serving where it is ready: so says the API.
     ready = conditions.ready is not False
     serving = ready if conditions.serving is None else conditions.serving
@@ -89,9 +89,9 @@ def _common(found: EndpointSlice) -> tuple[Instance, str]:
     contract, weight = said.pop("contract", ""), said.pop("weight", "1")
     check_contract(contract)
     if not re.fullmatch(r"[0-9]{1,5}", weight) or not 0 < int(weight) <= MAX_WEIGHT:
-        raise EntryError(f"its label {_OWN}weight is no number from 1 to {MAX_WEIGHT}")
+        raise EntryError(f"its label {_OWN}weight is not a number from 1 to {MAX_WEIGHT}")
     if len(said) > _MAX_META_KEYS - _OURS:
-        raise EntryError(f"it has more than {_MAX_META_KEYS - _OURS} labels that begin with {_OWN}")
+        raise EntryError(f"it has more than {_MAX_META_KEYS - _OURS} labels that start with {_OWN}")
     if service := (metadata.labels or {}).get(_SERVICE_NAME):
         said["kubernetes_service"] = service
     instance = Instance(
@@ -115,8 +115,8 @@ def _kind(text: str) -> tuple[str, str]:
     if _FULL_NAME.fullmatch(text):
         return text, text
     raise EntryError(
-        f"its label {_OWN}service is '{text[:80]}'; {', '.join(_KINDS)} or a gRPC service's full"
-        " name is expected"
+        f"its label {_OWN}service is '{text[:80]}'; expected {', '.join(_KINDS)} or a gRPC "
+        "service's full name"
     )
 
 
@@ -128,7 +128,7 @@ def _port(found: EndpointSlice, name: str) -> int:
     ports = _ports(found)
     if name not in ports:
         shown = ", ".join(f"'{one}'" for one in sorted(ports)) or "none"
-        raise EntryError(f"it has no port named '{name}'; those that it has: {shown}")
+        raise EntryError(f"it has no port named '{name}'; it has: {shown}")
     return ports[name]
 
 

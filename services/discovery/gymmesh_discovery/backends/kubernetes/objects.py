@@ -23,7 +23,7 @@ class Conditions(msgspec.Struct, frozen=True):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """What an endpoint stands for, a pod most often."""
+    """The object behind an endpoint, usually a pod."""
 
     kind: str = ""
     name: str = ""
@@ -94,7 +94,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class UnreadableError(ValueError):
-    """An answer that no Kubernetes gives; the message says what is wrong with it."""
+    """An answer that is not from Kubernetes; the message says what is wrong."""
 
 
 def read(text: bytes | msgspec.Raw, of: type[_T]) -> _T:

@@ -110,7 +110,9 @@ class KubernetesRegistry(MemoryRegistry):
                     await self._list()
                 await self._watch()
             except GoneError:
-                _log.info("%s keeps no changes of this view's age; listing anew", self._name())
+                _log.info(
+                    "%s no longer has the changes since this view; listing again", self._name()
+                )
                 self._version = ""
             except MeshError as error:
                 self._fails(error)
@@ -155,7 +157,7 @@ class KubernetesRegistry(MemoryRegistry):
 
     def _answers(self) -> None:
         if self._problem is not None:
-            _log.warning("%s is back after %.1f s", self._name(), self.age_s())
+            _log.warning("%s is reachable again after %.1f s", self._name(), self.age_s())
         self._problem = None
         self._answered_at = self._clock()
 

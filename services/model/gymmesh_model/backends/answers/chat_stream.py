@@ -62,7 +62,7 @@ class ChatFold:
             return
         choice = choices[0] if isinstance(choices, list) else None
         if not isinstance(choice, Mapping):
-            raise AnswerInvalid("a chunk of it has choices that are none")
+            raise AnswerInvalid("a chunk of its stream has invalid choices")
         self._choice(choice)
         logprobs = choice.get("logprobs")
         if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):
@@ -131,7 +131,7 @@ class ChatFold:
     def _choice(self, choice: Mapping[str, Any]) -> None:
         delta, message, text = (choice.get(key) for key in ("delta", "message", "text"))
         if delta is not None and not isinstance(delta, Mapping):
-            raise AnswerInvalid("a chunk of it has a delta that is not an object")
+            raise AnswerInvalid("a chunk of its stream has a delta that is not an object")
         if isinstance(delta, Mapping):
             self._told = True
             self._delta(delta)

@@ -126,7 +126,7 @@ class ResponsesReader:
     def respond(self) -> responses_pb2.Response:
         """The answer. Raises MeshError where the stream ended before it did."""
         if self.response is None:
-            raise answer_invalid(self._name, "its stream ended before the answer did")
+            raise answer_invalid(self._name, "its stream ended before the answer was complete")
         return self.response
 
     def whole(self, body: bytes) -> None:
@@ -147,7 +147,7 @@ class ResponsesReader:
     def _delta(self, event: Json, kind: str) -> None:
         index, piece = event.get("output_index"), event.get("delta")
         if not isinstance(index, int) or index < 0 or not isinstance(piece, str):
-            raise answer_invalid(self._name, f"an event '{kind}' has no text or no place")
+            raise answer_invalid(self._name, f"an event '{kind}' has no text or no output_index")
         first, text = self._texts.setdefault(index, (kind, GrowingText()))
         # Reasoning comes in full or as a summary; a mixture would be neither.
         if first == kind:
@@ -177,7 +177,7 @@ class ResponsesReader:
         if index in self._items:
             item = copy.deepcopy(self._items[index])
         elif said == "arguments":
-            raise answer_invalid(self._name, f"the function call output[{index}] never came")
+            raise answer_invalid(self._name, f"output[{index}] has arguments but no function call")
         elif said == "reasoning":
             item = {"type": "reasoning", "summary": []}
         else:

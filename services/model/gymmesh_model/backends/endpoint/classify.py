@@ -53,19 +53,22 @@ def http_failure(
         message = f"the account behind model '{model}' is out of quota{told}"
     elif status == 429:
         reason, metadata = errors.ERROR_REASON_MODEL_RATE_LIMITED, {"model": model}
-        message, again = f"{endpoint} asks for fewer calls (HTTP 429){told}", retry_after(headers)
+        message, again = (
+            f"{endpoint} limits calls (HTTP 429){told}",
+            retry_after(headers),
+        )
     elif status >= 500:
         reason = errors.ERROR_REASON_MODEL_SERVER_ERROR
         message, again = f"{endpoint} failed (HTTP {status}){told}", retry_after(headers)
     elif status == 408:
         reason = errors.ERROR_REASON_MODEL_TIMEOUT
-        message = f"{endpoint} gave up waiting (HTTP 408){told}"
+        message = f"{endpoint} timed out (HTTP 408){told}"
     elif 400 <= status < 500:
         return _refused(model, status, error, told, metadata)
     else:
         reason = errors.ERROR_REASON_MODEL_ANSWER_INVALID
         metadata = {"model": model, "cause": f"HTTP {status}"}
-        message = f"{endpoint} answered HTTP {status}, which is no answer{told}"
+        message = f"{endpoint} sent an unexpected status, HTTP {status}{told}"
     return MeshError(reason, message, metadata=metadata, retry_after_s=again)
 
 

@@ -47,58 +47,56 @@ _TABLE: Final = (
     Remedy(
         "use https:// in url: the port speaks TLS", (400,), r"https port|tls|to an https server"
     ),
-    Remedy("use http:// in url: the port speaks no TLS", (0,), r"wrong.version|record.layer"),
+    Remedy("use http:// in url: the port does not speak TLS", (0,), r"wrong.version|record.layer"),
     Remedy(
         "have the system trust the certificate (SSL_CERT_FILE), or correct the host in url",
         (0,),
         r"^tls: .*(?:certificate|mismatch)",
     ),
     Remedy("start the endpoint, or correct host and port in url", (0,), r"refused"),
-    Remedy("correct the host in url", (0,), r"host's name is not known|no address"),
-    Remedy("see whether host and port in url can be reached from here", (0,), r"no connection"),
+    Remedy("correct the host in url", (0,), r"host name cannot be resolved|no address"),
+    Remedy("check that host and port in url are reachable from here", (0,), r"no connection"),
     Remedy(
-        "see whether the endpoint runs, and whether url needs https:// or another port",
+        "check that the endpoint runs, and whether url needs https:// or another port",
         (0,),
-        r"head is not one of http|closed by the endpoint",
+        r"head is not valid http|closed by the endpoint",
     ),
     Remedy("correct api_key, and the headers if it needs any", (401, 403)),
     Remedy(
-        f"rename the tool in the task: this endpoint takes names of {TOOL_NAME_RULE}",
+        f"rename the tool in the task: this endpoint accepts names of {TOOL_NAME_RULE}",
         (400, 422),
         r"tools?\b.{0,40}\bname\b.*(?:pattern|too long|at most 64|a-zA-Z0-9)",
     ),
     Remedy(
-        "correct model: GET {base}/models lists the names that it knows",
+        "correct model: GET {base}/models lists the valid names",
         (400, 404),
         r"model\b.*(?:not (?:be )?found|not exist|unknown|invalid|not available|not supported)"
         r"|(?:unknown|no such|invalid) model|not find.*model|model_not_found",
     ),
     Remedy("did you mean {base}/v1?", (200, 404, 405), unversioned=True),
-    Remedy(
-        "correct url: what answers there is a web page and no API", words=r"^\s*<(?:!doctype|html)"
-    ),
-    Remedy("correct url, or backend: there is no such API below {base}", (404, 405)),
+    Remedy("correct url: a web page answers there, not an API", words=r"^\s*<(?:!doctype|html)"),
+    Remedy("correct url or backend: {base} does not serve this API", (404, 405)),
     Remedy(
         "set options: {{max_tokens_key: max_completion_tokens}}", (400,), r"max_completion_tokens"
     ),
     Remedy("lower max_output_tokens in params", (400, 422), r"max_tokens|max_output_tokens"),
-    Remedy("put the address that it redirects to into url", (301, 302, 303, 307, 308)),
+    Remedy("set url to the address that it redirects to", (301, 302, 303, 307, 308)),
 )
 
 # By reason, where nothing in the table above fits.
 _BY_REASON: Final[dict[int, str]] = {
     _E.ERROR_REASON_MODEL_UNREACHABLE: "start the endpoint, or correct url",
-    _E.ERROR_REASON_MODEL_TIMEOUT: "give it more time, or see how busy it is",
+    _E.ERROR_REASON_MODEL_TIMEOUT: "raise the time limit, or check the endpoint's load",
     _E.ERROR_REASON_MODEL_RATE_LIMITED: "wait, or lower max_concurrency",
     _E.ERROR_REASON_MODEL_SERVER_ERROR: "read the endpoint's log",
-    _E.ERROR_REASON_MODEL_ANSWER_INVALID: "check url, version included, and that backend is the "
-    "API that it speaks",
+    _E.ERROR_REASON_MODEL_ANSWER_INVALID: "check url and its API version, and that backend "
+    "names the endpoint's API",
     _E.ERROR_REASON_MODEL_REQUEST_REFUSED: "check url, model, params and options against what the "
-    "endpoint offers",
+    "endpoint supports",
     _E.ERROR_REASON_MODEL_CONTEXT_EXCEEDED: "use a model with a longer context",
     _E.ERROR_REASON_MODEL_QUOTA_SPENT: "top up the account, or use another api_key",
     _E.ERROR_REASON_MODEL_CREDENTIAL_REFUSED: "correct api_key, and the headers if it needs any",
-    _E.ERROR_REASON_PARAMETER_UNSUPPORTED: "take the parameter out of params",
+    _E.ERROR_REASON_PARAMETER_UNSUPPORTED: "remove the parameter from params",
     _E.ERROR_REASON_FIELD_INVALID: "correct params",
 }
 # Of these, the conversation or the moment is the cause, and no configuration.

@@ -117,9 +117,7 @@ class VllmCompletions(TokenProtocol):
         choice = _vllm_choice(answer)
         read = choice.get("prompt_token_ids")
         if read is not None and read != prompt:
-            raise AnswerInvalid(
-                "the server read another prompt than the token ids that it was sent"
-            )
+            raise AnswerInvalid("the server's prompt differs from the token ids that it was sent")
         given = choice.get("logprobs")
         given = given if isinstance(given, Mapping) else {}
         ids = choice.get("token_ids")
@@ -199,9 +197,7 @@ class SglangGenerate(TokenProtocol):
         meta = _meta(answer)
         read = meta.get("prompt_tokens")
         if isinstance(read, int) and read != len(prompt):
-            raise AnswerInvalid(
-                f"the server read {read} prompt tokens, and it was sent {len(prompt)}"
-            )
+            raise AnswerInvalid(f"the server read {read} prompt tokens but was sent {len(prompt)}")
         ids, entries = answer.get("output_ids"), meta.get("output_token_logprobs")
         logprobs: Sequence[Any] = ()
         if entries:
@@ -211,7 +207,7 @@ class SglangGenerate(TokenProtocol):
             except (TypeError, IndexError, KeyError):
                 raise AnswerInvalid("its output_token_logprobs are not lists") from None
             if ids is not None and ids != sampled:
-                raise AnswerInvalid("its output_ids are others than those of its log probabilities")
+                raise AnswerInvalid("its output_ids differ from the ids of its log probabilities")
             ids = sampled
         ids, logprobs = _exact(ids, logprobs)
         versions = _spans(meta.get("weight_versions"))
@@ -236,7 +232,7 @@ class SglangGenerate(TokenProtocol):
 def _vllm_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     choices = answer.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], Mapping):
-        raise AnswerInvalid("it has not one choice")
+        raise AnswerInvalid("it must have exactly one choice")
     return choices[0]
 
 
@@ -250,9 +246,7 @@ def _meta(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 def _exact(ids: Any, logprobs: Any) -> tuple[list[int], list[float]]:
     """The ids and their log probabilities, checked."""
     if not isinstance(ids, list) or not all(type(one) is int for one in ids):
-        raise AnswerInvalid(
-            "it has no token ids; is it a server of vLLM or SGLang, and not an older one?"
-        )
+        raise AnswerInvalid("it has no token ids; use a current version of vLLM or SGLang")
     listed = isinstance(logprobs, Sequence)
     found = [float(one) for one in logprobs if isinstance(one, int | float)] if listed else []
     if not listed or len(found) < len(logprobs):

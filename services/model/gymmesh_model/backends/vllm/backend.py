@@ -171,7 +171,7 @@ class VllmBackend(ChatBackend):
             return await self._send(call, made, plan, progress, deadline)
         # Said so, or another server behind the same address: from here on as messages.
         self._takes_tokens = False
-        plan = plan.forked("the server took other tokens than it was given")
+        plan = plan.forked("the server used other tokens than it was sent")
         return await self._send(call, [], plan, progress, deadline)
 
     async def _send(
@@ -246,7 +246,7 @@ class VllmBackend(ChatBackend):
         if not self._exact:
             return plan.forked("the option 'exact' is off")
         if any(has_media(message) for message in body["messages"]):
-            detail = "a medium in the conversation is not made of tokens that can be sent"
+            detail = "an image or other medium in the conversation cannot be sent as tokens"
             return plan.forked(detail, tokens_pb2.FORK_REASON_MEDIA)
         if body.get("echo"):
             return plan.forked("with 'echo' the server renders the conversation itself")
@@ -254,10 +254,10 @@ class VllmBackend(ChatBackend):
             able = await self._probed(deadline)
         except TimeoutError:
             raise timed_out(
-                self._name, call.timeout, "the server did not say what it can"
+                self._name, call.timeout, "the server did not report its capabilities"
             ) from None
         if not able:
-            return plan.forked("the server takes no tokens as a prompt, or renders none")
+            return plan.forked("the server accepts no tokens as a prompt, or renders none")
         views = ConversationViews(call, body, plan.prefix, self._options, lowers=self._lowers)
         render = partial(
             render_at, self._http, self._name, self._render_path, call.rollout_id, deadline

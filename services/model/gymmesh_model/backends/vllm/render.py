@@ -118,14 +118,14 @@ async def _appended(
     if not views.same_preamble:
         first = views.request(View.FIRST)
         if first is None:
-            raise NoTail("it is not known what the conversation began with")
+            raise NoTail("the beginning of the conversation is not known")
         if not prefix.tokens.startswith(await render({**first, "add_generation_prompt": True})):
             raise NoTail("the conversation begins differently now")
     new = views.new_messages
     if new is None:
-        raise NoTail("what is new does not follow the answer as messages of its own")
+        raise NoTail("the new items do not follow the answer as separate messages")
     if any(has_media(message) for message in new.messages):
-        raise NoTail("a medium is not made of tokens that can be put behind others")
+        raise NoTail("an image or other medium cannot be appended as tokens")
     if appending.bridge is not None and (bridged := appending.bridge(new.messages)) is not None:
         return bridged
     return await appending.tails.behind(prefix, new, views.settings, appending.render)

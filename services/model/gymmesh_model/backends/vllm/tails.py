@@ -35,7 +35,7 @@ MeshError; a template's own refusal is MODEL_REQUEST_REFUSED."""
 
 # Tools and template arguments of this many kinds are known at a time.
 _MOST_SHAPES: Final = 512
-_DEPENDS: Final = "what the template puts behind an answer depends on what came before"
+_DEPENDS: Final = "the text that the template appends to an answer depends on earlier messages"
 
 
 class NoTail(Exception):
@@ -82,7 +82,7 @@ class Tails:
         tail = await _tail(_with_calls(new, checked.calls), render)
         found = behind(prefix, tail, checked.ends)
         if found is None:
-            raise NoTail("where the answer before ends cannot be told from the template")
+            raise NoTail("the template does not show where the earlier answer ends")
         return found
 
     async def _check(self, new: NewMessages, key: tuple[bytes, Shape], render: Render) -> _Checked:
@@ -128,7 +128,7 @@ async def _ends(new: NewMessages, render: Render) -> Ends:
     first, *others = histories(new)
     tail = await _tail(new, render)
     if not tail:
-        raise NoTail("the template renders nothing behind an answer")
+        raise NoTail("the template renders nothing after an answer")
     others_tails = [
         await _tail_or_none(new, render, reasons=True),
         *[await _tail_or_none(new, render, history=one) for one in others],
@@ -137,7 +137,7 @@ async def _ends(new: NewMessages, render: Render) -> Ends:
         others_tails += [await _tail_or_none(new, render, marks=one) for one in OTHER_MARKS]
     compared = {one for one in others_tails if one is not None}
     if not compared:
-        raise NoTail("the template renders no other history to compare with")
+        raise NoTail("the template cannot render a second history to compare with")
     if compared != {tail}:
         raise _Depends(_DEPENDS)
     for place, message in enumerate(new.messages):
@@ -170,7 +170,7 @@ async def _tail(
             raise
         raise _Refused(f"a short conversation cannot be rendered: {error.message}") from None
     if one == two:
-        raise NoTail("the template leaves out the answer")
+        raise NoTail("the template omits the answer")
     return common_tail(one, two)
 
 

@@ -158,7 +158,7 @@ async def _answer(program: Running, test: bytes) -> bytes:
     await _send(program, TEST, test)
     kind, body = await _receive(program, "of the program")
     if kind != ANSWER:
-        raise _Failed("runtime error", "the program spoke when it was not asked")
+        raise _Failed("runtime error", "the program wrote output before it was asked to")
     return body
 
 
@@ -232,7 +232,7 @@ async def _receive(program: Running, whose: str) -> tuple[bytes, bytes]:
             raise _Failed("runtime error", "too much output")
         data = await program.read_exactly(size)
     except EOFError:
-        raise _Failed("runtime error", f"the end {whose} came before that of the test") from None
+        raise _Failed("runtime error", f"the end {whose} came before the test ended") from None
     return data[:1], data[1:]
 
 

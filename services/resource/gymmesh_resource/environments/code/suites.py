@@ -168,7 +168,7 @@ def _check_sizes(inputs: list[str], outputs: list[str], where: str) -> None:
 
 
 def _too_long(limit: int, unit: str) -> str:
-    return f"is longer than the {limit} {unit} that a program is given or may write: leave it out"
+    return f"is longer than the {limit} {unit} that a program may read or write: remove it"
 
 
 def _check_language(holder: Mapping[str, Any], where: str) -> None:
@@ -176,7 +176,7 @@ def _check_language(holder: Mapping[str, Any], where: str) -> None:
         language = holder.get(key)
         if isinstance(language, str) and language.lower() in _OTHER_LANGUAGES:
             raise TaskInvalid(
-                where + key, f"is {language}, but programs are run as Python: leave such rows out"
+                where + key, f"is {language}, but programs run as Python: remove such rows"
             )
 
 

@@ -200,7 +200,7 @@ def _callable(task: Task, expected: Sequence[NamedCall], field: str) -> None:
     missing = next((call.name for call in expected if call.name not in names), None)
     if missing is not None:
         raise TaskInvalid(
-            field, f"calls {missing!r}, which is none of the tools in responses_create_params"
+            field, f"calls {missing!r}, which is not among the tools in responses_create_params"
         )
 
 

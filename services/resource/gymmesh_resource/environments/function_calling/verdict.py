@@ -235,7 +235,7 @@ def _accepted(entry: Mapping[str, Any], arguments: Any, where: str) -> Mapping[s
         if not isinstance(values, list) or not values:
             raise TaskInvalid(f"{where}.{name}", "must be a list of the values that are right")
         if name not in arguments or arguments[name] not in values:
-            raise TaskInvalid(f"{where}.{name}", "must have the value that stands in arguments")
+            raise TaskInvalid(f"{where}.{name}", "must include the value given in arguments")
     return accepted
 
 

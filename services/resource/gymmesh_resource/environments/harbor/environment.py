@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource import (
     Environment,
     Expected,
@@ -41,20 +42,25 @@ from gymmesh_resource.environments.harbor.judging import (
     clear_for_next_step,
     collect,
     judge,
+    leave_trajectory,
     make_folders,
     wait_until_healthy,
 )
 from gymmesh_resource.environments.harbor.rewards import NoReward, main_reward
+from gymmesh_resource.environments.harbor.shell_state import carried
+from gymmesh_resource.environments.harbor.skills import told_skills
 from gymmesh_resource.environments.harbor.solution import FOLDER as SOLUTION_FOLDER
 from gymmesh_resource.environments.harbor.solution import solution_calls
 from gymmesh_resource.environments.harbor.specs import NetworkOption, TaskSpecs
 from gymmesh_resource.environments.harbor.steps import below, task_rewards
 from gymmesh_resource.environments.harbor.task import HarborTask, TaskBox, TaskRefused, TaskStep
+from gymmesh_resource.environments.harbor.trajectory import trajectory
 from gymmesh_resource.tools import tool
 from gymmesh_sandbox_access import WORKSPACE
 from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others, running
 
 _KEY: Final = "harbor"
+_DONE: Final = "Done."
 _PREPARE_S: Final = 60.0
 _SETUP_S: Final = 600.0
 _MIB: Final = 1 << 20
@@ -66,16 +72,19 @@ class HarborState:
     """What is kept of a session.
 
     before: the processes from before the agent's step. own_tests: whether the image has tests of
-        its own. ends: the monotonic clock when the agent's time is up, if ever.
+        its own. one_shell: whether the tool's commands share their folder and variables.
+    ends: the monotonic clock when the agent's time is up, if ever.
     step: the number of the step under way, from 0. verdicts: those of steps, by number.
     ended: why no further step follows, as one clause; empty: one may.
     taken: the artifacts of the step under way, once they were taken.
     judged_apart: how many sandboxes were made for tests alone.
     fault: why a step that had ended has no reward.
+    said: how many items of the conversation belong to steps that have ended.
     """
 
     before: SeenProcesses = field(default_factory=SeenProcesses)
     own_tests: bool = False
+    one_shell: bool = False
     ends: float | None = None
     step: int = 0
     verdicts: dict[int, StepVerdict] = field(default_factory=dict)
@@ -83,6 +92,7 @@ class HarborState:
     taken: list[TakenArtifact] | None = None
     judged_apart: int = 0
     fault: NoReward | TimeoutError | None = None
+    said: int = 0
 
 
 class HarborEnvironment(Environment[HarborState]):
@@ -171,7 +181,9 @@ class HarborEnvironment(Environment[HarborState]):
         return {WORKSPACE: self._spec(task, None)}
 
     async def opening(self, session: Session[HarborState]) -> Sequence[str]:
-        """Nothing is said; folders and files are put there before the agent begins."""
+        """The skills of the image are told; folders and files are put there before the agent
+        begins.
+        """
         task, sandbox = self._read(session.task), session.sandbox
         root = await root_of(sandbox)
         await make_folders(sandbox, root)
@@ -186,7 +198,8 @@ class HarborEnvironment(Environment[HarborState]):
         if task.healthcheck is not None:
             await wait_until_healthy(sandbox, task.healthcheck)
         await self._begin_step(session, task)
-        return ()
+        told = await told_skills(sandbox, task.skills) if task.skills else ""
+        return (told,) if told else ()
 
     @tool
     async def shell(self, session: Session[HarborState], command: str) -> str:
@@ -200,20 +213,22 @@ class HarborEnvironment(Environment[HarborState]):
         if state.ends is not None:
             left = min(left, state.ends - time.monotonic())
         if left > 0:
-            return await shell_output(session.sandbox, command, left)
+            line = carried(command) if state.one_shell else command
+            return await shell_output(session.sandbox, line, left)
         if state.step + 1 < len(self._read(session.task).steps):
             return "The time for this step is over. Answer without a call to go on."
         session.finish()
         return "The time for this task is over."
 
     def expected(self, task: Task) -> Expected | None:
-        """The task's own solution, put into the sandbox and run; None for one with steps."""
+        """The task's own solutions, put into the sandbox and run; None where a step has none."""
         read = self._read(task)
-        if len(read.steps) > 1:
-            return None
         env = self._filled(task, read.solution_env, "solution.env")
-        calls = solution_calls(read.steps[0], env)
-        return Expected(kind="calls", calls=calls, reward=1.0) if calls else None
+        first, *further = [solution_calls(step, env) for step in read.steps]
+        if not first or not all(further):
+            return None
+        answer = _DONE if further else ""  # which ends each step
+        return Expected(answer, "calls", calls=first, reward=1.0, turns=further)
 
     async def next_turn(self, session: Session[HarborState], new: Transcript) -> Turn:
         """The next step's instruction, once the tests of the one before have run; over after the
@@ -223,7 +238,7 @@ class HarborEnvironment(Environment[HarborState]):
         if state.step + 1 == len(task.steps):
             return Turn(done=True)
         try:
-            verdict = await self._judge_step(session, task)
+            verdict = await self._judge_step(session, task, new.items)
         except (NoReward, TimeoutError) as error:
             # A fault of the verifier, and not of this turn.
             state.fault = error
@@ -231,6 +246,7 @@ class HarborEnvironment(Environment[HarborState]):
         reward = verdict.rewards.get(self._reward)
         if state.ended:
             return Turn(reward=reward, done=True)
+        state.said += len(new.items) + 1  # and the next instruction
         await self._begin_next_step(session, task)
         return Turn(task.steps[state.step].instruction, reward)
 
@@ -241,9 +257,11 @@ class HarborEnvironment(Environment[HarborState]):
         task, state = self._read(session.task), session.state
         if state.fault is not None:
             raise state.fault
+        items = rollout.items[state.said :]
         while not state.ended:
             with rollout.stage(task.steps[state.step].name or "tests") as stage:
-                stage.note = (await self._judge_step(session, task)).note
+                stage.note = (await self._judge_step(session, task, items)).note
+            items = ()
             if state.ended or state.step + 1 == len(task.steps):
                 break
             await self._begin_next_step(session, task)
@@ -274,6 +292,7 @@ class HarborEnvironment(Environment[HarborState]):
             await wait_until_healthy(sandbox, step.healthcheck)
         state.before = await running(sandbox, user=root)
         state.taken = None
+        state.one_shell = step.tests.same_shell
         state.ends = time.monotonic() + step.agent_s if step.agent_s else None
 
     async def _begin_next_step(self, session: Session[HarborState], task: HarborTask) -> None:
@@ -281,12 +300,16 @@ class HarborEnvironment(Environment[HarborState]):
         session.state.step += 1
         await self._begin_step(session, task)
 
-    async def _judge_step(self, session: Session[HarborState], task: HarborTask) -> StepVerdict:
-        """Judges the step under way, and notes whether it is the last one. Raises NoReward,
-        TimeoutError, and MeshError of the sandbox.
+    async def _judge_step(
+        self, session: Session[HarborState], task: HarborTask, items: Sequence[responses_pb2.Item]
+    ) -> StepVerdict:
+        """Judges the step under way, in which `items` were said, and notes whether it is the last
+        one. Raises NoReward, TimeoutError, and MeshError of the sandbox.
         """
         state = session.state
         step = task.steps[state.step]
+        if items and state.taken is None:
+            await leave_trajectory(session.sandbox, trajectory(step.instruction, items, session.id))
         env = self._filled(session.task, step.tests.env, "verifier.env")
         if step.tests.box is None:
             verdict = await self._judge_here(session, task, step, env)

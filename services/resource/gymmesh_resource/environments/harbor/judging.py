@@ -16,11 +16,14 @@ from gymmesh_resource.environments._in_sandbox import run_line
 from gymmesh_resource.environments.harbor.rewards import (
     REWARD_FILES,
     NoReward,
+    read_printed,
     read_rewards,
-    read_summary,
 )
+from gymmesh_resource.environments.harbor.shell_state import TAKE_UP
 from gymmesh_resource.environments.harbor.task import Healthcheck, HookCommand, TaskTests
+from gymmesh_resource.environments.harbor.trajectory import PATH as TRAJECTORY
 from gymmesh_runtime.errors import MeshError
+from gymmesh_sandbox_access.files import packed
 from gymmesh_sandbox_access.leftovers import SeenProcesses, end_others
 
 TESTS: Final = "/tests"
@@ -100,6 +103,19 @@ async def collect(sandbox: SandboxHandle, commands: Sequence[HookCommand]) -> No
         await sandbox.exec(one.command, timeout_s=one.timeout_s, user=one.user)
 
 
+async def leave_trajectory(sandbox: SandboxHandle, content: bytes) -> None:
+    """Writes the agent's trajectory where its tests look for it, as the agent's own user: it may
+    have put a link there. Where it made that impossible, there is none.
+    """
+    place = shlex.quote(TRAJECTORY)
+    await sandbox.exec(f"mkdir -p /logs/agent; rm -rf {place}", timeout_s=_PREPARE_S, cwd="/")
+    try:
+        await sandbox.files.write(TRAJECTORY, content)
+    except MeshError as error:
+        if error.reason not in _UNREADABLE:
+            raise
+
+
 async def judge(
     sandbox: SandboxHandle,
     tests: TaskTests,
@@ -123,10 +139,10 @@ async def judge(
     written = await _written(sandbox, _OUTPUT, _OUTPUT_BYTES, root)
     output = (written or b"").decode("utf-8", "replace")
     try:
-        if tests.rewards == "pytest_summary":
-            rewards = read_summary(output)
-        else:
+        if tests.printed is None:
             rewards = read_rewards(await _reward_files(sandbox, root))
+        else:
+            rewards = read_printed(output, tests.printed)
     except NoReward as error:
         raise NoReward(f"{error}; {note}; their output ends: {output[-_SHOWN:]}") from None
     return StepVerdict(rewards, note, output[-_SHOWN:])
@@ -137,8 +153,11 @@ async def _prepare(sandbox: SandboxHandle, tests: TaskTests, root: str, *, own_t
     await run_line(sandbox, _FRESH_LOGS, _PREPARE_S, user=root, cwd="/")
     if not own_tests:
         await run_line(sandbox, f"rm -rf {TESTS}", _PREPARE_S, user=root, cwd="/")
-    for source in (*tests.folders, *tests.extra):
-        await sandbox.files.upload(source, TESTS, user=root)
+    for files in tests.folders:
+        archive = await asyncio.to_thread(packed, files.path, files.without)
+        await sandbox.files.unpack(archive, TESTS, user=root)
+    for file in tests.extra:
+        await sandbox.files.upload(file, TESTS, user=root)
     line = f"chmod a+rx {TESTS} {shlex.quote(f'{TESTS}/{tests.script}')}"
     if tests.folders or tests.extra:
         await run_line(sandbox, line, _PREPARE_S, user=root, cwd="/")
@@ -148,8 +167,9 @@ async def _prepare(sandbox: SandboxHandle, tests: TaskTests, root: str, *, own_t
 
 async def _run(sandbox: SandboxHandle, tests: TaskTests, env: Mapping[str, str], user: str) -> str:
     """Runs the tests to their end and says how that was. Raises TimeoutError."""
+    line = f"{TAKE_UP}\n{_RUN}" if tests.same_shell else _RUN
     result = await sandbox.exec(
-        ["/bin/sh", "-c", _RUN, "tests", f"{TESTS}/{tests.script}", _OUTPUT],
+        ["/bin/sh", "-c", line, "tests", f"{TESTS}/{tests.script}", _OUTPUT],
         timeout_s=tests.time_s,
         env=env,
         user=user,

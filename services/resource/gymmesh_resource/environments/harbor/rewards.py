@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from gymmesh_resource.environments.harbor.task import PrintedResult
 from gymmesh_responses import CodecError, loads
 
 #: In the order in which they count.
@@ -13,6 +14,16 @@ REWARD_FILES: Final = ("reward.json", "reward.txt")
 _SUMMARY: Final = "short test summary info"
 _PASSED: Final = ("PASSED", "XFAIL", "SKIPPED")
 _LOST: Final = ("FAILED", "ERROR", "XPASS")
+# The benchmarks whose tests print one word between two marks, and the word of success.
+_MARKED: Final[Mapping[str, tuple[str, str]]] = {
+    "swebench": ("SWEBench", "PASSED"),
+    "sweperf": ("SWE-Perf", "PASSED"),
+    "mlebench": ("MLEBench", "ALL TESTS PASSED"),
+}
+#: What tests of Terminal-Bench may print.
+PARSERS: Final[tuple[PrintedResult, ...]] = (
+    "pytest", "swebench", "swelancer", "mlebench", "sweperf"
+)  # fmt: skip
 
 
 class NoReward(Exception):
@@ -75,7 +86,33 @@ def main_reward(rewards: Mapping[str, float], key: str) -> float:
     )
 
 
-def read_summary(output: str) -> dict[str, float]:
+def read_printed(output: str, parser: PrintedResult) -> dict[str, float]:
+    """The rewards of tests that print their result, as the parser of Terminal-Bench reads it.
+
+    Raises NoReward where the result is missing.
+    """
+    if parser == "pytest":
+        return _of_summary(output)
+    if parser == "swelancer":
+        return {"reward": float(_lancer_won(output.lower()))}
+    name, success = _MARKED[parser]
+    start, end = f"{name} results starts here", f"{name} results ends here"
+    if start not in output or end not in output:
+        raise NoReward(f"the tests printed no result between {start!r} and {end!r}")
+    result = output.split(start, 1)[1].rsplit(end, 1)[0].strip()
+    return {"reward": float(result == success)}
+
+
+def _lancer_won(output: str) -> bool:
+    for word, won in (("swe lancer success", True), ("swe lancer failure", False)):
+        if word in output:
+            return won
+    if "user_tool" in output and "completed" in output:
+        return True
+    raise NoReward("the tests printed neither 'swe lancer success' nor 'swe lancer failure'")
+
+
+def _of_summary(output: str) -> dict[str, float]:
     """The rewards of a run of pytest, by its short summary: 1 where all tests passed.
 
     Raises NoReward where there is no summary, or no test in it.
@@ -85,11 +122,13 @@ def read_summary(output: str) -> dict[str, float]:
         raise NoReward("the tests printed no short test summary of pytest")
     results: dict[str, bool] = {}
     for line in lines:
-        word, _, rest = line.partition(" ")
-        status = word.rstrip(":")
-        if rest.strip() and status in (*_PASSED, *_LOST):
-            name = rest.strip().split(" - ")[0].partition("::")[2] or rest.strip()
-            results[name] = status in _PASSED
+        word, _, rest = line.strip().partition(" ")
+        status = word.strip(":")
+        if not rest.strip() or status not in (*_PASSED, *_LOST):
+            continue
+        if status == "FAILED" and " - " in rest:
+            rest = rest.rpartition(" - ")[0]  # what failed follows the name
+        results[rest.strip().partition("::")[2] or rest.strip()] = status in _PASSED
     if not results:
         raise NoReward("the short test summary of pytest names no test")
     passed = sum(results.values())
@@ -101,5 +140,5 @@ def read_summary(output: str) -> dict[str, float]:
 
 
 def _opens_summary(line: str) -> bool:
-    text = line.strip()
-    return text.startswith("=") and text.strip("= \t").lower() == _SUMMARY
+    before, found, after = line.lower().partition(_SUMMARY)
+    return bool(found) and before.rstrip().endswith("=") and after.lstrip().startswith("=")

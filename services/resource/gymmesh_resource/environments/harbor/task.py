@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 TaskNetwork: TypeAlias = "Literal['no-network', 'public'] | Sequence[str]"
 """What a task says that its programs reach: nothing, everything, or the hosts listed."""
 
-RewardSource: TypeAlias = Literal["reward_file", "pytest_summary"]
+PrintedResult: TypeAlias = Literal["pytest", "swebench", "swelancer", "mlebench", "sweperf"]
+"""How tests of Terminal-Bench print their result: the name of the parser that reads it there."""
 
 Strategy: TypeAlias = Literal["mean", "final"]
 """How the rewards of steps make the task's: their mean by name, or those of the last step."""
@@ -87,6 +88,14 @@ class HookCommand:
     user: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """A folder of a task, and the paths in it that stay out of every sandbox."""
+
+    path: Path
+    without: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTests:
     """The tests of a step.
@@ -94,15 +103,17 @@ class TaskTests:
     folders: whose contents go to /tests, later ones over earlier ones. extra: further files of
         that folder. None of either: the image has the tests.
     script: the one of them that is run.
-    rewards: where the reward comes from.
+    printed: how the tests print their result; None: they write reward files.
+    same_shell: whether the tests run in the folder and with the variables of the agent's shell.
     time_s, env, user: of the tests. Values of env may hold `${NAME}`.
     box: the sandbox that they run in; None: the agent's.
     """
 
-    folders: tuple[Path, ...] = ()
+    folders: tuple[TaskFiles, ...] = ()
     extra: tuple[Path, ...] = ()
     script: str = "test.sh"
-    rewards: RewardSource = "reward_file"
+    printed: PrintedResult | None = None
+    same_shell: bool = False
     time_s: float = 600.0
     env: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
@@ -119,6 +130,7 @@ class TaskStep:
         `setup.sh` runs there then.
     least: rewards below which no further step follows, by name.
     solution: the script that solves the step, and the folder that goes with it, if any.
+    solution_text: the content of that script where the task has none as a file.
     """
 
     name: str = ""
@@ -132,7 +144,8 @@ class TaskStep:
     collect: Sequence[HookCommand] = ()
     least: Mapping[str, float] = field(default_factory=dict)
     solution: Path | None = None
-    solution_folder: Path | None = None
+    solution_folder: TaskFiles | None = None
+    solution_text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +155,7 @@ class HarborTask:
     box: the agent's sandbox. agent_user: of its programs. healthcheck: before the agent begins.
     steps: one, where the task has no steps. strategy: how their rewards make the task's.
     solution_env: variables of the solutions; values may hold `${NAME}`.
+    skills: the folder of the agent's sandbox that has skills; empty: none.
     """
 
     box: TaskBox
@@ -150,6 +164,7 @@ class HarborTask:
     steps: Sequence[TaskStep]
     strategy: Strategy = "mean"
     solution_env: Mapping[str, str] = field(default_factory=dict)
+    skills: str = ""
 
     @property
     def instruction(self) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from gymmesh_resource.environments.harbor.ignore_rules import FILE as IGNORE_FILE
+from gymmesh_resource.environments.harbor.ignore_rules import files_of
 from gymmesh_resource.environments.harbor.task import (
     Artifact,
     HarborTask,
@@ -18,6 +20,7 @@ from gymmesh_resource.environments.harbor.task import (
     HookCommand,
     Strategy,
     TaskBox,
+    TaskFiles,
     TaskRefused,
     TaskStep,
     TaskTests,
@@ -43,7 +46,6 @@ ARTIFACTS: Final = "/logs/artifacts"
 _CANARY: Final = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _STEP_NAME: Final = re.compile(r"[^<>:\"/\\|?*\x00-\x1f\x7f]{1,255}")
 _SCRIPT: Final = "test.sh"
-_IGNORE: Final = ".harborignore"
 _TESTS_S: Final = 600.0
 _STRATEGIES: Final[Mapping[str, Strategy]] = {"mean": "mean", "final": "final"}
 
@@ -66,6 +68,7 @@ def read_harbor(folder: Path) -> HarborTask:
         steps=steps,
         strategy=_STRATEGIES[strategy],
         solution_env=said.solution.env,
+        skills=said.environment.skills_dir or "",
     )
 
 
@@ -87,14 +90,13 @@ def _only_step(folder: Path, said: TaskToml, box: TaskBox) -> TaskStep:
     """What a task without steps is: a single one without a name."""
     verifier = said.verifier
     own_box, has_tests = tests_box(folder, said, None, box)
-    if not has_tests:
-        _check_script(folder, "tests")
+    tests = () if has_tests else (_only_tests(folder),)
     script, around = _solution(folder, "solution")
     return TaskStep(
         instruction=_without_canary(read_text(folder, "instruction.md")),
         agent_s=said.agent.timeout_sec or 0.0,
         tests=TaskTests(
-            folders=() if has_tests else (_checked(folder, "tests"),),
+            folders=tests,
             script=_SCRIPT,
             time_s=verifier.timeout_sec or _TESTS_S,
             env=verifier.env,
@@ -143,31 +145,36 @@ def _step(folder: Path, said: TaskToml, step: StepTable, box: TaskBox) -> TaskSt
     )
 
 
-def _step_tests(folder: Path, own: str) -> tuple[Path, ...]:
+def _step_tests(folder: Path, own: str) -> tuple[TaskFiles, ...]:
     """The task's tests, and over them the step's. Raises TaskRefused."""
     parts = [part for part in ("tests", f"{own}/tests") if inside(folder, part).is_dir()]
-    if not any(inside(folder, f"{part}/{_SCRIPT}").is_file() for part in parts):
+    script = next((one for one in reversed(parts) if (folder / one / _SCRIPT).is_file()), None)
+    if script is None:
         raise TaskRefused(f"{own}/tests/{_SCRIPT}", "is missing")
-    return tuple(_checked(folder, part) for part in parts)
+    found = {part: files_of(folder, part) for part in parts}
+    _check_included(found[script], script, _SCRIPT)
+    return tuple(found.values())
 
 
-def _check_script(folder: Path, part: str) -> None:
-    if not inside(folder, f"{part}/{_SCRIPT}").is_file():
-        raise TaskRefused(f"{part}/{_SCRIPT}", "is missing")
+def _only_tests(folder: Path) -> TaskFiles:
+    if not inside(folder, f"tests/{_SCRIPT}").is_file():
+        raise TaskRefused(f"tests/{_SCRIPT}", "is missing")
+    files = files_of(folder, "tests")
+    _check_included(files, "tests", _SCRIPT)
+    return files
 
 
-def _checked(folder: Path, part: str) -> Path:
-    """A folder whose content goes into a sandbox. Raises TaskRefused for rules on what does not."""
-    path = inside(folder, part)
-    for found in path.rglob(_IGNORE):
-        raise TaskRefused(found.relative_to(folder).as_posix(), "is not supported")
-    return path
-
-
-def _solution(folder: Path, part: str) -> tuple[Path | None, Path | None]:
+def _solution(folder: Path, part: str) -> tuple[Path | None, TaskFiles | None]:
     if not inside(folder, f"{part}/solve.sh").is_file():
         return None, None
-    return folder / part / "solve.sh", _checked(folder, part)
+    files = files_of(folder, part)
+    _check_included(files, part, "solve.sh")
+    return folder / part / "solve.sh", files
+
+
+def _check_included(files: TaskFiles, part: str, script: str) -> None:
+    if script in files.without:
+        raise TaskRefused(f"{part}/{script}", f"is left out by {IGNORE_FILE}")
 
 
 def _artifacts(entries: Sequence[str | ArtifactTable], table: str) -> tuple[Artifact, ...]:

@@ -10,24 +10,26 @@ from typing import Annotated, Any, Final
 import msgspec
 import yaml
 
+from gymmesh_resource.environments.harbor.rewards import PARSERS
 from gymmesh_resource.environments.harbor.task import (
     HarborTask,
     TaskBox,
+    TaskFiles,
     TaskRefused,
     TaskStep,
     TaskTests,
     inside,
     read_text,
-    refuse_there,
 )
 
 FILE: Final = "task.yaml"
 _COMPOSE: Final = "docker-compose.yaml"
 _SCRIPT: Final = "run-tests.sh"
+_TYPED: Final = "solution.yaml"
 # What an image is never built from, since an agent would find it there.
-_HIDDEN: Final = ("tests", "solution.sh", "solution.yaml", _SCRIPT, FILE, _COMPOSE)
-# Keys of a service that name the container and nothing that a program in it could see.
-_NAMING: Final = {"container_name", "image", "command", "tty", "stdin_open"}
+_HIDDEN: Final = ("tests", "solution.sh", _TYPED, _SCRIPT, FILE, _COMPOSE)
+# Keys of a service that say nothing that a program in its container could see.
+_NAMING: Final = {"container_name", "image", "command", "tty", "stdin_open", "ports"}
 _LOGS: Final = re.compile(r"\$\{T_BENCH_[A-Z_]*LOGS_PATH\}:\$\{T_BENCH_[A-Z_]*LOGS_PATH\}")
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=604_800)]
 
@@ -40,18 +42,25 @@ class _TaskYaml(msgspec.Struct, frozen=True):
     run_tests_in_same_shell: bool = False
 
 
+class _TypedCommand(msgspec.Struct, frozen=True):
+    """A line that the solution types at the terminal."""
+
+    command: str
+    append_enter: bool = True
+
+
 def read_terminal_bench(folder: Path) -> HarborTask:
     """Reads a folder. Raises TaskRefused."""
     said = _converted(_loaded(folder, FILE))
-    if said.parser_name != "pytest":
-        raise TaskRefused(f"{FILE} parser_name", f"is {said.parser_name!r}; only pytest is known")
-    if said.run_tests_in_same_shell:
-        raise TaskRefused(f"{FILE} run_tests_in_same_shell", "is not supported")
-    refuse_there(folder, "solution.yaml")
+    parser = next((name for name in PARSERS if name == said.parser_name), None)
+    if parser is None:
+        raise TaskRefused(
+            f"{FILE} parser_name", f"is {said.parser_name!r}; known are {', '.join(PARSERS)}"
+        )
     if not inside(folder, _SCRIPT).is_file():
         raise TaskRefused(_SCRIPT, "is missing")
     service = _service(folder)
-    script = inside(folder, "solution.sh")
+    script, typed = _solution(folder)
     build = inside(folder, _context(service))
     if not (build / "Dockerfile").is_file():
         raise TaskRefused("Dockerfile", "is missing")
@@ -67,16 +76,37 @@ def read_terminal_bench(folder: Path) -> HarborTask:
                 instruction=said.instruction,
                 agent_s=said.max_agent_timeout_sec,
                 tests=TaskTests(
-                    folders=(tests,) if (tests := inside(folder, "tests")).is_dir() else (),
+                    folders=(TaskFiles(tests),)
+                    if (tests := inside(folder, "tests")).is_dir()
+                    else (),
                     extra=(folder / _SCRIPT,),
                     script=_SCRIPT,
-                    rewards="pytest_summary",
+                    printed=parser,
+                    same_shell=said.run_tests_in_same_shell,
                     time_s=said.max_test_timeout_sec,
                 ),
-                solution=script if script.is_file() else None,
+                solution=script,
+                solution_text=typed,
             )
         ],
     )
+
+
+def _solution(folder: Path) -> tuple[Path | None, str]:
+    """The script that solves the task, and its content where `solution.yaml` has the commands.
+
+    Commands that are keys of a program on the terminal make no script: such a task has none.
+    """
+    script = inside(folder, "solution.sh")
+    if script.is_file() or not inside(folder, _TYPED).is_file():
+        return script if script.is_file() else None, ""
+    try:
+        commands = msgspec.convert(_loaded(folder, _TYPED), list[_TypedCommand])
+    except msgspec.ValidationError as error:
+        raise TaskRefused(_TYPED, str(error)) from None
+    if not all(one.append_enter for one in commands):
+        return None, ""
+    return script, "".join(f"{one.command}\n" for one in commands)
 
 
 def _loaded(folder: Path, name: str) -> Any:

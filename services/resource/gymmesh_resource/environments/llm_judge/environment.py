@@ -321,9 +321,9 @@ class LlmJudgeEnvironment(Environment[None]):
                 found = await self.work_on_answer(texts.extract_last, regex, text, cpu_s=_REGEX_S)
             except AnswerTooMuch:
                 # A pattern that backtracks over this text finds nothing in it.
-                stage.note = "the pattern took too long, the whole text is taken"
+                stage.note = "the pattern took too long; the whole text is used"
                 return text
-            stage.note = "no match, the whole text is taken" if found is None else "found"
+            stage.note = "no match; the whole text is used" if found is None else "found"
         return text if found is None else found
 
 
@@ -364,7 +364,7 @@ def _check_regex(name: str, pattern: str | None) -> None:
     try:
         re.compile(pattern or "")
     except re.error as error:
-        raise ValueError(f"{name} is no regular expression: {error}") from None
+        raise ValueError(f"{name} is not a regular expression: {error}") from None
 
 
 def _check_labels(equal: str, not_equal: str) -> None:

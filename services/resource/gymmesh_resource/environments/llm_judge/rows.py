@@ -61,7 +61,7 @@ def output_regex(task: Task) -> str | None:
     try:
         re.compile(pattern, re.MULTILINE | re.DOTALL)
     except (re.error, RecursionError, OverflowError) as error:
-        raise TaskInvalid(field, f"is no regular expression: {error}") from None
+        raise TaskInvalid(field, f"is not a regular expression: {error}") from None
     return pattern
 
 

@@ -95,7 +95,7 @@ class MathEnvironment(Environment[None]):
             try:
                 re.compile(tool_pattern)
             except re.error as error:
-                raise ValueError(f"tool_pattern is no regular expression: {error}") from None
+                raise ValueError(f"tool_pattern is not a regular expression: {error}") from None
         self._tool_pattern = tool_pattern
         self._answer_from = answer_from
         self._evaluated = evaluated
@@ -275,7 +275,7 @@ class MathEnvironment(Environment[None]):
             if equal is None and self._fails:
                 raise MeshError(
                     errors_pb2.ERROR_REASON_MODEL_ANSWER_INVALID,
-                    "the judge gives no label, whatever the answer",
+                    "the judge returns no label for any answer",
                     metadata={"model": "judge", "cause": "no label"},
                 )
             if not equal:

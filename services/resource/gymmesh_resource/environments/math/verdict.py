@@ -79,7 +79,7 @@ def read_expected(text: str) -> ExpectedForms:
         raise ExpectedAnswerError("is empty: give the answer there")
     if words.is_sentence(text) and number_of_words(text.strip()) is None:
         raise ExpectedAnswerError(
-            f"{text[:100]!r} is a sentence, which no answer can be expected to match: give a "
+            f"{text[:100]!r} is a sentence, which no answer is likely to match: give a "
             "number, an expression or a word, or use the option judge"
         )
     try:
@@ -181,7 +181,7 @@ def _compare(
                     continue
                 value = form if asked is None else values_of(form, asked)
                 if value is None or not comparison.equal(wanted_form, value):
-                    failure = "it is left to be computed, or stands in the prompt"
+                    failure = "it still has to be computed, or is in the prompt"
                     continue
             except Unreadable:
                 return _by_library(expected, text, wanted, found, asked, "")
@@ -223,11 +223,11 @@ def _by_library(
 def _not_for_library(expected: ExpectedForms, text: str, asked: str | None) -> str:
     """Why the library is not asked about an answer, where the expected one was read; else ""."""
     if not any(map(_is_relation, expected.forms)) and has_relation(text):
-        return "a relation is no value"
+        return "a relation is not a value"
     if not has_commands_to_compute(text):
         # The library leaves out what it cannot place, and compares the rest.
         return "it cannot be read"
-    return "" if asked is None else "it is left to be computed"
+    return "" if asked is None else "it still has to be computed"
 
 
 def _is_relation(form: Form) -> bool:
@@ -252,14 +252,14 @@ def _check_value(text: str, form: Form) -> None:
         except (ValueTooLarge, Unreadable):
             return
         except NoValue as error:
-            raise ExpectedAnswerError(f"{text[:100]!r} is no number: {error}") from None
+            raise ExpectedAnswerError(f"{text[:100]!r} is not a number: {error}") from None
 
 
 def _how(expected: Form, answer: Form) -> tuple[str, ...]:
     """What the comparison rounded, coerced or left out, one clause each."""
     notes: list[str] = []
     if isinstance(answer, Assigned) and not isinstance(expected, Assigned | Relation):
-        notes.append(f"the name {answer.name[:50]} was left out")
+        notes.append(f"the name {answer.name[:50]} was ignored")
         answer = answer.value
     if isinstance(expected, Assigned):
         expected = expected.value
@@ -268,7 +268,7 @@ def _how(expected: Form, answer: Form) -> tuple[str, ...]:
     if not isinstance(expected, Scalar) or not isinstance(answer, Scalar):
         return tuple(notes)
     if (expected.unit is None) != (answer.unit is None):
-        notes.append("only one has a unit, which was left out")
+        notes.append("only one has a unit, which was ignored")
     if symbols(expected.node) | symbols(answer.node):
         return (*notes, "at points of the real line")
     if is_measured(expected.node) or is_measured(answer.node):

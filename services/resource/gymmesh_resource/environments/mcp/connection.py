@@ -76,7 +76,7 @@ class McpConnection:
         from pydantic import ValidationError
 
         if self._client is None or self.lost:
-            raise ServerLost("it is no longer there")
+            raise ServerLost("it has ended")
         try:
             return await self._client.call_tool(tool, arguments)
         except MCPError as error:

@@ -40,10 +40,10 @@ def check_server(name: str, server: ServerOptions) -> None:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{where}.url is {server.url!r}; write it as http://HOST:PORT/PATH")
         if server.env or server.cwd:
-            raise ValueError(f"{where} has a url, and so no env and no cwd")
+            raise ValueError(f"{where} has a url; env and cwd are only for a command")
         return
     if server.headers:
-        raise ValueError(f"{where} has a command, and so no headers")
+        raise ValueError(f"{where} has a command; headers are only for a url")
     program = server.command[0]
     path = (os.environ | server.env).get("PATH")
     found = program if server.cwd and os.sep in program else shutil.which(program, path=path)

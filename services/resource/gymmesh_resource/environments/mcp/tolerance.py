@@ -64,7 +64,7 @@ def _mended_message(message: Any) -> Any:
 def _tool(tool: Any) -> dict[str, Any] | None:
     """A tool whose schema is an object; None for one without a name."""
     if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
-        _LOGGER.warning("an MCP server lists a tool without a name, which is left out")
+        _LOGGER.warning("skipped a tool without a name that an MCP server lists")
         return None
     if not isinstance(tool.get("inputSchema"), dict):
         return tool | {"inputSchema": {"type": "object"}}

@@ -68,7 +68,9 @@ class McqaEnvironment(Environment[None]):
             raise TaskInvalid("expected_answer", "must be a single letter")
         if not _patterns(task):
             if expected not in question.letters:
-                raise TaskInvalid("expected_answer", f"is {expected}, which is none of the options")
+                raise TaskInvalid(
+                    "expected_answer", f"is {expected}, which is not among the options"
+                )
             if self._mode is None:  # the operator's own word is not questioned
                 _fitting(task, _mode(task))
         _mode(task)
@@ -107,7 +109,7 @@ class McqaEnvironment(Environment[None]):
                 )
             except AnswerTooMuch:
                 letter = None
-                evidence["problem"] = "the task's pattern had to be ended on this response"
+                evidence["problem"] = "the task's pattern took too long on this response"
             stage.note = "by the task's pattern" if letter else ""
             if letter is None and text:
                 mode = self._mode or _mode(task)

@@ -68,7 +68,7 @@ class Client:
                 body = await bounded_body(response, self._max_bytes)
                 return ServerAnswer(response.status, bytes_to_text(body))
         except TimeoutError:
-            raise NoAnswer(f"it took no connection within {_CONNECT_S:g} s") from None
+            raise NoAnswer(f"it accepted no connection within {_CONNECT_S:g} s") from None
         except aiohttp.ClientError as error:
             raise NoAnswer(f"{type(error).__name__}: {error}") from error
 

@@ -75,11 +75,11 @@ class NemoGymEnvironment(Environment[RemoteSession]):
         max_connections: how many requests may be under way. max_answer_bytes: of one answer.
         """
         if bool(model_server) != (protocol == "run"):
-            raise ValueError("model_server goes with protocol: run, and is needed there")
+            raise ValueError("model_server is required by protocol: run, and works only with it")
         if taskset and protocol != "run":
-            raise ValueError("taskset goes with protocol: run")
+            raise ValueError("taskset works only with protocol: run")
         if close_path and protocol != "tools":
-            raise ValueError("close_path goes with protocol: tools")
+            raise ValueError("close_path works only with protocol: tools")
         root, sent = check_url(url), headers or {}
         server = NemoServer(
             root,

@@ -85,7 +85,7 @@ class EpisodeProtocol(NemoProtocol):
         try:
             return verdict_of(remote.result, remote.sent or {})
         except BadVerdict as error:
-            problem = f"its answer is no verdict: {error}"
+            problem = f"its answer is not a verdict: {error}"
         raise self.server.error("run", problem, VERIFIER_FAULT)
 
     def _typed(self, row: dict[str, Any], task: Task, episode: str) -> dict[str, Any]:

@@ -63,9 +63,9 @@ class NemoServer:
         try:
             document = loads(answer.text)
         except CodecError:
-            raise self.error(name, "its answer is no JSON", reason) from None
+            raise self.error(name, "its answer is not JSON", reason) from None
         if not isinstance(document, dict):
-            raise self.error(name, "its answer is no JSON object", reason)
+            raise self.error(name, "its answer is not a JSON object", reason)
         return document
 
     def refused(

@@ -160,7 +160,7 @@ class ToolProtocol(NemoProtocol):
         try:
             return verdict_of(answer, body)
         except BadVerdict as error:
-            problem = f"its answer is no verdict: {error}"
+            problem = f"its answer is not a verdict: {error}"
         raise self.server.error("verify", problem, VERIFIER_FAULT)
 
     async def end(self, remote: ToolSession) -> None:
@@ -192,5 +192,5 @@ class ToolProtocol(NemoProtocol):
         try:
             return msgspec.convert(offered, McpAccess)
         except msgspec.ValidationError as error:
-            problem = f"what it says of its tools over MCP can't be read: {error}"
+            problem = f"its tool list over MCP can't be read: {error}"
             raise self.server.error("seed_session", problem, FAULT) from None

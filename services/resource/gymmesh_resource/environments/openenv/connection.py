@@ -25,6 +25,14 @@ class SocketLost(Exception):
     """The connection cannot be used any more; one clause says why."""
 
 
+class HandshakeRefused(SocketLost):
+    """The server answered a status in place of a WebSocket at a path."""
+
+    def __init__(self, status: int, path: str) -> None:
+        self.status, self.path = status, path
+        super().__init__(f"it answered {status} at {path}")
+
+
 class ServerRefused(Exception):
     """The server's answer is an error: its code, its message, and the problems of an action."""
 
@@ -140,13 +148,13 @@ class OpenEnvConnection:
             return
         if answer.get("type") == "error" and isinstance(answer.get("data"), dict):
             self._refusal = _refusal(answer["data"])
-        raise SocketLost("it sent something that was not asked for")
+        raise SocketLost("it sent an unexpected message")
 
 
 async def connect(
     http: aiohttp.ClientSession, url: str, *, max_bytes: int, path: str = "/ws"
 ) -> OpenEnvConnection:
-    """A connection to the server with this root URL. Raises SocketLost."""
+    """A connection to the server with this root URL. Raises SocketLost, HandshakeRefused."""
     try:
         async with asyncio.timeout(_CONNECT_S):
             socket = await http.ws_connect(
@@ -155,11 +163,9 @@ async def connect(
                 timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_S),
             )
     except TimeoutError:
-        raise SocketLost(f"it took no connection within {_CONNECT_S:g} s") from None
+        raise SocketLost(f"it accepted no connection within {_CONNECT_S:g} s") from None
     except aiohttp.WSServerHandshakeError as error:
-        check = "headers" if error.status in (401, 403) else "url"
-        said = f"it answers {error.status} at {path}; check the option {check}"
-        raise SocketLost(said) from error
+        raise HandshakeRefused(error.status, path) from error
     except (aiohttp.ClientError, OSError) as error:
         raise SocketLost(f"{type(error).__name__}: {error}"[:300]) from error
     return OpenEnvConnection(socket)
@@ -180,7 +186,7 @@ async def _parsed(text: str) -> dict[str, Any]:
             loads(text) if len(text) < _PARSED_AT_ONCE else await asyncio.to_thread(loads, text)
         )
     except CodecError as error:
-        raise SocketLost(f"it sent what is not JSON: {error}"[:300]) from None
+        raise SocketLost(f"it sent invalid JSON: {error}"[:300]) from None
     if not isinstance(document, dict):
         raise SocketLost("it sent JSON that is not an object")
     return document

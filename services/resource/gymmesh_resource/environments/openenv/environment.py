@@ -21,7 +21,7 @@ from gymmesh.resource.v1 import resource_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_resource.environment import Environment
 from gymmesh_resource.environments._base64_images import tool_answer, user_message
-from gymmesh_resource.environments._remote_http import http_client
+from gymmesh_resource.environments._remote_http import http_client, refusal
 from gymmesh_resource.environments._step_rewards import EpisodeRule, verdict_of
 from gymmesh_resource.environments._tool_schemas import schema_problem
 from gymmesh_resource.environments.openenv.actions import (
@@ -33,6 +33,7 @@ from gymmesh_resource.environments.openenv.actions import (
     takes_mcp,
 )
 from gymmesh_resource.environments.openenv.connection import (
+    HandshakeRefused,
     OpenEnvConnection,
     ServerRefused,
     SocketLost,
@@ -47,7 +48,7 @@ from gymmesh_resource.environments.openenv.observations import (
     shown_of_mcp,
 )
 from gymmesh_resource.environments.openenv.options import reset_data, server_root
-from gymmesh_resource.environments.openenv.schema import SchemaReader
+from gymmesh_resource.environments.openenv.schema import SchemaReader, SchemaRefused
 from gymmesh_resource.errors import ToolError
 from gymmesh_resource.rollout import Rollout
 from gymmesh_resource.session import Session
@@ -154,6 +155,8 @@ class OpenEnvEnvironment(Environment[_Episode]):
             await held.enter_async_context(self._slots.one())
             try:
                 connection = await connect(self._client(), self._url, max_bytes=self._max_bytes)
+            except HandshakeRefused as error:
+                raise self._refusal(error, "connect") from error
             except SocketLost as error:
                 raise self._fault("connect", str(error)) from error
             held.push_async_callback(connection.close)
@@ -178,6 +181,8 @@ class OpenEnvEnvironment(Environment[_Episode]):
                 actions = offered_mcp_tools(answer.observation.get("tools"))
             else:
                 actions = offered_actions(schema)
+        except SchemaRefused as error:
+            raise self._refusal(error, "session_tools") from error
         except (UnknownSchema, ServerRefused) as error:
             raise self._fault("session_tools", str(error)) from error
         for one in actions:
@@ -266,6 +271,13 @@ class OpenEnvEnvironment(Environment[_Episode]):
             f"The OpenEnv server at {self._url} has no room for another session: "
             f"{error.message[:_SHOWN]}. Set max_sessions to what it allows.",
             metadata={"environment": "openenv"},
+        )
+
+    def _refusal(self, error: HandshakeRefused | SchemaRefused, stage: str) -> MeshError:
+        """What a status of the server is: a retry helps where it may answer another one."""
+        server = f"The OpenEnv server at {self._url}"
+        return refusal(server, "openenv", error.status, error.path) or self._fault(
+            stage, str(error)
         )
 
     def _fault(self, stage: str, problem: str) -> MeshError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 
@@ -12,12 +12,23 @@ from gymmesh_resource.environments._remote_http import body_of
 from gymmesh_resource.environments.openenv.actions import UnknownSchema
 from gymmesh_responses import CodecError, loads
 
+#: Of the schema, below the server's root.
+PATH: Final = "/schema"
+
+
+class SchemaRefused(UnknownSchema):
+    """The server answered another status than 200."""
+
+    def __init__(self, status: int) -> None:
+        self.status, self.path = status, PATH
+        super().__init__(f"GET {PATH} answered {status}")
+
 
 class SchemaReader:
     """Reads `GET /schema` of one server, and keeps what it says until `forget`."""
 
     def __init__(self, url: str, max_bytes: int) -> None:
-        self._url = f"{url}/schema"
+        self._url = url + PATH
         self._max_bytes = max_bytes
         self._actions: Mapping[str, Any] | None = None
         self._reading = asyncio.Lock()
@@ -29,7 +40,7 @@ class SchemaReader:
     async def actions(self, http: aiohttp.ClientSession) -> Mapping[str, Any]:
         """The JSON Schema of an action.
 
-        Takes as long as the server does: bound it outside. Raises UnknownSchema.
+        Takes as long as the server does: bound it outside. Raises UnknownSchema, SchemaRefused.
         """
         async with self._reading:
             if self._actions is None:
@@ -40,7 +51,7 @@ class SchemaReader:
         try:
             async with http.get(self._url, allow_redirects=False) as response:
                 if response.status != 200:
-                    raise UnknownSchema(f"GET /schema answered {response.status}")
+                    raise SchemaRefused(response.status)
                 body = await body_of(response, self._max_bytes)
         except (aiohttp.ClientError, TimeoutError) as error:
             problem = f"GET /schema: {type(error).__name__}: {error}"

@@ -203,7 +203,7 @@ def _session(sid: str) -> dict[str, str]:
 
 def _no_answer(error: Exception) -> NoOrsAnswer:
     if isinstance(error, TimeoutError):
-        return NoOrsAnswer(f"it took no connection within {CONNECT_S:g} s")
+        return NoOrsAnswer(f"it accepted no connection within {CONNECT_S:g} s")
     return NoOrsAnswer(f"{type(error).__name__}: {error}"[:_SHOWN])
 
 

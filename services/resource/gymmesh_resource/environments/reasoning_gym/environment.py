@@ -110,7 +110,7 @@ class ReasoningGymEnvironment(Environment[None]):
         refuse_others(task, ("reasoning_gym",))
         entry = _entry(task)
         if not self._as_nemo(task) and _UNSOLVED.search(entry["answer"] or ""):
-            raise TaskInvalid("answer", "has an integral left to be computed, which is no answer")
+            raise TaskInvalid("answer", "has an integral that still has to be computed")
 
     def _as_nemo(self, task: Task) -> bool:
         """Whether answers are found and scored as NeMo Gym does: by the library alone."""

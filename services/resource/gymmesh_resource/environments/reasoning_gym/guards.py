@@ -74,22 +74,22 @@ def install() -> None:
 def check_expression(text: str) -> None:
     """Raise `UnsafeExpression` unless the text is plain arithmetic."""
     if len(text) > _LENGTH or not _CHARACTERS.fullmatch(text):
-        raise UnsafeExpression("the answer is no arithmetic expression")
+        raise UnsafeExpression("the answer is not an arithmetic expression")
     depths = accumulate((character == "(") - (character == ")") for character in text)
     if max(depths, default=0) > _NESTING:
         raise UnsafeExpression("the answer is nested too deeply")
     if _ATTRIBUTE.search(text):
-        raise UnsafeExpression("the answer has a dot that is no decimal point")
+        raise UnsafeExpression("the answer has a dot that is not a decimal point")
     for name in _NAME.findall(text):
         # Single letters are symbols; SymPy's E, I, N, O, Q and S do no harm.
         if len(name) > 1 and name not in _KNOWN and not _SYMBOL.fullmatch(name):
-            raise UnsafeExpression(f"the answer calls {name[:40]!r}, which is not known here")
+            raise UnsafeExpression(f"the answer calls {name[:40]!r}, which is not supported")
 
 
 def _bits(text: str, *_: Any) -> Any:
     """The value of whole numbers joined by bitwise and arithmetic operators."""
     if len(text) > _LENGTH or not _BITS.fullmatch(text):
-        raise UnsafeExpression("the problem is no arithmetic on whole numbers")
+        raise UnsafeExpression("the problem is not arithmetic on whole numbers")
     return eval(text, {"__builtins__": {}})  # noqa: S307  # digits and operators alone
 
 

@@ -38,7 +38,7 @@ _MEMORY = {"sqlite": 1024**3, "duckdb": 4 * 1024**3}
 # Characters of a query; longer ones are not run.
 _LONGEST = 50_000
 _ROWS = 100_000
-_EMPTY = 'where a wrong query is right as well; "allow_empty": true says that this is meant'
+_EMPTY = 'so a wrong query would count as right; set "allow_empty": true if this is intended'
 # Seconds of processor time between a query's own limit and the end of its process.
 _GRACE = 5.0
 
@@ -129,9 +129,9 @@ class SqlEnvironment(Environment[None]):
             await self._check_database(question)
             return  # of the query the verdict will say so
         if empty == "database":
-            raise TaskInvalid(question.database_key, f"makes a database without rows, {_EMPTY}")
+            raise TaskInvalid(question.database_key, f"creates a database without rows, {_EMPTY}")
         if empty:
-            raise TaskInvalid(question.query_key, f"gives no rows or only NULL, {_EMPTY}")
+            raise TaskInvalid(question.query_key, f"returns no rows or only NULL, {_EMPTY}")
 
     async def _check_database(self, question: Question) -> None:
         """Raises `TaskInvalid` for a database that cannot be made."""
@@ -139,7 +139,9 @@ class SqlEnvironment(Environment[None]):
         try:
             await self._run(has_rows, question.database, limits, seconds=limits.seconds)
         except (QueryError, AnswerTooMuch) as error:
-            raise TaskInvalid(question.database_key, f"makes no database: {error}") from None
+            raise TaskInvalid(
+                question.database_key, f"does not create a database: {error}"
+            ) from None
 
     @tool
     async def query(self, session: Session[None], sql: str) -> dict[str, Any]:
@@ -233,5 +235,5 @@ def _fault(question: Question, error: QueryError) -> Exception:
     if error.kind == "time":
         return TimeoutError(f"the expected query: {error}")
     if error.kind == "setup":
-        return TaskInvalid(question.database_key, f"makes no database: {error}")
+        return TaskInvalid(question.database_key, f"does not create a database: {error}")
     return TaskInvalid(question.query_key, f"cannot be run: {error}")

@@ -87,7 +87,7 @@ def _file(name: str, key: str, databases: Path | None) -> Path:
     if databases is None:
         raise TaskInvalid(key, "names a file, but the option databases gives no folder of them")
     if not _NAME.fullmatch(name):
-        raise TaskInvalid(key, "is no plain file name")
+        raise TaskInvalid(key, "is not a plain file name")
     places = [databases / name, databases / name / name]
     for place in places:
         for ending in ("", *_ENDINGS):

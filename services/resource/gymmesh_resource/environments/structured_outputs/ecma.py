@@ -85,7 +85,7 @@ def _quantifier(pattern: str, place: int) -> tuple[str, int]:
     if pattern.startswith("?", end):
         end += 1
     if _QUANTIFIER.match(pattern, end):
-        raise PatternError(f"{pattern[place : end + 1]!r} repeats what is repeated already")
+        raise PatternError(f"{pattern[place : end + 1]!r} repeats a part that is already repeated")
     return pattern[place:end], end
 
 
@@ -137,7 +137,7 @@ def _property(pattern: str, place: int, *, in_class: bool) -> tuple[str, int]:
         return re.escape(pattern[place]), place + 1
     ranges = _ranges(_CATEGORIES.get(found[2], found[2]))
     if not ranges or (in_class and found[1] == "P"):
-        raise PatternError(f"\\{found.group()} is a property that is not known here")
+        raise PatternError(f"\\{found.group()} is a property that is not supported")
     if in_class:
         return ranges, found.end()
     return f"[{'^' if found[1] == 'P' else ''}{ranges}]", found.end()

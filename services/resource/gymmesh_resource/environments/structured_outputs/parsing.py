@@ -92,7 +92,7 @@ def _parse_as_nemo(text: str, format: TextFormat) -> Any:
 
 
 def _no_json(name: str) -> NoReturn:
-    raise ParseError(f"{name} is no JSON")
+    raise ParseError(f"{name} is not JSON")
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in found if names.count(name) > 1)
-        raise ParseError(f"the key {twice[:_SHOWN]!r} comes twice")
+        raise ParseError(f"the key {twice[:_SHOWN]!r} appears twice")
     return found
 
 
@@ -109,7 +109,7 @@ def _table(text: str) -> CsvTable:
     lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
     header, *rows = lines or [[]]
     if len(set(header)) < len(header):
-        raise ParseError("a column of the header comes twice")
+        raise ParseError("a column of the header appears twice")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(header):
             raise ParseError(f"row {number} has {len(row)} fields, the header {len(header)}")
@@ -119,7 +119,7 @@ def _table(text: str) -> CsvTable:
 def _count(value: Any, known: dict[int, int], above: set[int]) -> int:
     """How many values there are, each counted wherever it is referred to."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ParseError(f"{value} is no number of JSON")
+        raise ParseError(f"{value} is not a JSON number")
     if not isinstance(value, dict | list):
         return 1
     key = id(value)

@@ -54,7 +54,7 @@ def _endless(one: Any, root: dict[str, Any], above: list[int], sound: set[int]) 
         return "refers to itself without end"
     place, targets = _place(one), referred(one, root)
     if place is not None and not targets:
-        return f"refers to what is not in it: {place!r}"
+        return f"refers to a part that does not exist: {place!r}"
     for part in (*targets, *_applied(one, _SAME)):
         problem = _endless(part, root, [*above, id(one)], sound)
         if problem is not None:

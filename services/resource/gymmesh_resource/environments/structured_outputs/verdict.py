@@ -146,7 +146,7 @@ def load_schema(schema: str, format: TextFormat = "json", compat: str = "") -> d
         if problem is None:
             return nemo.strict(newest) if compat else _fitting(strict(newest), format)
     except PatternError as error:
-        problem = f"has a pattern that is none: {error}"
+        problem = f"has an invalid pattern: {error}"
     except RecursionError:
         problem = "is nested too deeply"
     raise SchemaError(problem)
@@ -176,12 +176,14 @@ def _valid(schema: dict[str, Any]) -> dict[str, Any]:
         jsonschema.Draft202012Validator.check_schema(schema)
     except (jsonschema.SchemaError, RecursionError) as error:
         problem = getattr(error, "message", "it is nested too deeply")
-        raise SchemaError(f"is no valid JSON Schema: {problem[:MESSAGE]}") from None
+        raise SchemaError(f"is not a valid JSON Schema: {problem[:MESSAGE]}") from None
     waiting: list[Any] = [schema]
     for one in waiting:
         divisor = one.get("multipleOf") if isinstance(one, dict) else None
         if isinstance(divisor, float) and not math.isfinite(divisor):
-            raise SchemaError(f"is no valid JSON Schema: {divisor} as a multipleOf is not finite")
+            raise SchemaError(
+                f"is not a valid JSON Schema: {divisor} as a multipleOf is not finite"
+            )
         waiting += DRAFT202012.subresources_of(one)
     return schema
 
@@ -218,9 +220,9 @@ def _validate(value: Any, schema: dict[str, Any]) -> SchemaResult:
     try:
         first = _first_error(value, schema)
     except Unresolvable as unresolvable:
-        raise SchemaError(f"refers to what is not in it: {unresolvable.ref!r}") from None
+        raise SchemaError(f"refers to a part that does not exist: {unresolvable.ref!r}") from None
     except re.error as error:
-        raise SchemaError(f"has a pattern that is none: {error}") from None
+        raise SchemaError(f"has an invalid pattern: {error}") from None
     except RecursionError:
         if _is_endless(_top(value, _TOP), schema):
             raise SchemaError("refers to itself without end, or is nested too deeply") from None

@@ -31,7 +31,7 @@ def root_problem(schema: dict[str, Any]) -> str | None:
         return f"allows no key, but XML has a root element, which counts as one{_ADVICE}"
     for name in needed:
         if _NO_NAME.search(name) is not None:
-            return f"wants the key {name[:50]!r}, which is not a name of an element of XML"
+            return f"wants the key {name[:50]!r}, which is not a valid name of an XML element"
     return None
 
 

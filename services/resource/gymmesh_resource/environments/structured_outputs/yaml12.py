@@ -1,7 +1,7 @@
 """Reads YAML by the core schema of its version 1.2, which JSON Schema's types fit.
 
 PyYAML's own rules are those of 1.1: there `no` is false, 1749-08-28 a date, 012 ten and 1_000 a
-number. Here they are text, text, twelve and text. A key that comes twice is refused.
+number. Here they are text, text, twelve and text. A key that appears twice is refused.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _mapping(loader: Any, node: Any) -> Any:
         if not isinstance(key, str):
             raise YamlError("a key is not text")
         if key in found:
-            raise YamlError(f"the key {key!r} comes twice")
+            raise YamlError(f"the key {key!r} appears twice")
         found[key] = loader.construct_object(value_node, deep=True)
 
 

@@ -56,7 +56,7 @@ class ShopTools(Domain):
         try:
             self._state = shop_state(state)
         except ValueError as error:
-            raise TaskInvalid("state", f"is no shop's state: {error}") from None
+            raise TaskInvalid("state", f"is not the state of a shop: {error}") from None
 
     def offered(self) -> Sequence[Mapping[str, Any]]:
         return _shop_documents()

@@ -48,6 +48,8 @@ _PAGE: Final = 500
 _VERIFIER_FAULT: Final = errors_pb2.ERROR_REASON_VERIFIER_FAULT
 # An episode's own deadline is the agent's: this bounds one without.
 _EPISODE_S: Final = 86_400.0
+# A process that failed to start may take this long to end.
+_CLOSE_S: Final = 10.0
 _LOGGER = logging.getLogger("gymmesh.resource.verifiers")
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
@@ -101,6 +103,8 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
         given["id"] = _place_of(given["id"])
         self._ours = solver == "ours"
         self._start_s = start_timeout_s
+        # The start says by itself that it took too long.
+        self.open_timeout_s = start_timeout_s + _CLOSE_S
         self._loading = {
             "taskset": given,
             "env": env or {},
@@ -126,10 +130,16 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
         yield from self._rows
 
     async def open(self) -> None:
-        """Get the process ready; it starts with the first session."""
+        """Start the process and load the tasks: in an episode this would take the time of its
+        agent. Raises DefinitionError.
+        """
         self._peer = SharedPeer(
             lambda: PeerProcess(self._options), "load", self._loading, self._start_s
         )
+        try:
+            await self._peer.process()
+        except PeerFault as error:
+            raise DefinitionError(_start_problem(error, self._options.python)) from error
 
     async def close(self) -> None:
         """End the process, and with it what it started."""

@@ -87,7 +87,7 @@ class Corpus:
             (version,) = database.execute("PRAGMA user_version").fetchone()
         except sqlite3.Error as error:
             self.close()
-            raise CorpusError(f"{path} is no index: {error}") from None
+            raise CorpusError(f"{path} is not an index: {error}") from None
         if (application, version) != (APPLICATION_ID, FORMAT):
             self.close()
             raise CorpusError(f"{path} is no index of this version; build it again")

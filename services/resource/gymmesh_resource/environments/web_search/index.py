@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {one_line(str(error))}\n")
         return 2
     for line in passed_over:
-        sys.stderr.write(f"passed over {one_line(line)}\n")
+        sys.stderr.write(f"skipped {one_line(line)}\n")
     sys.stdout.write(f"{count} documents in {options.output}\n")
     return 0
 

@@ -71,7 +71,7 @@ def harbor_files(
         files[f"environment/{_FILES}/{path}"] = file
     for path, file in _of_set("tests.", row.tests, folder):
         if path == _SCRIPT:
-            raise TaskInvalid("tests", f"has {_SCRIPT}, which is the name of the script of checks")
+            raise TaskInvalid("tests", f"has {_SCRIPT}, which is reserved for the script of checks")
         files[f"tests/{path}"] = file
     if row.solution:
         solution = f"#!/bin/sh\ncd {shlex.quote(_workdir(row))}\n{row.solution}\n"
@@ -84,15 +84,15 @@ def _refuse(row: WorkspaceRow) -> None:
     if not row.image:
         raise TaskInvalid("image", "is missing; a task folder needs the image that it starts from")
     if row.verify_in == "snapshot":
-        raise TaskInvalid("verify_in", "is 'snapshot', which a task folder cannot say")
+        raise TaskInvalid("verify_in", "is 'snapshot', which a task folder cannot express")
     if row.tests.path != _TESTS:
         raise TaskInvalid("tests.path", f"must be {_TESTS} in a task folder")
     if row.tests.user:
-        raise TaskInvalid("tests.user", "cannot be said in a task folder")
+        raise TaskInvalid("tests.user", "cannot be expressed in a task folder")
     for index, check in enumerate(row.checks):
         for key, said in (("reward_file", check.reward_file), ("user", check.user)):
             if said:
-                raise TaskInvalid(f"checks[{index}].{key}", "cannot be said in a task folder")
+                raise TaskInvalid(f"checks[{index}].{key}", "cannot be expressed in a task folder")
         if check.name == "reward":
             raise TaskInvalid(f"checks[{index}].name", "is 'reward', which is the whole reward")
 
@@ -104,7 +104,7 @@ def _prompt(task: Task) -> str:
     texts: list[str] = []
     for number, item in enumerate(params.input):
         if not item.HasField("message") or not (text := text_of(item)):
-            raise TaskInvalid(f"input[{number}]", "is no text; a task folder has one instruction")
+            raise TaskInvalid(f"input[{number}]", "is not text; a task folder has one instruction")
         texts.append(text)
     if not texts:
         raise TaskInvalid("input", "is missing; a task folder needs an instruction")
@@ -142,7 +142,9 @@ def _network_lines(option: Literal["network", "checks_network"], reach: object) 
     if isinstance(reach, list) and all(isinstance(host, str) and ":" not in host for host in reach):
         hosts = ", ".join(map(_quoted, reach))
         return ['network_mode = "allowlist"', f"allowed_hosts = [{hosts}]"]
-    raise TaskInvalid("image", f"the option {option} of the environment cannot be said")
+    raise TaskInvalid(
+        "image", f"the option {option} of the environment cannot be expressed in a task folder"
+    )
 
 
 def _table(name: str, values: dict[str, str]) -> list[str]:
@@ -223,7 +225,7 @@ def _unpacked(key: str, archive: bytes) -> Iterator[tuple[str, FolderFile]]:
             content = found.extractfile(member) if member.isreg() else None
             path = PurePosixPath(member.name)
             if content is None or path.is_absolute() or ".." in path.parts:
-                raise TaskInvalid(key, f"has {member.name!r}; a task folder has plain files alone")
+                raise TaskInvalid(key, f"has {member.name!r}; a task folder has only plain files")
             yield str(path), FolderFile(content.read(), member.mode & 0o777)
 
 

@@ -38,7 +38,7 @@ class InlineFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def data(self) -> bytes:
         """Its bytes. Raises ValueError."""
         if (self.content is None) == (self.base64 is None):
-            raise ValueError("needs content or base64, and not both")
+            raise ValueError("needs either content or base64")
         if self.content is not None:
             return self.content.encode("utf-8", "surrogatepass")
         try:
@@ -159,7 +159,7 @@ def _check_spelling(payload: Mapping[str, Any]) -> None:
 def _checked(row: WorkspaceRow) -> WorkspaceRow:
     names = row.named_checks()
     if len(names) < len(row.checks):
-        raise TaskInvalid("checks", "two have one name")
+        raise TaskInvalid("checks", "two checks have the same name")
     check_files("files", row)
     check_files("tests.files", row.tests)
     for key, path in (("workdir", row.workdir), ("tests.path", row.tests.path)):

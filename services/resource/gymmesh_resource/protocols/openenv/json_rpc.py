@@ -121,7 +121,9 @@ class JsonRpc:
                 "active_sessions": len(self._sessions),
                 "max_sessions": self._most,
             }
-            raise _RpcError(_SERVER, f"There are {self._most} sessions, as many as may be", counts)
+            raise _RpcError(
+                _SERVER, f"There are already {self._most} sessions, the maximum", counts
+            )
         session_id = secrets.token_hex(16)
         self._sessions[session_id] = OpenEnvSession(self._facade, self._chooser)
         return session_id

@@ -129,6 +129,6 @@ def _check(metadata: Mapping[str, str]) -> None:
         except (AttributeError, UnicodeEncodeError):
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"the metadata {key!r} is not text that UTF-8 can say",
+                f"the metadata {key!r} can't be encoded as UTF-8",
                 metadata={"field": "metadata"},
             ) from None

@@ -117,6 +117,6 @@ class Credited(TableEvent):
 
 
 class PeerLeaves(TableEvent):
-    """The peer takes no new calls."""
+    """The peer accepts no new calls."""
 
     reason: str

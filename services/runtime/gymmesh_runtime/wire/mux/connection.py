@@ -82,11 +82,11 @@ class MuxConnection:
         return exchange if exchange is not None and exchange.usable else None
 
     def retire(self) -> None:
-        """Leaves the address; calls in flight go on, later ones are plain."""
+        """Leaves the address; running calls continue, later calls don't use the mux."""
         self._leave("the address is no longer listed")
 
     def renew(self) -> None:
-        """Connects anew for the calls to come, with certificates that have changed."""
+        """Reconnects for later calls, after certificates changed."""
         self._leave("the certificates have changed")
 
     def restore(self) -> None:
@@ -116,7 +116,9 @@ class MuxConnection:
             opened = not self._channel.retired
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
-                _log.info("%s does not offer the mux; it is called plainly", self._channel.address)
+                _log.info(
+                    "%s does not offer the mux; calling it without the mux", self._channel.address
+                )
                 self._plain_only = True
                 return None
             raise await self._channel.failure(exc, EXCHANGE) from None

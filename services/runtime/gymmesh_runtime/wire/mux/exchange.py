@@ -182,7 +182,7 @@ class Exchange:
                 self.sender.send([Cancel(call.number)])
                 call.finish(error)
             case PeerLeaves(reason):
-                _log.info("%s takes no new calls: %s", self.peer, reason[:_MOST_WORDS])
+                _log.info("%s accepts no new calls: %s", self.peer, reason[:_MOST_WORDS])
                 self.usable, self._ending = False, True
                 self.on_leaving()
             case _:
@@ -237,7 +237,7 @@ class Exchange:
     def _broken_off(self) -> MeshError:
         return MeshError(
             errors_pb2.ERROR_REASON_MUX_BROKEN,
-            f"{self.peer}: the connection broke with this call in flight: {self._detail}",
+            f"{self.peer}: the connection broke during this call: {self._detail}",
             metadata={"address": self.peer},
         )
 
@@ -249,7 +249,10 @@ class Exchange:
         if held_back is not None:
             more = f" ({held_back} more since the last such line)" if held_back else ""
             _log.warning(
-                "%s broke the protocol of the mux, which is cut: %s%s", self.peer, violation, more
+                "%s broke the mux protocol, so the stream was closed: %s%s",
+                self.peer,
+                violation,
+                more,
             )
 
 

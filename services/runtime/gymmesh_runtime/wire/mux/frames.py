@@ -113,7 +113,7 @@ class UnaryAnswer(Message):
 
 
 class Cancel(Frame):
-    """The caller gives the call up."""
+    """The caller cancels the call."""
 
     def _fill(self, out: mux_pb2.Frame) -> None:
         out.cancel.SetInParent()
@@ -189,7 +189,7 @@ def pack(frames: Iterable[Frame]) -> bytes:
 
 
 def unpack(data: bytes) -> mux_pb2.ExchangeRequest:
-    """Reads a batch. Raises ValueError when it is none."""
+    """Reads a batch. Raises ValueError if it is not a batch."""
     try:
         return mux_pb2.ExchangeRequest.FromString(data)
     except DecodeError as exc:

@@ -69,7 +69,7 @@ class CallServer:
             case CallRefused(number, error):
                 self._send_end(number, error)
                 if self._sender.queued_items > _MAX_QUEUED:
-                    raise Violation("it asks for ever more and reads no answer")
+                    raise Violation("it keeps sending requests and reads no answers")
             case Cancelled(call):
                 self._cancelled(call)
             case Credited(call):
@@ -109,7 +109,7 @@ class CallServer:
     def _overdue(self, call: IncomingCall) -> None:
         error = deadline_passed(call.method)
         if _timeout_s(call) > self._assembly_s:
-            error.message = f"the request did not come within {self._assembly_s:g} s"
+            error.message = f"the request did not arrive within {self._assembly_s:g} s"
         self._end(call.number, error)
 
     # ---- serving --------------------------------------------------------------------
@@ -192,5 +192,5 @@ def not_offered(method: str) -> MeshError:
 def cancelled() -> MeshError:
     """The error of a call that its caller gave up."""
     return MeshError(
-        errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the call was cancelled before its end"
+        errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the call was cancelled before it ended"
     )

@@ -19,13 +19,13 @@ class ByteStream(Protocol):
     """A stream of batches to and from the peer. Failures raise MeshError."""
 
     async def read(self) -> bytes | None:
-        """The next batch; None when the peer sends no more."""
+        """The next batch; None at the end of the stream."""
 
     async def write(self, data: bytes) -> None:
         """Sends a batch, waiting while the peer does not read."""
 
     async def end(self) -> None:
-        """Says that no more is sent."""
+        """Ends this side of the stream."""
 
 
 class GrpcStream:
@@ -45,7 +45,7 @@ class GrpcStream:
         await self._typed(self._rpc.write(data))
 
     async def end(self) -> None:
-        """Says that no more is sent; on a server the end of its handler does. Raises MeshError."""
+        """Ends this side of the stream (on a server: the end of its handler). Raises MeshError."""
         if self._opener:
             await self._typed(self._rpc.done_writing())
 

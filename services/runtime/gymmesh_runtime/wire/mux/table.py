@@ -328,15 +328,15 @@ def _checked(payload: bytes) -> bytes:
 
 
 def draining() -> MeshError:
-    """The error of a call to a peer that takes no new ones."""
+    """The error of a call to a peer that accepts no new calls."""
     return MeshError(
         errors_pb2.ERROR_REASON_DRAINING,
-        "the server is draining and takes no new calls; call another instance",
+        "the server is draining and accepts no new calls; call another instance",
     )
 
 
 def queue_full(limit: int) -> MeshError:
     """The error of a call beyond the number that may be in flight."""
     return errors.queue_full(
-        f"{limit} calls are in flight on this connection already; try again later", "mux", limit
+        f"this connection already has {limit} calls; retry later", "mux", limit
     )

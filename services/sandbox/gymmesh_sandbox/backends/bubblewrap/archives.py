@@ -249,7 +249,7 @@ class _Checker:
     def _parts(self, name: bytes) -> tuple[bytes, ...]:
         parts = tuple(part for part in name.split(b"/") if part not in (b"", b"."))
         if name.startswith(b"/") or b".." in parts or b"\0" in name:
-            raise path_invalid(name, "it lies outside of the folder")
+            raise path_invalid(name, "it is outside the folder")
         return parts
 
     def _followed(self, parts: tuple[bytes, ...], name: bytes) -> tuple[bytes, ...]:
@@ -262,7 +262,7 @@ class _Checker:
             part = left.pop()
             if part == b"..":
                 if not done:
-                    raise path_invalid(name, "it lies outside of the folder")
+                    raise path_invalid(name, "it is outside the folder")
                 done.pop()
                 folders.pop()
                 continue
@@ -273,7 +273,7 @@ class _Checker:
                 continue
             links += 1
             if target.startswith(b"/") or links > _MOST_LINKS:
-                raise path_invalid(name, "it lies behind a link out of the folder")
+                raise path_invalid(name, "it is behind a link that leaves the folder")
             left += [one for one in target.split(b"/")[::-1] if one not in (b"", b".")]
         return tuple(done)
 
@@ -314,7 +314,7 @@ class _Checker:
         except OSError as error:
             if error.errno == errno.ENOENT:
                 return False
-            raise path_invalid(name, "it lies behind a link out of the folder") from None
+            raise path_invalid(name, "it is behind a link that leaves the folder") from None
         return True
 
 

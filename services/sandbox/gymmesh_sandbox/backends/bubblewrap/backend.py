@@ -80,7 +80,7 @@ class BubblewrapBackend(SandboxBackend):
             _LOGGER.warning(
                 "Control groups cannot be used here: a sandbox's memory and processor are not "
                 "bounded. Run the service as root, or delegate the controllers memory and pids to "
-                "it; see docs/sandbox.md."
+                "it; see docs/how-to/sandbox.md."
             )
         self._machine = Machine(
             bwrap=bwrap,

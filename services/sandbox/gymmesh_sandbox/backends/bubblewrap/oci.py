@@ -191,7 +191,7 @@ def _chosen(entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def _manifest(digest: str, config: Any, blobs: Sequence[str]) -> ImageManifest:
     diff_ids = config["rootfs"]["diff_ids"]
     if len(diff_ids) != len(blobs):
-        raise ImageError("its configuration has another number of layers")
+        raise ImageError("its configuration has a different number of layers")
     run = config.get("config") or {}
     pairs = (str(one).partition("=") for one in run.get("Env") or ())
     return ImageManifest(

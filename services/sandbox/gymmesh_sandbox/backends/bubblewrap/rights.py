@@ -51,7 +51,7 @@ def act_with(rights: FileRights) -> None:
     _LIBC.setfsgid(rights.gid)
     _LIBC.setfsuid(rights.uid)
     if _LIBC.setfsuid(_ASK) != rights.uid or _LIBC.setfsgid(_ASK) != rights.gid:
-        raise PermissionError("this process may not act as users of sandboxes")
+        raise PermissionError("this process is not permitted to act as the users of sandboxes")
     # The kernel takes some away with the id, and would leave others.
     _set_capabilities(effective=rights.all)
     _in_force.rights = rights

@@ -41,7 +41,7 @@ class BubblewrapSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             if not Path(path).is_absolute():
                 raise ValueError(f"{key}: {path!r} is not an absolute path")
         if HOST_IMAGE in self.images:
-            raise ValueError(f"images.{HOST_IMAGE}: the name is the built-in image's")
+            raise ValueError(f"images.{HOST_IMAGE}: the name is reserved for the built-in image")
         if self.default_image and self.default_image not in (HOST_IMAGE, *self.images):
             raise ValueError(f"default_image: {self.default_image!r} is not in images")
 

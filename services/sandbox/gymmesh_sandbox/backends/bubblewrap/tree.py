@@ -58,7 +58,7 @@ class IdMap:
     def outside(self, inner: int) -> int:
         """This machine's id for one of the sandbox. Raises ValueError where there is none."""
         if not self._has(inner - self.inner):
-            raise ValueError(f"{inner} is no user or group id that sandboxes have here")
+            raise ValueError(f"{inner} is not a user or group id of sandboxes here")
         return inner - self.inner + self.first
 
     def _has(self, place: int) -> bool:
@@ -234,7 +234,7 @@ class SandboxTree:
             descriptor = os.open(name, flags, dir_fd=parent)
         except FileNotFoundError:
             if file.offset:
-                raise field_invalid("file.offset", "lies beyond the end of the file") from None
+                raise field_invalid("file.offset", "is beyond the end of the file") from None
             descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=parent)
             made = True
         try:
@@ -242,7 +242,7 @@ class SandboxTree:
             if not stat.S_ISREG(status.st_mode):
                 raise path_invalid(path, "it is not a plain file")
             if file.offset > status.st_size:
-                raise field_invalid("file.offset", "lies beyond the end of the file")
+                raise field_invalid("file.offset", "is beyond the end of the file")
             os.lseek(descriptor, file.offset, os.SEEK_SET)
             write_all(descriptor, file.content)
             os.ftruncate(descriptor, file.offset + len(file.content))
@@ -398,7 +398,7 @@ class SandboxTree:
         if error.errno == errno.ENOENT:
             return MeshError(
                 Reason.ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
-                f"{shown} is not there.",
+                f"{shown} does not exist.",
                 metadata={"path": shown},
             )
         if error.errno in _DENIED:

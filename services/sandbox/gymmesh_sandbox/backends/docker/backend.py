@@ -175,14 +175,15 @@ class DockerBackend(SandboxBackend):
                     await self._images.drop_all()
         except (TimeoutError, *FAILURES) as error:
             _LOGGER.warning(
-                "the daemon did not end everything: %s; the next start of this instance does",
+                "the daemon did not remove everything: %s; the next start of this instance "
+                "removes the rest",
                 one_line(str(error)) or "no answer",
             )
         finally:
             await engine.close()
 
     def _opened(self) -> DockerEngine:
-        assert self._engine is not None, "open comes first"
+        assert self._engine is not None, "call open() first"
         return self._engine
 
     def _check(self, spec: SandboxSpec) -> None:
@@ -402,7 +403,7 @@ async def _cause(container: DockerContainer) -> str:
     if state.get("OOMKilled"):
         return OUT_OF_MEMORY
     code = state.get("ExitCode")
-    return "its life is over" if code == 0 else f"its container ended with the exit code {code}"
+    return "its lifetime is over" if code == 0 else f"its container ended with the exit code {code}"
 
 
 def _start_failed(error: BaseException, spec: SandboxSpec) -> MeshError:

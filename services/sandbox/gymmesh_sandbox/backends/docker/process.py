@@ -114,7 +114,7 @@ class _Writer:
             message = await stream.read_out()
             pid = message.data.strip() if message is not None else b""
             if not pid.isdigit():
-                raise ConnectionResetError("the container does not start another process")
+                raise ConnectionResetError("the container cannot start another process")
             return cls(found, stream, int(pid))
         except BaseException:
             await close_stream(stream)

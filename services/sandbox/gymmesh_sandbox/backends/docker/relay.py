@@ -104,7 +104,7 @@ def _listen_in(container_id: str, pid: int, port: int) -> socket.socket:
     place = Path("/proc") / str(pid)
     seen = (place / "cgroup").read_text() + (place / "mountinfo").read_text()
     if container_id not in seen:
-        raise OSError(f"process {pid} of this machine is not of the container")
+        raise OSError(f"process {pid} of this machine does not belong to the container")
     return listen_in_network(pid, port)
 
 

@@ -91,7 +91,7 @@ class DockerSandbox(HelperSandbox[DockerProcess]):
                 raise
             raise MeshError(
                 errors_pb2.ERROR_REASON_SANDBOX_IMAGE_FAILED,
-                f"The image '{self.image}' has no /bin/sh that runs, which this backend needs.",
+                f"The image '{self.image}' has no working /bin/sh, which this backend needs.",
                 metadata={"image": self.image, "cause": "no /bin/sh"},
             ) from None
         await self._files.owner(self.user)

@@ -70,7 +70,7 @@ class Watch:
                         await self._take(line)
                 heard = clock()
             except FAILURES as error:
-                _LOGGER.debug("no events of the daemon: %s", error)
+                _LOGGER.debug("the events of the daemon cannot be read: %s", error)
                 if clock() - heard > _GONE_S:
                     self._on_gone()
             await asyncio.sleep(_PAUSE_S)

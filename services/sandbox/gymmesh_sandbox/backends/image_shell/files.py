@@ -210,7 +210,7 @@ class ShellFiles:
         if code == scripts.NOT_VALID:
             raise path_invalid(path, "is not a plain file, or leads through one")
         if code == scripts.BEYOND_END:
-            raise field_invalid("offset", "lies beyond the end of the file")
+            raise field_invalid("offset", "is beyond the end of the file")
         if code == scripts.DISK_FULL:
             raise self.disk_full()
         words = " ".join(said.decode("utf-8", "replace").split())

@@ -61,11 +61,11 @@ async def checked_folder(
     try:
         folders = await asyncio.to_thread(archives.folders_of_file, archive, mode, path, max_bytes)
     except (TarError, EOFError, zlib.error, OSError):
-        raise path_invalid(path, "got what is not an archive of this format") from None
+        raise path_invalid(path, "its data is not an archive of this format") from None
     real = await files.resolve(path)
     for wanted in await files.real_folders([posixpath.join(real, f) for f in folders]):
         if wanted != real and not wanted.startswith(real.rstrip(b"/") + b"/"):
-            raise path_invalid(wanted, "lies outside of the folder, through a link")
+            raise path_invalid(wanted, "is outside the folder, behind a link")
     await files.make_folder(real)
     return real
 

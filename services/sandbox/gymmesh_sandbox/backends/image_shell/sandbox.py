@@ -75,7 +75,7 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
             uid, gid = said.decode("ascii", "replace").split()
             _, folder, _ = await self._programs.run(("/bin/sh", "-c", "pwd -P"))
         except (ScriptFailed, ValueError):
-            raise image_failed(self.image, "it has no 'id' that runs") from None
+            raise image_failed(self.image, "it has no working 'id'") from None
         self.user, user = uid, f"{uid}:{gid}"
         found = folder.decode("utf-8", "surrogateescape").removesuffix("\n")
         self.workdir = self.workdir or (found if found.startswith("/") else "/")
@@ -172,7 +172,7 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                     raise field_invalid("process", "has more words and variables than can be run")
                 raise MeshError(
                     errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-                    "The sandbox does not start a process: its shell ended before.",
+                    "The sandbox cannot start a process: its shell has ended.",
                     metadata={"sandbox_id": self.sandbox_id},
                 )
             if read[0] is Stream.STDOUT:
@@ -181,5 +181,5 @@ class ShellSandbox(HelperSandbox[ShellProcess]):
                 rest.append(read)
         tree, alone, behind = said.split(b"\n", 2)
         if not (tree.isdigit() and alone.isdigit()):
-            raise image_failed(self.image, "its /bin/sh writes what it was not told to")
+            raise image_failed(self.image, "its /bin/sh writes unexpected output")
         return (int(tree), int(alone)), [*([(Stream.STDOUT, behind)] if behind else ()), *rest]

@@ -143,7 +143,7 @@ class KubernetesBackend(SandboxBackend):
             await api.close()
 
     def _opened(self) -> KubernetesApi:
-        assert self._api is not None, "open comes first"
+        assert self._api is not None, "call open() first"
         return self._api
 
     def _sandbox(self, pod: Pod, spec: SandboxSpec) -> PodSandbox:
@@ -201,7 +201,7 @@ class KubernetesBackend(SandboxBackend):
         api = api or self._opened()
         uid = "" if pod is None else pod.metadata.uid
         name = manifest.pod_name(sandbox_id) if pod is None else pod.metadata.name
-        problem = "its node does not say that it has ended"
+        problem = "its node did not confirm that it ended"
         try:
             async with asyncio.timeout(_REMOVE_S):
                 while True:
@@ -215,7 +215,7 @@ class KubernetesBackend(SandboxBackend):
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             _LOGGER.warning(
-                "the pod %s is not gone yet: %s; the next start of this instance ends it",
+                "the pod %s is not deleted yet: %s; the next start of this instance deletes it",
                 name,
                 problem,
             )

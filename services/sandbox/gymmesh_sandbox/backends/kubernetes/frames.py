@@ -61,7 +61,7 @@ def exit_code_of(status: bytes) -> int:
     try:
         said = msgspec.json.decode(status, type=_ExecStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ExecRefused("the node says what is not a status") from None
+        raise ExecRefused("the node sent an invalid status") from None
     if said.status == "Success":
         return 0
     causes = (said.details.causes if said.details else None) or []

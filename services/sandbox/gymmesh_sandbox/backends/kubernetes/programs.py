@@ -17,7 +17,7 @@ from gymmesh_sandbox.backends.kubernetes import frames
 from gymmesh_sandbox.backends.kubernetes.api import FAILURES, ApiError, KubernetesApi, shown
 from gymmesh_sandbox.errors import sandbox_lost
 
-_GONE: Final = frozenset((404, 409, 500))  # no such pod, or its container does not run
+_GONE: Final = frozenset((404, 409, 500))  # no such pod, or its container is not running
 _STREAMS: Final[Mapping[int, Stream]] = {
     frames.STDOUT: Stream.STDOUT,
     frames.STDERR: Stream.STDERR,
@@ -99,5 +99,5 @@ def connect_error(error: BaseException, sandbox_id: str, resource: str) -> MeshE
             metadata={"sandbox_id": sandbox_id},
         )
     if isinstance(error, ApiError):
-        return sandbox_lost(sandbox_id, "its container does not run")
-    return sandbox_lost(sandbox_id, "its node cannot be reached")
+        return sandbox_lost(sandbox_id, "its container is not running")
+    return sandbox_lost(sandbox_id, "its node is unreachable")

@@ -157,9 +157,9 @@ def lost_cause(pod: Pod) -> str | None:
     if ended is not None and ended.reason == "OOMKilled":
         return OUT_OF_MEMORY
     if status.reason == "DeadlineExceeded" or status.phase == "Succeeded":
-        return "its life is over"
+        return "its lifetime is over"
     if status.reason == "Evicted":
-        return f"its pod was evicted: {shown_words(status.message or 'the node says no more')}"
+        return f"its pod was evicted: {shown_words(status.message or 'the node gave no reason')}"
     if ended is not None:
         words = shown_words(ended.message or ended.reason)
         return f"its container ended with the exit code {ended.exit_code}: {words}"

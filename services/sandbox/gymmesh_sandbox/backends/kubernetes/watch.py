@@ -73,5 +73,5 @@ class PodWatch:
                         self._on_pod(event.object)
             except (*FAILURES, msgspec.MsgspecError) as error:
                 # The pods run on while the API server is away.
-                _LOGGER.debug("no news of the pods: %s", shown(str(error)))
+                _LOGGER.debug("the pods cannot be watched: %s", shown(str(error)))
             await asyncio.sleep(_PAUSE_S)

@@ -121,9 +121,9 @@ async def forward(
             body = asyncio.create_task(_send_body(near, http, far[1], moved))
             await _answer(near, http, far[0], moved)
         except h11.RemoteProtocolError:
-            await near.refuse(RefusedError(502, f"{target.host} did not answer as HTTP does."))
+            await near.refuse(RefusedError(502, f"{target.host} did not answer with valid HTTP."))
         except h11.LocalProtocolError as error:
-            raise ConnectionResetError(f"what came cannot be sent on: {error}") from error
+            raise ConnectionResetError(f"the message cannot be forwarded: {error}") from error
         finally:
             if body is not None:
                 body.cancel()

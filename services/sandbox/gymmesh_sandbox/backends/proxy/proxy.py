@@ -64,7 +64,7 @@ class HostsProxy:
         near = NearConnection(reader, writer)
         try:
             if self._server.connections > self._most:
-                raise RefusedError(503, f"This sandbox has {self._most} connections already.")
+                raise RefusedError(503, f"This sandbox already has {self._most} connections.")
             async with asyncio.timeout(_HEAD_S):
                 request = await near.request()
             headers = list(request.headers)

@@ -32,8 +32,8 @@ ANSWERED = [
     (404, BASE, b'{"detail":"Not Found"}', f"did you mean {V1}?"),
     (405, BASE, b"", f"did you mean {V1}?"),
     (404, BASE, b"<html>nginx</html>", f"did you mean {V1}?"),
-    (404, V1, b"", f"correct url, or backend: there is no such API below {V1}"),
-    (404, V1, b"<html>nginx</html>", "correct url: what answers there is a web page and no API"),
+    (404, V1, b"", f"correct url or backend: {V1} does not serve this API"),
+    (404, V1, b"<html>nginx</html>", "correct url: a web page answers there, not an API"),
     (404, V1, said("The model `m` does not exist."), f"correct model: GET {V1}/models lists"),
     (404, BASE, said("model 'm' not found"), f"correct model: GET {BASE}/models lists"),
     (400, V1, said("Invalid model name passed in model=m"), "correct model"),
@@ -45,7 +45,7 @@ ANSWERED = [
     (400, V1, said("tools.0.custom.name: String should match pattern '^[a-z]{1,64}$'"), "rename"),
     (400, V1, said("max_tokens must be at most 4096"), "lower max_output_tokens"),
     (400, V1, b"The plain HTTP request was sent to HTTPS port", "use https:// in url"),
-    (302, V1, b"", "put the address that it redirects to into url"),
+    (302, V1, b"", "set url to the address that it redirects to"),
     (500, V1, b"boom", "read the endpoint's log"),
     (429, V1, b"", "wait, or lower max_concurrency"),
     (400, V1, said("temperature is too high"), "check url, model, params and options"),
@@ -70,12 +70,12 @@ def test_an_answer_has_its_remedy(status: int, base: str, body: bytes, fix: str)
     ("cause", "fix"),
     [
         ("connection refused", "start the endpoint, or correct host and port in url"),
-        ("the host's name is not known", "correct the host in url"),
-        ("no connection within 5 s", "can be reached from here"),
+        ("the host name cannot be resolved", "correct the host in url"),
+        ("no connection within 5 s", "are reachable from here"),
         ("TLS: WRONG_VERSION_NUMBER", "use http:// in url"),
         ("TLS: RECORD_LAYER_FAILURE", "use http:// in url"),
         ("TLS: self-signed certificate", "trust the certificate"),
-        ("its head is not one of HTTP/1.1", "whether url needs https://"),
+        ("its head is not valid HTTP/1.1", "whether url needs https://"),
         ("something new", "start the endpoint, or correct url"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_connection_that_fails_has_its_remedy(cause: str, fix: str) -> None:
 
 def test_a_page_in_place_of_an_answer() -> None:
     page = b"<!DOCTYPE html><title>Welcome</title>"
-    for base, fix in ((V1, "is a web page"), (BASE, f"did you mean {V1}?")):
+    for base, fix in ((V1, "a web page answers there"), (BASE, f"did you mean {V1}?")):
         error = explain(answer_invalid("policy", "x"), f"{base}/responses", 200, page)
         assert fix in fix_of(error)
 

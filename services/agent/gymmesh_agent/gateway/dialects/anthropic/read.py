@@ -32,7 +32,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "cache_control": "chooses a cache at the endpoint",
     "context_management": "drops old contents at the endpoint; the policy is shown all of them",
     "inference_geo": "chooses a place for the endpoint",
-    "mcp_servers": "an empty list is the default; another one is refused",
+    "mcp_servers": "an empty list is the default; another list is refused",
     "metadata": "is for the endpoint's own records; read as a hint",
     "service_tier": "chooses a price at the endpoint",
     "speed": "chooses a speed and a price at the endpoint",

@@ -24,8 +24,8 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
     "metadata": "is for the endpoint's own records",
-    "modalities": "text is what every answer is; another one is refused",
-    "n": "one answer is the default; more are refused",
+    "modalities": "every answer is text; another value is refused",
+    "n": "a call returns one answer; more are refused",
     "prediction": "changes the endpoint's speed, not its answer",
     "prompt_cache_key": "chooses a cache at the endpoint; read as a hint",
     "prompt_cache_retention": "chooses a cache at the endpoint",

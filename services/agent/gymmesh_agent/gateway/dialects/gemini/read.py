@@ -36,11 +36,11 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "store": "the gateway records every call, and no program can fetch one later",
     # Parts of generationConfig and of tools.
     "audioTimestamp": "is about audio; the model service takes or refuses audio",
-    "candidateCount": "one answer is the default; more are refused",
+    "candidateCount": "a call returns one answer; more are refused",
     "enableAffectiveDialog": "is about speech",
     "mediaResolution": "the model service decides how images are shown",
-    "responseMimeType": "text is what every answer is",
-    "responseModalities": "text is what every answer is; another one is refused",
+    "responseMimeType": "every answer is text",
+    "responseModalities": "every answer is text; another value is refused",
     "thinkingConfig": "the run decides whether the policy reasons; read as how to show reasoning",
     "tools": "the schema of a tool's answer and whether the endpoint waits are not for the policy",
 }

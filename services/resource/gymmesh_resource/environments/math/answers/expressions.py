@@ -220,14 +220,14 @@ class _Parser:
                 below = self._take()
                 if right.isdigit() and below.isdigit() and int(right) < int(below):
                     return Node("mixed", (left, Node("frac", (number(right), number(below)))))
-            raise Unreadable("two numbers stand side by side")
+            raise Unreadable("two numbers are side by side")
         right_node = self._power()
         if _is_whole(left) and _is_proper(right_node):
             return Node("mixed", (left, right_node))
         if right_node.op == "percent" and _is_whole(left) and _is_proper(right_node.args[0]):
             return Node("percent", (Node("mixed", (left, right_node.args[0])),))
         if left.op == "apply":
-            raise Unreadable("what is applied is not clear")
+            raise Unreadable("it is not clear what is applied to what")
         return Node("mul", (left, right_node))
 
     def _unary(self) -> Node:
@@ -287,7 +287,7 @@ class _Parser:
             mark = self._take()
             if mark == "'":
                 if node.op != "symbol":
-                    raise Unreadable("a prime stands behind what is not a symbol")
+                    raise Unreadable("a prime follows something that is not a symbol")
                 node = Node("symbol", name=node.name + "'")
             elif mark == "!" and self.next == "!":
                 self._take()
@@ -386,7 +386,7 @@ class _Parser:
             return self._symbol(f"{name}{{{self._subscript()}}}")
         if name in _LETTERS:
             return self._symbol(name)
-        raise Unreadable(f"\\{name} is not known here")
+        raise Unreadable(f"\\{name} is not supported")
 
     def _argument(self) -> Node:
         r"""A group, or one digit or letter: ``\frac12`` is a half."""
@@ -416,10 +416,10 @@ class _Parser:
             while self._starts_factor() and not self._at_function():
                 argument = self._beside(argument)
         if base is not None and name not in ("log", "ln"):
-            raise Unreadable("a function with a base is not known here")
+            raise Unreadable("a function with a base is not supported")
         if exponent is not None and exponent.op == "neg":
             if name not in ("sin", "cos", "tan"):
-                raise Unreadable("an inverse function is not known here")
+                raise Unreadable("an inverse function is not supported")
             return Node("arc" + name, (argument,))
         node = Node(name, (argument,) if base is None else (argument, base))
         return node if exponent is None else Node("pow", (node, exponent))
@@ -455,7 +455,7 @@ class _Parser:
 def in_base(digits: str, base: str) -> Node:
     """A whole number written in a base of 2 to 36; `Unreadable` where a digit is not one."""
     if not base.isdigit() or not 2 <= int(base[:3]) <= 36 or len(digits) > _DIGITS:
-        raise Unreadable("the base of a number is not known")
+        raise Unreadable("the base of a number is not supported")
     try:
         value = Fraction(int(digits, int(base)))
     except ValueError:

@@ -186,7 +186,7 @@ def _statements(text: str) -> Form:
         return Assigned(forms[0].node.name, last, forms[0].node)
     for form in forms[:-1]:
         if not _follows(form, last):
-            raise Untrue("a step before the answer is not true, or not seen to be")
+            raise Untrue("a step before the answer is not true, or cannot be shown to be true")
     return Chain((forms[0], last)) if all(isinstance(one, Scalar) for one in forms) else last
 
 
@@ -306,7 +306,7 @@ def _relation(text: str) -> Form:
         left, right = read_expression(parts[0]), read_expression(parts[1])
         if left.op == "symbol" and not symbols(right):
             return without_points(Region(EVERYTHING.pieces, left.name), (right,))
-    raise Unreadable(f"{signs[0]} is not known here")
+    raise Unreadable(f"{signs[0]} is not supported")
 
 
 def _chain(parts: list[str], signs: list[str]) -> Form:
@@ -340,7 +340,7 @@ def _check_links(values: Sequence[Form], signs: Sequence[str]) -> None:
         else:
             true = first == second
         if not true:
-            raise Untrue("a link of the chain is not true, or not seen to be")
+            raise Untrue("a link of the chain is not true, or cannot be shown to be true")
 
 
 def _name(text: str) -> tuple[str, Node | None]:
@@ -383,7 +383,7 @@ def _order(parts: list[str], signs: list[Literal["<", "<="]], turned: list[bool]
             nodes, signs = nodes[::-1], signs[::-1]
         if not symbols(nodes[0]) and not symbols(nodes[2]):
             return interval(nodes[0], nodes[2], signs[0] == "<=", signs[1] == "<=", nodes[1].name)
-    raise Unreadable("an inequality of this kind is not known here")
+    raise Unreadable("an inequality of this kind is not supported")
 
 
 def _value(text: str) -> Form:
@@ -412,7 +412,7 @@ def _set_algebra(parts: list[str], signs: list[str]) -> Form:
         elif all(one.low == one.high for one in value.pieces):
             whole = without_points(whole, [piece.low for piece in value.pieces])
         else:
-            raise Unreadable("a difference of these sets is not known here")
+            raise Unreadable("a difference of these sets is not supported")
     return whole
 
 
@@ -428,7 +428,7 @@ def _as_region(form: Form) -> Region:
         nodes = [one.node for one in form.members if isinstance(one, Scalar)]
         if len(nodes) == len(form.members):
             return Region(tuple(RegionPart(node, node, True, True) for node in nodes))
-    raise Unreadable("a union has a part that is no set of numbers")
+    raise Unreadable("a union has a part that is not a set of numbers")
 
 
 def _collection(start: str, inside: str, end: str) -> Form | None:
@@ -467,7 +467,7 @@ def _set(inside: str) -> Form:
         condition = _list(parts[1])
         if isinstance(condition, Region):
             return condition
-        raise Unreadable("the condition of a set is not known here")
+        raise Unreadable("the condition of a set is not supported")
     members = split(inside, lambda token: token in (",", ";"))[0]
     flat = _flat([_element(part) for part in members])
     return Collection("set", flat.members if isinstance(flat, Collection) else (flat,))

@@ -193,7 +193,7 @@ def _without_unit(text: str) -> tuple[str, Unit | None]:
         return head, None
     unit = read_unit(" ".join(said))
     if unit is None:
-        raise Unreadable("what stands behind the number is no unit")
+        raise Unreadable("the text after the number is not a unit")
     return head, unit
 
 

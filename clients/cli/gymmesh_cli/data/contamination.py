@@ -1,0 +1,117 @@
+"""gym-cli data contamination: find tasks that are in training files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from gymmesh_cli.options import FILE, json_option
+from gymmesh_cli.terminal import DONE, WITH_FAILURES, echo, one_line, report
+
+if TYPE_CHECKING:
+    from gymmesh_data.contamination import Contamination
+
+_SHOWN: Final = 20
+
+
+@click.command(short_help="Find tasks that are in training files.")
+@click.argument("tasks", type=FILE)
+@click.option(
+    "--against",
+    "-a",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A training file: JSON lines, JSON, Parquet, CSV, plain text (.txt, .md), or a folder "
+    "of these. Repeatable.",
+)
+@click.option(
+    "--words",
+    type=click.IntRange(min=8),
+    default=13,
+    show_default=True,
+    metavar="N",
+    help="Compare N words in a row. A shorter text of at least 8 words is compared whole.",
+)
+@click.option(
+    "--share",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    default=0.5,
+    show_default=True,
+    metavar="S",
+    help="Report a task when this share of the n-grams of one of its texts is found.",
+)
+@click.option(
+    "--shared-by",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Ignore n-grams that more than N tasks have, such as common instructions.",
+)
+@click.option("--canary", multiple=True, metavar="TEXT", help="Look for this text. Repeatable.")
+@click.option("--write-clean", type=FILE, help="Write the tasks that were not found.")
+@click.option("--overwrite", is_flag=True, help="Replace the file of --write-clean.")
+@json_option
+def contamination(
+    tasks: Path,
+    against: tuple[Path, ...],
+    words: int,
+    share: float,
+    shared_by: int,
+    canary: tuple[str, ...],
+    write_clean: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> int:
+    """Find the tasks of a file whose texts, or whose canaries, are in training files.
+
+    \b
+      gym-cli data contamination tasks.jsonl --against corpus.jsonl
+      gym-cli data contamination tasks.jsonl --against corpus/ --write-clean clean.jsonl
+
+    A task's texts are its prompt, without system and developer messages, and the texts that its
+    verifier reads. They are compared by n-grams of words, without case and punctuation. A canary
+    is the task row's key `canary`, or a UUID after the word "canary" in any of its texts.
+
+    Exit code 0 when nothing was found, 3 when a task or a canary was.
+    """
+    from gymmesh_client.safe_writes import refuse_inputs, refuse_used
+    from gymmesh_data.contamination import ContaminationOptions, find_contamination
+
+    if write_clean is not None:
+        refuse_inputs([write_clean], {"the tasks": (tasks, *against)})
+        refuse_used(write_clean, overwrite=overwrite)
+    options = ContaminationOptions(words, share, shared_by, canary)
+    made = find_contamination(tasks, against, options)
+    report(as_json, asdict(made), _lines(made))
+    if write_clean is not None:
+        from gymmesh_cli.data.sample import write_rows
+
+        found = {one.task_id for one in made.found}
+        kept = write_rows(tasks, write_clean, lambda task_id: task_id not in found)
+        echo(f"clean         {kept} in {one_line(str(write_clean))}", err=as_json)
+    return WITH_FAILURES if made.found or made.canaries else DONE
+
+
+def _lines(made: Contamination) -> Iterable[str]:
+    yield f"tasks         {made.tasks}, of which {len(made.found)} were found"
+    yield f"compared      {made.texts} training texts"
+    if made.not_compared:
+        yield f"not compared  {made.not_compared} tasks: every text is too short or shared"
+    yield f"canaries      {made.looked_for} looked for, {len(made.canaries)} found"
+    for canary in made.canaries:
+        yield f"canary        {canary.canary} at {canary.where}"
+    for one in made.found[:_SHOWN]:
+        yield f"found         {one.task_id}: {one.share:.0%} of {one.part} at {one.where}"
+    if len(made.found) > _SHOWN:
+        yield f"… and {len(made.found) - _SHOWN} more; --json has them all"
+    for text in made.refused[:_SHOWN]:
+        yield f"not read      {text}"
+    if len(made.refused) > _SHOWN:
+        yield f"… and {len(made.refused) - _SHOWN} more rows that could not be read"
