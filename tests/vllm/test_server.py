@@ -117,7 +117,5 @@ async def test_arguments_that_vllm_does_not_know_are_told(kind: str, tmp_path: P
     assert config.engine is not None
     wrong = msgspec.structs.replace(config.engine, args=["--no-such-thing"])
     service = ModelService(msgspec.structs.replace(config, engine=wrong), "policy", "p-1")
-    with pytest.raises(
-        ConfigError, match=r"vLLM refuses 'engine.args': .*no-such-thing"
-    ):
+    with pytest.raises(ConfigError, match=r"vLLM refuses 'engine.args': .*no-such-thing"):
         await service.open(PeerDirectory())
