@@ -114,7 +114,7 @@ async def test_a_run_that_begins_anew_has_another_id(tmp_path: Path) -> None:
     files = OutputFiles(tmp_path / "rollouts.jsonl")
     await RunOutput.open(files, ONE, OpenOptions(run_id="night")).close()
     before = files.journal.read_bytes()
-    with pytest.raises(UserError, match="already belongs to run night"):
+    with pytest.raises(UserError, match="already holds run night"):
         RunOutput.open(files, ONE, OpenOptions(overwrite=True, run_id="night"))
     assert files.journal.read_bytes() == before
     output = RunOutput.open(files, ONE, OpenOptions(overwrite=True, run_id="night-2"))

@@ -173,7 +173,7 @@ async def test_tasks_that_cannot_be_used(tmp_path: Path, text: str | None, part:
 async def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match="cannot be listened on"):
+        with pytest.raises(ConfigError, match="cannot listen on"):
             async with offered(Office(), told={"port": port}):
                 pass
 

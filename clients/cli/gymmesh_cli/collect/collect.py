@@ -51,6 +51,12 @@ Collect verified rollouts for a task file, or for an environment's own examples.
   gym-cli collect desk.py --model-url http://127.0.0.1:8000/v1 --model my-model
   gym-cli collect -i tasks.jsonl -o rollouts.jsonl -n 4 --config mesh.yaml
   gym-cli collect --resume -o rollouts.jsonl
+
+API keys and sampling parameters are keys of the configuration, for example:
+
+\b
+  --set 'models.policy.api_key=${OPENAI_API_KEY}'
+  --set models.policy.params.temperature=0.7
 """
 
 
@@ -76,6 +82,7 @@ Collect verified rollouts for a task file, or for an environment's own examples.
     group=OptionGroup.TASKS,
     brief="Use only the first N tasks.",
     type=click.IntRange(min=1),
+    metavar="N",
     help="Use only the first N tasks of the file.",
 )
 @shard_options

@@ -144,7 +144,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     group=OptionGroup.FORMAT,
     default="",
     metavar="NAME",
-    help="verl and nemo-rl tasks: the agent that runs them there.",
+    help="Formats verl and nemo-rl: name of the agent, in the trainer, that runs the tasks.",
 )
 @option(
     "--test",

@@ -5,14 +5,16 @@
 
 Without an `overview` the help lists every option, group by group. With one, `--help` fits a screen:
 the overview, a line for each option with a `brief`, and the names of all options by group.
-`--help GROUP` and `--help OPTION` explain a group or an option. `--help all` lists everything.
+`--help GROUP` and `--help OPTION` explain a group or an option; `--help WORD` explains the options
+whose help has the word. `--help all` lists everything.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -129,7 +131,9 @@ class GroupedCommand(click.Command):
         groups = self._groups(ctx)
         room = formatter.width - max(len(group.key) for group in groups) - 2 * len(_GAP) - 2
         formatter.write_paragraph()
-        formatter.write(f"All options. To explain some: {ctx.command_path} --help GROUP\n")
+        formatter.write(
+            f"All options. To explain some: {ctx.command_path} --help GROUP, or OPTION\n"
+        )
         with formatter.indentation():
             formatter.write_dl(
                 [(group.key, _packed(map(_name, those), room)) for group, those in groups.items()]
@@ -162,10 +166,10 @@ class GroupedCommand(click.Command):
         groups = self._groups(ctx)
         chosen = {group: those for group, those in groups.items() if group.key == about}
         if not chosen:
-            chosen = {
-                group: [one for one in those if f"--{about}" in one.opts]
-                for group, those in groups.items()
-            }
+            names = (about, f"-{about}", f"--{about}")
+            chosen = _chosen(groups, lambda one: any(name in one.opts for name in names))
+        if not any(chosen.values()):
+            chosen = _chosen(groups, lambda one: about.lower() in _words(one))
         for group, those in chosen.items():
             if those:
                 with formatter.section(group.title):
@@ -183,6 +187,18 @@ class GroupedCommand(click.Command):
                 ctx,
             )
         return text
+
+
+def _chosen(
+    groups: Mapping[OptionGroup, Sequence[click.Option]], wanted: Callable[[click.Option], bool]
+) -> dict[OptionGroup, list[click.Option]]:
+    return {group: [one for one in those if wanted(one)] for group, those in groups.items()}
+
+
+def _words(one: click.Option) -> set[str]:
+    """The words of an option's help and of its choices, without case."""
+    choices = one.type.choices if isinstance(one.type, click.Choice) else ()
+    return set(re.findall(r"[\w-]+", " ".join([one.help or "", *map(str, choices)]).lower()))
 
 
 def _group(one: click.Option) -> OptionGroup:

@@ -117,7 +117,8 @@ class RunServicer:
         if not hmac.compare_digest(given, self._expected):
             raise MeshError(
                 errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-                "this call needs the collector's token; `gym-cli runs` of the same user finds it",
+                "this call needs the collector's token. Run `gym-cli runs` as the user who "
+                "started the run: it finds the token",
             )
 
     def _find(self, run_id: str) -> RunHandle:

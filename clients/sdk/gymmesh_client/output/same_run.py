@@ -48,8 +48,8 @@ def check_new_run(files: OutputFiles, run_id: str) -> None:
         session = latest_session(files)
     if session is not None and session.get("run_id") == run_id:
         raise UserError(
-            f"{files.shown} already belongs to run {run_id}, and a new run needs a new --run-id. "
-            "Choose one, or resume with --resume"
+            f"{files.shown} already holds run {run_id}. To replace it, pass a different --run-id "
+            "with --overwrite. To continue it, use --resume instead of --overwrite"
         )
 
 

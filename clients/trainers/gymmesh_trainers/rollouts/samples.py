@@ -277,8 +277,9 @@ def merged(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
 def _warn_mixed() -> None:
     """Say once why samples are without log probabilities."""
     _LOG.warning(
-        "a sample has no log probabilities: its model calls have them from several distributions "
-        "(SAMPLING, RAW or unspecified), which a ratio can't mix. Configure the engine to use one"
+        "log probabilities of a sample were dropped: its model calls report different "
+        "distributions (SAMPLING, RAW or unspecified), and an importance ratio can't mix them. "
+        "Configure the engine to report one distribution"
     )
 
 

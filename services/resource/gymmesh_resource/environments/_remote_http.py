@@ -32,7 +32,7 @@ def root_url(url: str, further: dict[str, str] | None = None) -> str:
     if parts.scheme not in schemes or not parts.hostname:
         raise ValueError(f"url is {url!r}; write it as http://HOST:PORT")
     if parts.query or parts.fragment:
-        raise ValueError(f"url is {url!r}; it must end with the host or a path")
+        raise ValueError(f"url is {url!r}; remove the query (?…) or fragment (#…)")
     return f"{schemes[parts.scheme]}://{parts.netloc}{parts.path}".rstrip("/")
 
 

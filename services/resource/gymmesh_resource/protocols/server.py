@@ -156,8 +156,8 @@ class ProtocolServer:
             await self._runner.cleanup()
             self._runner = None
             raise ConfigError(
-                f"{at_port(host, port)} cannot be listened on ({error.strerror}); choose another"
-                " port, or 0 for a free one",
+                f"cannot listen on {at_port(host, port)}: {error.strerror}. Choose another port, 0 "
+                "for a free one, or another host",
                 path=self._place,
             ) from None
         bound = self._server.sockets[0].getsockname()[1]

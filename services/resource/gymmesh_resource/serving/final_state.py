@@ -58,8 +58,9 @@ def refuse_unneeded_session(environment: Environment[Any]) -> None:
     if _reads(getattr(type(environment).verify, "__code__", None), "state"):
         kind = type(environment).__name__
         raise DefinitionError(
-            f"{kind}.verify reads session.state, so it needs the session: remove "
-            "verify_needs_session = False. The state is kept with the rollout for later verdicts."
+            f"{kind}.verify reads session.state, so it needs the session. Remove "
+            "verify_needs_session = False. gym-cli reverify can still judge stored rollouts: each "
+            "keeps its session's final state"
         )
 
 

@@ -104,3 +104,17 @@ def test_every_option_says_what_it_does() -> None:
     for name, command in commands():
         for one in options_of(command):
             assert one.help or one.hidden, f"{name} {one.opts[0]}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("n", "--num-repeats"),
+        ("wandb", "--track"),
+        ("prometheus", "--metrics-port"),
+    ],
+)
+def test_help_of_a_short_name_or_of_a_word(asked: str, found: str) -> None:
+    said = CliRunner().invoke(cli, ["collect", f"--help={asked}"])
+    assert said.exit_code == 0, said.output
+    assert found in said.output

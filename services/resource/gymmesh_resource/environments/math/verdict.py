@@ -84,8 +84,8 @@ def read_expected(text: str) -> ExpectedForms:
         )
     try:
         forms = read(text)
-    except Untrue:
-        raise ExpectedAnswerError(f"{text[:100]!r} is a chain that is not true") from None
+    except Untrue as error:
+        raise ExpectedAnswerError(f"{text[:100]!r}: {error}. Give only the final answer") from None
     except Unreadable as error:
         if not library.is_notation(text):
             raise ExpectedAnswerError(f"{text[:100]!r} cannot be read: {error}") from None

@@ -167,13 +167,13 @@ def _fitting(task: Task, mode: ReadingMode) -> None:
         if not asks_for_box:
             raise TaskInvalid(
                 "grading_mode",
-                f"is {mode}, but the prompt asks for no \\boxed{{}}; lenient_answer_colon_md reads "
-                '"Answer: C", template_metadata.output_regex any other form',
+                f"is {mode}, but the prompt doesn't ask for \\boxed{{}}. Use lenient_answer_colon_md "
+                'for "Answer: C", or template_metadata.output_regex for any other form',
             )
     elif asks_for_box and (mode == "lenient_answer_colon" or not _ASKS_FOR_COLON.search(prompt)):
         raise TaskInvalid(
             "grading_mode",
-            f"is {mode}, but the prompt asks for \\boxed{{}}; lenient_boxed reads it",
+            f"is {mode}, but the prompt asks for \\boxed{{}}. Use lenient_boxed",
         )
 
 

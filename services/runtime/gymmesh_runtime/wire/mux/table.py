@@ -180,7 +180,7 @@ class CallTable:
             if call.credit > _MAX_CREDIT:
                 raise Violation(f"more than {_MAX_CREDIT} messages of credit were granted")
             return Credited(call)
-        raise Violation(f"'{kind}' came for the call {number}, which the sender had made")
+        raise Violation(f"the peer sent '{kind}' for call {number}, which it opened itself")
 
     def _receive_for_ours(
         self, number: int, kind: str | None, frame: mux_pb2.Frame
