@@ -30,8 +30,8 @@ setup: ## make .venv from the locked requirements (nothing to do when it is up t
 demo: setup ## collect real, scored rollouts from a small local language model
 	@tools/demo.sh
 
-docs: ## build the documentation as a site in dist/docs, and check its links (ARGS=--fresh)
-	@PYTHON="$(PYTHON)" tools/docs.sh $(ARGS)
+docs: ## build the documentation as a site in dist/docs, and check its links
+	@PYTHON="$(PYTHON)" tools/docs.sh
 
 test: setup ## run the tests (ARGS=… goes to pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the documentation as a site into dist/docs, and checks its links; arguments go to
-# `python -m tools.docs`. Makes an environment of its own in .cache/docs/env, from the locked
-# requirements; does nothing for one that was made from the same lock and Python.
+# Builds the documentation as a site into dist/docs, and checks its links. Makes an
+# environment of its own in .cache/docs/env from the locked requirements, unless there is one that
+# was made from the same lock, pyproject.toml and Python.
 #
 #   PYTHON   the interpreter to build on (default: python3.11, else python3)
 set -euo pipefail
@@ -24,4 +24,4 @@ if [ ! -x $env/bin/python ] || [ "$(cat $env/.gymmesh-setup 2>/dev/null)" != "$k
     "${pip[@]}" --no-build-isolation --editable .
     echo "$key" >$env/.gymmesh-setup
 fi
-exec $env/bin/python -m tools.docs "$@"
+exec $env/bin/python -m tools.docs

@@ -61,7 +61,7 @@ async def test_nobody_gets_answers_by_default() -> None:
     with pytest.raises(MeshError) as caught:
         await asked(Open(), audit=False)
     assert caught.value.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
-    assert "environments.e.audit = true" in caught.value.message
+    assert "set environments.e.audit to true" in caught.value.message
 
 
 async def test_an_environment_without_answers_says_so() -> None:

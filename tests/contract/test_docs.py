@@ -284,8 +284,10 @@ def _run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def _masked(lines: list[str]) -> list[str]:
-    """Lines without what varies: fractions, such as of seconds, and ids of rollouts."""
-    varies = re.compile(r"\d+\.\d+|\bro-[0-9a-f]{20}\b")
+    """Lines without what varies: fractions, such as of seconds, ids of rollouts, and the width of
+    rules, which is the terminal's.
+    """
+    varies = re.compile(r"\d+\.\d+|\bro-[0-9a-f]{20}\b|─+")
     return [varies.sub("N", line.rstrip()) for line in lines if line.strip()]
 
 

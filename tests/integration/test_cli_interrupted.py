@@ -96,7 +96,7 @@ async def test_killed_and_resumed(tmp_path: Path, endpoint: FakeEndpoint) -> Non
         file.write(before[:100])  # a torn write
     endpoint.default = solve
     changed = await gym(*bench.collect("--resume", "--set", "agents.tool_loop.max_steps=3"))
-    changed.said("the configuration (agents.tool_loop.max_steps was 8 and is 3) changed since")
+    changed.said("the configuration (agents.tool_loop.max_steps was 8 and is 3) changed")
     about = json.loads(bench.output.with_name("rollouts.run.json").read_text())
     assert about["state"] == "running"  # nobody could say otherwise
     again = await gym(*bench.collect("--resume", "-n", "2"))

@@ -252,7 +252,7 @@ def test_the_overview_leads_to_the_rollouts(page: Any) -> None:
     page.wait_for_selector(".plots")
     cards = page.locator(".card").all_inner_texts()
     assert any(str(ALL) in one for one in cards)
-    page.get_by_role("link", name=re.compile(r"^Rewards .*\b1: \d+ rollouts$")).click()
+    page.get_by_role("link", name=re.compile(r"^Rewards .* to 1: \d+ rollouts$")).click()
     page.wait_for_selector("a.open")
     assert "max_reward=1" in page.url
     page.get_by_role("link", name="Overview").click()

@@ -144,7 +144,7 @@ async def test_a_nack_is_logged_once_and_counted(
             await running.register(instance(number + 1))
         await read(call)
     await until(lambda: metrics.XDS_NACKS.labels("ClusterLoadAssignment").value == before + 3)
-    said = [one.getMessage() for one in caplog.records if "refused" in one.getMessage()]
+    said = [one.getMessage() for one in caplog.records if "rejected" in one.getMessage()]
     assert len(said) == 1
     assert r"bad \x1b[31m\nERROR" in said[0]
     assert said[0].isprintable()

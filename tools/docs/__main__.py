@@ -1,12 +1,11 @@
 """Builds the site: docs/ and pages made from the code, through Sphinx; then checks its links.
 
-python -m tools.docs                build into dist/docs
-python -m tools.docs --fresh        forget what earlier builds left
+Each build begins anew: Sphinx warns of a page only when it reads it, so that a second build of
+kept results would pass where the first one failed.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import shutil
 import subprocess
@@ -50,11 +49,10 @@ def gathered(root: Path = ROOT) -> Source:
     return source
 
 
-def build(fresh: bool) -> int:
+def build() -> int:
     """Builds the site and checks its links; returns the exit status (0 done, 1 not)."""
     began = time.monotonic()
-    if fresh:
-        shutil.rmtree(_CACHE / "doctrees", ignore_errors=True)
+    shutil.rmtree(_CACHE / "doctrees", ignore_errors=True)
     gathered().write(_CACHE / "source")
     shutil.rmtree(SITE, ignore_errors=True)
     command = [sys.executable, "-m", "sphinx", "--builder", "html", "--quiet"]
@@ -77,13 +75,10 @@ def build(fresh: bool) -> int:
     return 0
 
 
-def main(argv: list[str] | None = None) -> int:
+def main() -> int:
     """Runs the script; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__)
-    parser.add_argument("--fresh", action="store_true", help="forget what earlier builds left")
-    options = parser.parse_args(argv)
     try:
-        return build(options.fresh)
+        return build()
     except (DocsError, ProtocError) as error:
         print(f"docs: {error}", file=sys.stderr)
         return 1

@@ -19,6 +19,9 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["attrs_inline"]
 myst_heading_anchors = 6
 
+# Code that leaves something out ("…") can't be coloured as a whole; it is shown all the same.
+suppress_warnings = ["misc.highlighting_failure"]
+
 # Docstrings: `name` is code, and types are written once, in the signature.
 default_role = "code"
 autodoc_typehints = "signature"

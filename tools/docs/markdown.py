@@ -48,7 +48,8 @@ def _split(text: str) -> Iterable[tuple[bool, str]]:
         elif found:
             yield False, "".join(kept)
             fence = found[1]
-            kept = [line.replace(found[2], _LANGUAGES.get(found[2], found[2]), 1)]
+            language = found[2].partition(",")[0]  # `rust,no_run`
+            kept = [line.replace(found[2], _LANGUAGES.get(language, language), 1)]
             continue
         kept.append(line)
     yield bool(fence), "".join(kept)

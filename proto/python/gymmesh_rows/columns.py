@@ -104,12 +104,12 @@ class RewardComponent(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
     """A part of a reward, such as `format` or `correctness`.
 
     Attributes:
-        name: The component's name, the same for every task of an environment. One that is called
-            like an actor of the agent (ModelCallCompleted.actor) is that actor's reward: who trains
-            on each actor's conversation takes it there in place of the scalar, and the scalar for
-            actors without a component.
+        name: The component's name, the same for every task of an environment. A component with the
+            name of an actor (ModelCallCompleted.actor) is that actor's reward: trainers that learn
+            from each actor's conversation use it instead of the scalar, and the scalar for actors
+            without a component.
         value: Its value, finite.
-        weight: Its weight in the scalar reward, where the scalar is a weighted sum.
+        weight: Its weight in the scalar reward, if the scalar is a weighted sum.
     """
 
     name: str
@@ -153,7 +153,7 @@ class VerificationStage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fal
 
 
 class ModelCallUsage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """What model calls made on behalf of a rollout consumed.
+    """The tokens of model calls made on behalf of a rollout.
 
     Attributes:
         model: The name of the model service.
@@ -180,9 +180,8 @@ class ModelCallUsage(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False)
 
 
 class RewardSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A reward for a part of a rollout, for trainers that give credit to turns. The part is a
-    stretch of model calls of one actor, and within them, where it is known, a stretch of output
-    tokens.
+    """A reward for a part of a rollout, for trainers that give credit to turns. The part is a range
+    of model calls of one actor and, if known, a range of output tokens within them.
 
     Attributes:
         name: What the reward is for; may be empty.
@@ -231,8 +230,8 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         reward: The scalar reward, finite, typically between 0.0 and 1.0. Set exactly when status is
             VERIFIED.
         components: The parts of the reward, in the environment's order; may be empty.
-        evidence: What the verdict rests on, as a JSON object (extracted answer, failing tests);
-            empty means none. Its keys go to the output row.
+        evidence: The grounds of the verdict, as a JSON object (extracted answer, failing tests);
+            empty means none. Its keys are written to the output row.
         verifier: The verifier's name.
         verifier_version: The verifier's version: changes when verdicts may change.
         stages: The steps with their durations.
@@ -306,8 +305,8 @@ class Verification(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """What is left of a session when its rollout has stopped, so that the rollout can be judged
-    again. It may hold expected answers: it goes to the row, and into no export and no bundle.
+    """The state of a session when its rollout has stopped, so that the rollout can be judged again.
+    It may hold expected answers: it is written to the row, but not to exports or bundles.
 
     Attributes:
         state: The state as JSON; empty when it was not kept.
@@ -879,7 +878,7 @@ class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Something that a custom agent wants to keep with the rollout.
+    """A value that a custom agent keeps with the rollout.
 
     Attributes:
         key: A name, prefixed by the agent's to avoid clashes.
@@ -906,9 +905,9 @@ class Annotation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """An image or another medium. It travels once: items name it by its digest, as `gymmesh-media:`
-    and the digest, where they would have a URL. The data URL `data:<media_type>;base64,<data>` in
-    its place gives the item back.
+    """An image or another medium. It is sent once. Items refer to it by `gymmesh-media:` and its
+    digest instead of a URL. To restore an item, replace the reference by the data URL
+    `data:<media_type>;base64,<data>`.
 
     Attributes:
         digest: `sha256:` and 64 hexadecimal digits, over `data`.
@@ -996,8 +995,8 @@ class SandboxOpened(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     Attributes:
         sandbox: The sandbox.
         role: What it is for, as in SandboxGrant.
-        end: How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
-            ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+        end: How it ended, from the event SandboxEnded; absent: it was running when the rollout
+            ended, and ends with its session. Folding sets it: events and answers omit it.
     """
 
     sandbox: SandboxRef | UnsetType = UNSET
@@ -1024,7 +1023,7 @@ class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         exit_code: Its exit status; absent when a signal ended it.
         signal: The signal that ended it; zero: none.
         detail: One line on how it ended, for people.
-        output_tail: The end of what it wrote, bounded; may be cut anywhere.
+        output_tail: The end of its output, bounded; may be cut anywhere.
     """
 
     exit_code: int | UnsetType = UNSET

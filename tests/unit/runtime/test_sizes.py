@@ -162,7 +162,7 @@ async def test_what_grpc_itself_refuses_is_known_by_its_words() -> None:
         "size_bytes": str(len(data)),
         "limit_bytes": str(2 * MAX_MESSAGE_BYTES),
     }
-    assert f"the request of {method} was refused for its size" in error.message
+    assert f"the request of {method} was refused because of its size" in error.message
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ async def test_a_foreign_servers_limit_is_known_by_its_words(
         await server.stop(None)
     assert error.reason == errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE
     assert (error.metadata["size_bytes"], error.metadata["limit_bytes"]) == sizes
-    assert f"the {which} of {MODEL}/GetModel was refused for its size" in error.message
+    assert f"the {which} of {MODEL}/GetModel was refused because of its size" in error.message

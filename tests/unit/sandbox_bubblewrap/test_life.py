@@ -81,7 +81,8 @@ async def test_a_sandbox_whose_first_process_is_killed_is_lost(opened: Bubblewra
 async def test_the_spawner_is_started_again(opened: BubblewrapBackend) -> None:
     sandbox = await opened.create(spec())
     process = await sandbox.start(process_pb2.ProcessSpec(shell="sleep 87654"))
-    (spawner,) = [pid for pid in running("spawner.py") if _parent(pid) == os.getpid()]
+    assert opened._machine is not None
+    spawner = opened._machine.starter.pid
     os.kill(spawner, signal.SIGKILL)
     assert await sandbox.wait_lost() == "its spawner was killed"
     with pytest.raises(MeshError, match="SANDBOX_LOST"):
@@ -94,11 +95,11 @@ async def test_the_spawner_is_started_again(opened: BubblewrapBackend) -> None:
 
 async def test_calls_that_a_killed_spawner_had_are_lost(opened: BubblewrapBackend) -> None:
     sandbox = await opened.create(spec())
-    (spawner,) = [pid for pid in running("spawner.py") if _parent(pid) == os.getpid()]
+    assert opened._machine is not None
+    spawner = opened._machine.starter.pid
     os.kill(spawner, signal.SIGSTOP)
     starting = asyncio.ensure_future(sandbox.start(process_pb2.ProcessSpec(shell="true")))
     making = asyncio.ensure_future(opened.create(spec("b-2")))
-    assert opened._machine is not None
     async with asyncio.timeout(60):
         while len(opened._machine.starter._answers) < 2:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)

@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 @click.command(short_help="Write a random subset of a task file.")
 @click.argument("tasks", type=FILE)
 @click.option("--number", "-n", required=True, type=click.IntRange(min=1), help="How many tasks.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--output", "-o", required=True, type=FILE, help="Where the subset goes.")
-@click.option("--overwrite", is_flag=True, help="Replace the output when it exists.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same subset.",
+)
+@click.option("--output", "-o", required=True, type=FILE, help="Write the subset to this file.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @number_ids_option
 @json_option
 def sample(

@@ -334,7 +334,7 @@ impl ::prost::Name for CallRetries {
         "/gymmesh.model.v1.CallRetries".into()
     }
 }
-/// Where a call stands in a conversation, so that only what is new travels.
+/// A call's position in a conversation, so that only new items are sent.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConversationRef {
     /// The conversation's id, chosen by the caller; unique within the rollout's
@@ -347,9 +347,9 @@ pub struct ConversationRef {
     pub parent_call_id: ::prost::alloc::string::String,
     /// The `conversation_token` that came with the parent call's answer; set
     /// exactly when `parent_call_id` is. A server that does not hold the call with
-    /// this very token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. Opaque to
-    /// the caller, who compares nothing itself: a caller that changed any item of
-    /// the conversation since then must send it whole.
+    /// exactly this token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token
+    /// is opaque to the caller. A caller that has since changed any item of the
+    /// conversation must send the whole conversation.
     #[prost(bytes = "vec", tag = "3")]
     pub parent_token: ::prost::alloc::vec::Vec<u8>,
     /// The tokens of the conversation so far, sent by a caller that resends a
@@ -376,11 +376,11 @@ pub struct PrefixTokens {
     pub token_ids: ::prost::alloc::vec::Vec<u8>,
     /// For each of the leading items of `params.input` that the tokens cover, the
     /// number of tokens up to and including it. An item whose own end is not known
-    /// has the end of the next one that is known: a caller that only knows where
-    /// calls begin and end gives all items of a call's prompt the prompt's end, and
-    /// all items of its answer the answer's. The last end is the number of tokens;
-    /// when it is less, or there is none, items that the remaining tokens stand
-    /// for were changed, and the call is a fork (FORK_REASON_HISTORY_REWRITTEN).
+    /// has the next known end: a caller that knows only where calls begin and end sets
+    /// the prompt's end for all items of a call's prompt, and the answer's end for all
+    /// items of its answer. The last end is the number of tokens. If it is less, or
+    /// there is none, the items of the remaining tokens were changed, and the call is a
+    /// fork (FORK_REASON_HISTORY_REWRITTEN).
     #[prost(uint32, repeated, tag = "2")]
     pub item_ends: ::prost::alloc::vec::Vec<u32>,
 }
@@ -397,7 +397,7 @@ impl ::prost::Name for PrefixTokens {
 /// A call of the model.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateResponseRequest {
-    /// What is asked: the whole conversation, or only its new items when
+    /// The request: the whole conversation, or only its new items when
     /// `conversation.parent_call_id` is set.
     #[prost(message, optional, tag = "1")]
     pub params: ::core::option::Option<super::super::responses::v1::ResponseParams>,
@@ -425,14 +425,14 @@ pub struct CreateResponseRequest {
     /// the server makes one when it is empty.
     #[prost(string, tag = "6")]
     pub call_id: ::prost::alloc::string::String,
-    /// Seeds the sampling where the backend can; absent: the backend's own chance.
-    /// A backend that cannot ignores it, and GetModel says so.
+    /// Seeds the sampling; absent: the backend chooses. A backend that cannot seed its
+    /// sampling ignores it, and GetModel says so.
     #[prost(int64, optional, tag = "7")]
     pub seed: ::core::option::Option<i64>,
-    /// Keep the tokens of the conversation so far and render only the new items
-    /// behind them, also where the chat template would write the history otherwise.
-    /// Where that is not possible the prompt is rendered whole, as a fork. A server
-    /// whose capabilities do not have `append_only` ignores it.
+    /// Keep the tokens of the conversation so far, and render only the new items after
+    /// them, even if the chat template would now write the history differently. If
+    /// that is not possible, the whole prompt is rendered, as a fork. A server without
+    /// the capability `append_only` ignores it.
     #[prost(bool, tag = "8")]
     pub append_only: bool,
 }
@@ -467,10 +467,10 @@ pub struct CreateResponseResponse {
     /// kept, whose tokens were not consumed again.
     #[prost(bool, tag = "5")]
     pub from_cache: bool,
-    /// Stands for the conversation up to and including this answer, as the server
-    /// holds it; for `parent_token` of the next call. At most 64 bytes, unlike that
-    /// of any other answer. Empty when the call had no `conversation`, or when
-    /// nothing is kept: the next call then sends the conversation whole.
+    /// Identifies the conversation up to and including this answer, as the server holds
+    /// it; for `parent_token` of the next call. At most 64 bytes, and unique to this
+    /// answer. Empty when the call had no `conversation`, or when the server keeps
+    /// nothing; the next call must then send the whole conversation.
     #[prost(bytes = "vec", tag = "6")]
     pub conversation_token: ::prost::alloc::vec::Vec<u8>,
     /// Microseconds from sending the request that was answered to its answer.
@@ -479,8 +479,7 @@ pub struct CreateResponseResponse {
     /// Microseconds spent on requests before that one, and waiting between them.
     #[prost(uint64, tag = "8")]
     pub retry_us: u64,
-    /// How often the endpoint was asked again, by reason, in the order of the first
-    /// of each.
+    /// The retries at the endpoint, by reason, in the order of each reason's first.
     #[prost(message, repeated, tag = "9")]
     pub retries: ::prost::alloc::vec::Vec<CallRetries>,
 }
@@ -752,8 +751,8 @@ pub mod model_service_client {
     )]
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
-    /// One model, whatever serves it. Stateless as far as a caller can tell:
-    /// conversations are a cache, and any replica can answer any call.
+    /// One model, independent of its backend. Stateless for callers: conversations are
+    /// only a cache, and any replica can answer any call.
     ///
     /// Every RPC honours the caller's deadline: when it passes, the server stops the
     /// work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -839,17 +838,17 @@ pub mod model_service_client {
         }
         /// Asks the model for one answer and returns it whole.
         ///
-        /// The server must pass every parameter of `params` on, or refuse the call
-        /// with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-        /// backend cannot express; it never drops one silently. An answer that was cut
+        /// The server must pass every parameter of `params` to its backend, or refuse the
+        /// call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+        /// unsupported one. It never drops a parameter silently. An answer that was cut
         /// short is a success whose response has status `incomplete`. A conversation
-        /// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-        /// trouble with the endpoint is one of the MODEL\_\* reasons.
+        /// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+        /// failures of the endpoint have one of the MODEL\_\* reasons.
         ///
         /// A call with the request_id of an earlier call waits for that call, if it is
-        /// still running, or returns its very response; see `request_id`. When the
-        /// caller goes away or its deadline passes, the generation ends, unless another
-        /// call waits for it under the same request_id.
+        /// still running, or returns the same response; see `request_id`. When the caller
+        /// disconnects or its deadline passes, the generation ends, unless another call
+        /// with the same request_id waits for it.
         pub async fn create_response(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateResponseRequest>,
@@ -869,10 +868,11 @@ pub mod model_service_client {
             ));
             self.inner.unary(req, path, codec).await
         }
-        /// As CreateResponse, but sends the answer as it is generated: any number of
-        /// deltas, then exactly one `completed`, which holds the whole answer (a
-        /// reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-        /// without an error is broken and must be treated as PEER_UNAVAILABLE.
+        /// Like CreateResponse, but sends the answer as it is generated: any number of
+        /// deltas, then exactly one `completed`, which holds the whole answer. A reader may
+        /// ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+        /// without `completed` and without an error is broken and must be treated as
+        /// PEER_UNAVAILABLE.
         /// A server whose backend cannot stream sends only `completed`.
         pub async fn stream_response(
             &mut self,
@@ -895,10 +895,10 @@ pub mod model_service_client {
             ));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Stops the generation of an answer. The call that asked for it then returns
-        /// what there is, with its tokens, as status `incomplete` and reason
-        /// `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-        /// UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+        /// Stops the generation of an answer. The call that requested it then returns the
+        /// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+        /// NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+        /// UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
         pub async fn abort_response(
             &mut self,
             request: impl tonic::IntoRequest<super::AbortResponseRequest>,
@@ -976,17 +976,17 @@ pub mod model_service_server {
     pub trait ModelService: std::marker::Send + std::marker::Sync + 'static {
         /// Asks the model for one answer and returns it whole.
         ///
-        /// The server must pass every parameter of `params` on, or refuse the call
-        /// with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-        /// backend cannot express; it never drops one silently. An answer that was cut
+        /// The server must pass every parameter of `params` to its backend, or refuse the
+        /// call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+        /// unsupported one. It never drops a parameter silently. An answer that was cut
         /// short is a success whose response has status `incomplete`. A conversation
-        /// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-        /// trouble with the endpoint is one of the MODEL\_\* reasons.
+        /// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+        /// failures of the endpoint have one of the MODEL\_\* reasons.
         ///
         /// A call with the request_id of an earlier call waits for that call, if it is
-        /// still running, or returns its very response; see `request_id`. When the
-        /// caller goes away or its deadline passes, the generation ends, unless another
-        /// call waits for it under the same request_id.
+        /// still running, or returns the same response; see `request_id`. When the caller
+        /// disconnects or its deadline passes, the generation ends, unless another call
+        /// with the same request_id waits for it.
         async fn create_response(
             &self,
             request: tonic::Request<super::CreateResponseRequest>,
@@ -996,19 +996,20 @@ pub mod model_service_server {
                 Item = std::result::Result<super::StreamResponseResponse, tonic::Status>,
             > + std::marker::Send
             + 'static;
-        /// As CreateResponse, but sends the answer as it is generated: any number of
-        /// deltas, then exactly one `completed`, which holds the whole answer (a
-        /// reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-        /// without an error is broken and must be treated as PEER_UNAVAILABLE.
+        /// Like CreateResponse, but sends the answer as it is generated: any number of
+        /// deltas, then exactly one `completed`, which holds the whole answer. A reader may
+        /// ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+        /// without `completed` and without an error is broken and must be treated as
+        /// PEER_UNAVAILABLE.
         /// A server whose backend cannot stream sends only `completed`.
         async fn stream_response(
             &self,
             request: tonic::Request<super::StreamResponseRequest>,
         ) -> std::result::Result<tonic::Response<Self::StreamResponseStream>, tonic::Status>;
-        /// Stops the generation of an answer. The call that asked for it then returns
-        /// what there is, with its tokens, as status `incomplete` and reason
-        /// `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-        /// UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+        /// Stops the generation of an answer. The call that requested it then returns the
+        /// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+        /// NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+        /// UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
         async fn abort_response(
             &self,
             request: tonic::Request<super::AbortResponseRequest>,
@@ -1029,8 +1030,8 @@ pub mod model_service_server {
             request: tonic::Request<super::SetWeightsVersionRequest>,
         ) -> std::result::Result<tonic::Response<super::SetWeightsVersionResponse>, tonic::Status>;
     }
-    /// One model, whatever serves it. Stateless as far as a caller can tell:
-    /// conversations are a cache, and any replica can answer any call.
+    /// One model, independent of its backend. Stateless for callers: conversations are
+    /// only a cache, and any replica can answer any call.
     ///
     /// Every RPC honours the caller's deadline: when it passes, the server stops the
     /// work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.

@@ -62,9 +62,9 @@ pub struct GetEnvironmentResponse {
     /// request when there is no session.
     #[prost(bool, tag = "14")]
     pub keeps_state: bool,
-    /// The tools give the same answers again in a new session of the same task and
-    /// seed, and do no harm: stored tool calls may be replayed to bring a session to
-    /// where it was.
+    /// The tools return the same answers in a new session of the same task and seed,
+    /// and have no lasting effect. Stored tool calls may be replayed to bring a new
+    /// session to the same state.
     #[prost(bool, tag = "15")]
     pub tools_replayable: bool,
     /// The verifier's name, as in Verification; empty: the environment's.
@@ -83,8 +83,8 @@ pub struct GetEnvironmentResponse {
     /// AuditService.GetExpected is there for callers with the permission.
     #[prost(bool, tag = "20")]
     pub offers_expected: bool,
-    /// The least reward that counts as won, for environments with partial rewards;
-    /// absent: that of the expected answer.
+    /// The lowest reward that counts as a win, for environments with partial rewards;
+    /// absent: the reward of the expected answer.
     #[prost(double, optional, tag = "21")]
     pub win_reward: ::core::option::Option<f64>,
     /// SHA-256 over the environment's own source files, where it was loaded from
@@ -194,9 +194,9 @@ pub struct CreateSessionRequest {
     /// The task, with its payload.
     #[prost(message, optional, tag = "1")]
     pub task: ::core::option::Option<super::super::rollout::v1::Task>,
-    /// Seeds the session's own chance; two sessions with the same task and seed
-    /// behave the same. Absent: the task's seed if it has one, else the server draws
-    /// one; either way the answer has the seed in force.
+    /// Seeds the session's random numbers; two sessions with the same task and seed
+    /// behave the same. Absent: the task's seed, or else one that the server draws.
+    /// The answer always has the seed in use.
     #[prost(int64, optional, tag = "2")]
     pub seed: ::core::option::Option<i64>,
     /// Unique to the attempt; makes a retry safe for as long as the session
@@ -699,12 +699,12 @@ pub mod resource_service_client {
         }
         /// Opens a session for one attempt of a rollout.
         ///
-        /// The server checks that the task has what it needs and otherwise answers
-        /// INVALID_ARGUMENT / TASK_INVALID naming the field; at its limit of sessions
-        /// it answers RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an
-        /// earlier call it returns that call's session (even a call still running is
-        /// waited for), so that a retry leaks none: the caller picks the instance
-        /// first and retries there, or gives up and starts a new attempt.
+        /// The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
+        /// the field if it cannot be run. At its limit of sessions it answers
+        /// RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
+        /// returns that call's session, and waits for the call if it is still running, so
+        /// that a retry leaks no session. The caller picks the instance first and retries
+        /// there, or gives up and starts a new attempt.
         pub async fn create_session(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateSessionRequest>,
@@ -726,13 +726,12 @@ pub mod resource_service_client {
         }
         /// Calls a tool in a session.
         ///
-        /// What the model did wrong, and what the tool itself reports as an error, is
-        /// an answer (`outcome` says which) that the model is shown; the text says
-        /// what to do about it. A fault of the environment is INTERNAL /
-        /// ENVIRONMENT_FAULT and is not shown. A tool over its time is
-        /// DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        /// Calls of one session may come side by side; an environment whose state
-        /// needs order runs them in order of arrival. With the request_id of an
+        /// A mistake of the model, and an error that the tool itself reports, is an answer
+        /// (see `outcome`) that the model is shown; its text says what to do. A fault of
+        /// the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
+        /// exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+        /// Calls of one session may be concurrent. An environment whose state needs
+        /// order runs them in order of arrival. With the request_id of an
         /// earlier call of the session the tool is not run again: the server waits
         /// for that call or returns its answer.
         pub async fn call_tool(
@@ -778,24 +777,24 @@ pub mod resource_service_client {
             ));
             self.inner.unary(req, path, codec).await
         }
-        /// Has the environment play the session's whole episode itself, against a model
-        /// that the caller offers: for environments that bring a loop of their own.
-        /// Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
-        /// NOT_OFFERED. The server calls the model at `endpoint` as often as the
-        /// episode asks, and answers once the episode is over; what came of it stays in
-        /// the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+        /// Has the environment play the session's whole episode itself, with a model that
+        /// the caller provides, for environments with their own loop. Offered only if
+        /// GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
+        /// calls the model at `endpoint` as often as the episode needs, and answers once
+        /// the episode is over. The result stays in the session, for Verify. The caller
+        /// calls neither CallTool nor NextTurn for it.
         ///
         /// Once per session, and never again, however the call ended: a further call is
         /// FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
         /// `done`, state `done`. There is no request_id: a caller whose call broke
         /// starts a new attempt.
         ///
-        /// The call ends with its caller, since the endpoint does: when it is cancelled or
-        /// its deadline passes, the server stops the episode, and everything that it
-        /// started for it ends, within seconds. Verify may follow: it waits for that end,
-        /// then judges what there is, or fails where that is no basis for a verdict. A
+        /// The call ends with its caller, because the endpoint does. When it is cancelled
+        /// or its deadline passes, the server ends the episode and everything that it
+        /// started for it, within seconds. Verify may follow: it waits for that end, then
+        /// judges the result so far, or fails if that does not allow a verdict. A
         /// call without a deadline may take a day. CloseSession cancels the call, which
-        /// then is NOT_FOUND / SESSION_NOT_FOUND.
+        /// then ends with NOT_FOUND / SESSION_NOT_FOUND.
         ///
         /// An endpoint that the server cannot connect to is INVALID_ARGUMENT /
         /// FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
@@ -879,25 +878,24 @@ pub mod resource_service_server {
         ) -> std::result::Result<tonic::Response<super::ListToolsResponse>, tonic::Status>;
         /// Opens a session for one attempt of a rollout.
         ///
-        /// The server checks that the task has what it needs and otherwise answers
-        /// INVALID_ARGUMENT / TASK_INVALID naming the field; at its limit of sessions
-        /// it answers RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an
-        /// earlier call it returns that call's session (even a call still running is
-        /// waited for), so that a retry leaks none: the caller picks the instance
-        /// first and retries there, or gives up and starts a new attempt.
+        /// The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
+        /// the field if it cannot be run. At its limit of sessions it answers
+        /// RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
+        /// returns that call's session, and waits for the call if it is still running, so
+        /// that a retry leaks no session. The caller picks the instance first and retries
+        /// there, or gives up and starts a new attempt.
         async fn create_session(
             &self,
             request: tonic::Request<super::CreateSessionRequest>,
         ) -> std::result::Result<tonic::Response<super::CreateSessionResponse>, tonic::Status>;
         /// Calls a tool in a session.
         ///
-        /// What the model did wrong, and what the tool itself reports as an error, is
-        /// an answer (`outcome` says which) that the model is shown; the text says
-        /// what to do about it. A fault of the environment is INTERNAL /
-        /// ENVIRONMENT_FAULT and is not shown. A tool over its time is
-        /// DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        /// Calls of one session may come side by side; an environment whose state
-        /// needs order runs them in order of arrival. With the request_id of an
+        /// A mistake of the model, and an error that the tool itself reports, is an answer
+        /// (see `outcome`) that the model is shown; its text says what to do. A fault of
+        /// the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
+        /// exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+        /// Calls of one session may be concurrent. An environment whose state needs
+        /// order runs them in order of arrival. With the request_id of an
         /// earlier call of the session the tool is not run again: the server waits
         /// for that call or returns its answer.
         async fn call_tool(
@@ -915,24 +913,24 @@ pub mod resource_service_server {
             &self,
             request: tonic::Request<super::NextTurnRequest>,
         ) -> std::result::Result<tonic::Response<super::NextTurnResponse>, tonic::Status>;
-        /// Has the environment play the session's whole episode itself, against a model
-        /// that the caller offers: for environments that bring a loop of their own.
-        /// Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
-        /// NOT_OFFERED. The server calls the model at `endpoint` as often as the
-        /// episode asks, and answers once the episode is over; what came of it stays in
-        /// the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+        /// Has the environment play the session's whole episode itself, with a model that
+        /// the caller provides, for environments with their own loop. Offered only if
+        /// GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
+        /// calls the model at `endpoint` as often as the episode needs, and answers once
+        /// the episode is over. The result stays in the session, for Verify. The caller
+        /// calls neither CallTool nor NextTurn for it.
         ///
         /// Once per session, and never again, however the call ended: a further call is
         /// FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
         /// `done`, state `done`. There is no request_id: a caller whose call broke
         /// starts a new attempt.
         ///
-        /// The call ends with its caller, since the endpoint does: when it is cancelled or
-        /// its deadline passes, the server stops the episode, and everything that it
-        /// started for it ends, within seconds. Verify may follow: it waits for that end,
-        /// then judges what there is, or fails where that is no basis for a verdict. A
+        /// The call ends with its caller, because the endpoint does. When it is cancelled
+        /// or its deadline passes, the server ends the episode and everything that it
+        /// started for it, within seconds. Verify may follow: it waits for that end, then
+        /// judges the result so far, or fails if that does not allow a verdict. A
         /// call without a deadline may take a day. CloseSession cancels the call, which
-        /// then is NOT_FOUND / SESSION_NOT_FOUND.
+        /// then ends with NOT_FOUND / SESSION_NOT_FOUND.
         ///
         /// An endpoint that the server cannot connect to is INVALID_ARGUMENT /
         /// FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode

@@ -52,8 +52,7 @@ pub struct Failure {
     /// secrets.
     #[prost(message, optional, tag = "2")]
     pub status: ::core::option::Option<::tonic_types::Status>,
-    /// True when a new attempt (in a fresh session) can do no harm and may
-    /// succeed.
+    /// True when a new attempt (in a new session) is harmless and may succeed.
     #[prost(bool, tag = "3")]
     pub retry_safe: bool,
     /// The name of the service, tool, verifier or budget concerned.
@@ -76,16 +75,16 @@ impl ::prost::Name for Failure {
 /// A part of a reward, such as `format` or `correctness`.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RewardComponent {
-    /// The component's name, the same for every task of an environment. One that
-    /// is called like an actor of the agent (ModelCallCompleted.actor) is that
-    /// actor's reward: who trains on each actor's conversation takes it there in
-    /// place of the scalar, and the scalar for actors without a component.
+    /// The component's name, the same for every task of an environment. A component
+    /// with the name of an actor (ModelCallCompleted.actor) is that actor's reward:
+    /// trainers that learn from each actor's conversation use it instead of the scalar,
+    /// and the scalar for actors without a component.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Its value, finite.
     #[prost(double, tag = "2")]
     pub value: f64,
-    /// Its weight in the scalar reward, where the scalar is a weighted sum.
+    /// Its weight in the scalar reward, if the scalar is a weighted sum.
     #[prost(double, optional, tag = "3")]
     pub weight: ::core::option::Option<f64>,
 }
@@ -99,9 +98,9 @@ impl ::prost::Name for RewardComponent {
         "/gymmesh.rollout.v1.RewardComponent".into()
     }
 }
-/// A reward for a part of a rollout, for trainers that give credit to turns. The
-/// part is a stretch of model calls of one actor, and within them, where it is
-/// known, a stretch of output tokens.
+/// A reward for a part of a rollout, for trainers that give credit to turns. The part
+/// is a range of model calls of one actor and, if known, a range of output tokens
+/// within them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RewardSpan {
     /// What the reward is for; may be empty.
@@ -136,9 +135,9 @@ impl ::prost::Name for RewardSpan {
         "/gymmesh.rollout.v1.RewardSpan".into()
     }
 }
-/// What is left of a session when its rollout has stopped, so that the rollout can
-/// be judged again. It may hold expected answers: it goes to the row, and into no
-/// export and no bundle.
+/// The state of a session when its rollout has stopped, so that the rollout can be
+/// judged again. It may hold expected answers: it is written to the row, but not to
+/// exports or bundles.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FinalState {
     /// The state as JSON; empty when it was not kept.
@@ -194,8 +193,8 @@ pub struct Verification {
     /// The parts of the reward, in the environment's order; may be empty.
     #[prost(message, repeated, tag = "3")]
     pub components: ::prost::alloc::vec::Vec<RewardComponent>,
-    /// What the verdict rests on, as a JSON object (extracted answer, failing
-    /// tests); empty means none. Its keys go to the output row.
+    /// The grounds of the verdict, as a JSON object (extracted answer, failing tests);
+    /// empty means none. Its keys are written to the output row.
     #[prost(bytes = "vec", tag = "4")]
     pub evidence_json: ::prost::alloc::vec::Vec<u8>,
     /// The verifier's name.
@@ -250,7 +249,7 @@ impl ::prost::Name for Verification {
         "/gymmesh.rollout.v1.Verification".into()
     }
 }
-/// What model calls made on behalf of a rollout consumed.
+/// The tokens of model calls made on behalf of a rollout.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelCallUsage {
     /// The name of the model service.
@@ -303,13 +302,13 @@ impl ::prost::Name for CallTimings {
         "/gymmesh.rollout.v1.CallTimings".into()
     }
 }
-/// What a rollout did, in all.
+/// The totals of a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counts {
     /// Model calls made by the agent.
     #[prost(uint32, tag = "1")]
     pub model_calls: u32,
-    /// Tool calls answered, in whatever way.
+    /// Tool calls answered, with any outcome.
     #[prost(uint32, tag = "2")]
     pub tool_calls: u32,
     /// Turns taken by the environment.
@@ -347,7 +346,7 @@ pub struct RolloutEvent {
     /// When the agent recorded it: nanoseconds since 1970-01-01 UTC.
     #[prost(fixed64, tag = "4")]
     pub record_time_unix_nano: u64,
-    /// True when a reader that does not know the kind may go on without it.
+    /// True when a reader that does not know the kind may skip it.
     #[prost(bool, tag = "5")]
     pub ignorable: bool,
     /// What happened; exactly one is set.
@@ -390,10 +389,10 @@ pub mod rollout_event {
         /// The rollout ended without one. Terminal.
         #[prost(message, tag = "18")]
         Failed(super::Failed),
-        /// Something that a custom agent wants to keep. Ignorable.
+        /// A value that a custom agent keeps. Ignorable.
         #[prost(message, tag = "19")]
         Annotation(super::Annotation),
-        /// A medium that items of later events name. Ignorable.
+        /// A medium that items of later events refer to. Ignorable.
         #[prost(message, tag = "20")]
         MediaAdded(super::MediaAdded),
         /// A sandbox was opened for the rollout. Ignorable.
@@ -495,9 +494,9 @@ impl ::prost::Name for Program {
         "/gymmesh.rollout.v1.Program".into()
     }
 }
-/// An image or another medium. It travels once: items name it by its digest, as
-/// `gymmesh-media:` and the digest, where they would have a URL. The data URL
-/// `data:<media_type>;base64,<data>` in its place gives the item back.
+/// An image or another medium. It is sent once. Items refer to it by
+/// `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+/// reference by the data URL `data:<media_type>;base64,<data>`.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Media {
     /// `sha256:` and 64 hexadecimal digits, over `data`.
@@ -520,8 +519,8 @@ impl ::prost::Name for Media {
         "/gymmesh.rollout.v1.Media".into()
     }
 }
-/// A medium came in; sent before the first event whose items name it, and right
-/// after `started` where that one does.
+/// A new medium; sent before the first event whose items refer to it, or right after
+/// `started` if that event does.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MediaAdded {
     /// The medium.
@@ -547,8 +546,8 @@ pub struct SandboxOpened {
     /// What it is for, as in SandboxGrant.
     #[prost(string, tag = "2")]
     pub role: ::prost::alloc::string::String,
-    /// How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
-    /// ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+    /// How it ended, from the event SandboxEnded; absent: it was running when the rollout
+    /// ended, and ends with its session. Folding sets it: events and answers omit it.
     #[prost(message, optional, tag = "3")]
     pub end: ::core::option::Option<SandboxEnd>,
 }
@@ -562,8 +561,8 @@ impl ::prost::Name for SandboxOpened {
         "/gymmesh.rollout.v1.SandboxOpened".into()
     }
 }
-/// A sandbox ended before the terminal event. Sent once for each at most, and only for one
-/// that an event SandboxOpened named.
+/// A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
+/// after an event SandboxOpened for it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SandboxEnded {
     /// The sandbox's id.
@@ -618,7 +617,7 @@ pub struct ProgramEnded {
     /// One line on how it ended, for people.
     #[prost(string, tag = "3")]
     pub detail: ::prost::alloc::string::String,
-    /// The end of what it wrote, bounded; may be cut anywhere.
+    /// The end of its output, bounded; may be cut anywhere.
     #[prost(bytes = "vec", tag = "4")]
     pub output_tail: ::prost::alloc::vec::Vec<u8>,
 }
@@ -671,7 +670,7 @@ impl ::prost::Name for OutputDelta {
         "/gymmesh.rollout.v1.OutputDelta".into()
     }
 }
-/// A model call that came to an answer.
+/// A model call that returned an answer.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelCallCompleted {
     /// Unique within the attempt.
@@ -691,11 +690,11 @@ pub struct ModelCallCompleted {
     /// for judges, user simulators and frozen actors.
     #[prost(bool, tag = "5")]
     pub trainable: bool,
-    /// True when the conversation does not continue the parent's but begins anew
-    /// with context_items (another actor, a rewritten history).
+    /// True when the conversation does not continue the parent's but begins with
+    /// context_items (another actor, a rewritten history).
     #[prost(bool, tag = "6")]
     pub detached: bool,
-    /// Items put before this answer that no other event carries.
+    /// Items before this answer that are in no other event.
     #[prost(message, repeated, tag = "7")]
     pub context_items: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
     /// The answer. Its output items are new items of the conversation.
@@ -707,26 +706,26 @@ pub struct ModelCallCompleted {
     /// How long it took.
     #[prost(message, optional, tag = "10")]
     pub timings: ::core::option::Option<CallTimings>,
-    /// How often the endpoint was asked again before it answered, by reason.
+    /// The retries at the endpoint before it answered, by reason.
     #[prost(message, repeated, tag = "11")]
     pub retries: ::prost::alloc::vec::Vec<super::super::model::v1::CallRetries>,
-    /// How the call hangs on those before it, where a gateway captured it.
+    /// How the call relates to earlier ones, if a gateway captured it.
     #[prost(enumeration = "CallLink", tag = "12")]
     pub link: i32,
     /// What a call beside the conversation is for, such as `title`; empty for all
     /// others. Such calls are kept and not trained on.
     #[prost(string, tag = "13")]
     pub side_call: ::prost::alloc::string::String,
-    /// How the conversation departs from the parent's, where it does and no tokens
-    /// say it (`tokens.fork`).
+    /// How the conversation differs from the parent's, if it does and `tokens.fork` does
+    /// not say it.
     #[prost(message, optional, tag = "14")]
     pub fork: ::core::option::Option<super::super::model::v1::Fork>,
-    /// The parameters that a captured program asked for and the run replaced, as a
-    /// JSON object; empty when none were.
+    /// The parameters of a captured program's request that the run replaced, as a JSON
+    /// object; empty when none were.
     #[prost(bytes = "vec", tag = "15")]
     pub replaced_params_json: ::prost::alloc::vec::Vec<u8>,
-    /// What a captured program's request had that the model service was not sent, such
-    /// as a parameter or a kind of tool that it does not know: names, each once.
+    /// The parts of a captured program's request that were not sent to the model service,
+    /// such as an unknown parameter or kind of tool: names, each once.
     #[prost(string, repeated, tag = "16")]
     pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -767,8 +766,8 @@ impl ::prost::Name for ToolCallStarted {
         "/gymmesh.rollout.v1.ToolCallStarted".into()
     }
 }
-/// A tool call was answered. Side-by-side calls may be answered in any order;
-/// the conversation takes the outputs in the order of the calls.
+/// A tool call was answered. Concurrent calls may be answered in any order; the
+/// conversation has the outputs in the order of the calls.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToolCallCompleted {
     /// The call_id of the function_call item.
@@ -918,7 +917,7 @@ impl ::prost::Name for Failed {
         "/gymmesh.rollout.v1.Failed".into()
     }
 }
-/// Something that a custom agent wants to keep with the rollout.
+/// A value that a custom agent keeps with the rollout.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Annotation {
     /// A name, prefixed by the agent's to avoid clashes.
@@ -944,7 +943,7 @@ impl ::prost::Name for Annotation {
 /// One tool call of a rollout, as folded from its events.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ToolCallRecord {
-    /// The answer, or absent fields where the rollout ended before it.
+    /// The answer; its fields are absent if the rollout ended before it.
     #[prost(message, optional, tag = "1")]
     pub completed: ::core::option::Option<ToolCallCompleted>,
     /// When it was sent; zero when the call never left the agent.
@@ -1000,10 +999,10 @@ pub struct Rollout {
     /// When it ended, likewise.
     #[prost(fixed64, tag = "14")]
     pub ended_unix_nano: u64,
-    /// What custom agents kept.
+    /// The annotations of custom agents.
     #[prost(message, repeated, tag = "15")]
     pub annotations: ::prost::alloc::vec::Vec<Annotation>,
-    /// The media that items name.
+    /// The media that items refer to.
     #[prost(message, repeated, tag = "16")]
     pub media: ::prost::alloc::vec::Vec<Media>,
     /// The sandboxes that were opened for it.
@@ -1057,7 +1056,7 @@ pub enum Boundary {
     /// The agent, or the stream from it.
     Agent = 5,
     /// A budget of the operator or of the run. A limit of the policy itself (max
-    /// steps, output tokens, context) is no failure but a stop reason.
+    /// steps, output tokens, context) is not a failure but a stop reason.
     Budget = 6,
     /// The rollout's deadline passed.
     Deadline = 7,
@@ -1106,7 +1105,7 @@ impl Boundary {
         }
     }
 }
-/// Why a rollout that completed came to its end.
+/// Why a completed rollout ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum StopReason {
@@ -1128,13 +1127,13 @@ pub enum StopReason {
     ContentFilter = 6,
     /// A custom agent ended by a rule of its own; see Completed.stop_detail.
     AgentRule = 7,
-    /// The answer was aborted (AbortResponse) and the agent was told to keep what
-    /// there was.
+    /// The answer was aborted (AbortResponse) and the agent is configured to keep the
+    /// partial answer.
     Aborted = 8,
     /// The program that runs as the agent ended; see Rollout.program.
     ProgramExited = 9,
-    /// The program was stopped at the task's own limit of time, which the policy has
-    /// to keep.
+    /// The program was stopped at the task's own time limit, which is a limit of the
+    /// policy.
     ProgramTimeout = 10,
 }
 impl StopReason {
@@ -1175,7 +1174,7 @@ impl StopReason {
         }
     }
 }
-/// Why there is no outcome with a verdict, or what the verdict is.
+/// Whether there is a verdict, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum VerificationStatus {
@@ -1224,13 +1223,13 @@ pub enum SandboxEndCause {
     Expired = 2,
     /// Its `Resources.life_s` was over.
     Life = 3,
-    /// It was ended at its limit of memory.
+    /// It was ended at its memory limit.
     OutOfMemory = 4,
     /// An operator removed it.
     Removed = 5,
     /// Its service was shut down.
     Shutdown = 6,
-    /// It, its host or its service is gone or cannot be reached.
+    /// It, its host or its service ended or is unreachable.
     Lost = 7,
 }
 impl SandboxEndCause {
@@ -1265,19 +1264,19 @@ impl SandboxEndCause {
         }
     }
 }
-/// How a call that a gateway captured hangs on the calls before it.
+/// How a call that a gateway captured relates to earlier calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CallLink {
-    /// The agent made the call itself: `parent_call_id` says it.
+    /// The agent made the call itself; see `parent_call_id`.
     Unspecified = 0,
     /// It continues its parent.
     Continuation = 1,
-    /// It begins at its parent with a history that was changed since; see `fork`.
+    /// It begins at its parent with a history that has since changed; see `fork`.
     Fork = 2,
     /// It is beside the conversation (a title, a summary); see `side_call`.
     Side = 3,
-    /// It cannot be told.
+    /// The relation is not known.
     Unknown = 4,
 }
 impl CallLink {

@@ -6,15 +6,15 @@ pub struct ExpectedAnswer {
     /// What it is made of.
     #[prost(enumeration = "AnswerKind", tag = "1")]
     pub kind: i32,
-    /// The bare answer: what stands for it in a sentence, a box or a fence; empty for
+    /// The bare answer, as it appears in a sentence, a box or a fence; empty for
     /// ANSWER_KIND_CALLS.
     #[prost(bytes = "vec", tag = "2")]
     pub answer: ::prost::alloc::vec::Vec<u8>,
-    /// What a policy would say: its items, in order, as a transcript has them. The
-    /// outputs of tool calls are left out: the caller makes the calls.
+    /// The policy's items, in order, as in a transcript. The outputs of tool calls are
+    /// omitted: the caller makes the calls.
     #[prost(message, repeated, tag = "3")]
     pub items: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
-    /// The reward that it earns; absent: the most that the environment gives.
+    /// The reward that it earns; absent: the environment's highest.
     #[prost(double, optional, tag = "4")]
     pub reward: ::core::option::Option<f64>,
     /// The choices, for ANSWER_KIND_CHOICE.
@@ -71,7 +71,7 @@ impl ::prost::Name for GetExpectedResponse {
 /// What is to be judged.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyRequest {
-    /// The session of the attempt; empty when there is none (any more).
+    /// The session of the attempt; empty when it does not exist, or no longer.
     #[prost(string, tag = "1")]
     pub session_id: ::prost::alloc::string::String,
     /// The task, with its payload.
@@ -98,7 +98,7 @@ pub struct VerifyRequest {
     /// that is judged again. Used only when there is no session.
     #[prost(message, optional, tag = "8")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
-    /// Sandboxes that the agent worked in, to be looked at by the verifier.
+    /// Sandboxes that the agent worked in, for the verifier to inspect.
     #[prost(message, repeated, tag = "9")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::sandbox::v1::SandboxGrant>,
 }
@@ -229,7 +229,7 @@ impl ::prost::Name for VerifyGroupResponse {
         "/gymmesh.verify.v1.VerifyGroupResponse".into()
     }
 }
-/// What an answer is made of, which decides what variants of it make sense.
+/// The kind of an answer, which decides how an audit varies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum AnswerKind {
@@ -376,19 +376,19 @@ pub mod verify_service_client {
         }
         /// Judges one attempt. Called once the rollout has stopped and before its
         /// session is closed; without a session when `verify_needs_session` is false.
-        /// A session that is needed and not there (any more) is NOT_FOUND /
-        /// SESSION_NOT_FOUND; one that is not needed does not matter.
+        /// A required session that does not exist, or no longer, is NOT_FOUND /
+        /// SESSION_NOT_FOUND. A session that is not required is ignored.
         ///
         /// The verdict is VERIFIED with a finite reward; PENDING when it comes later
         /// or with the group; SKIPPED when this task is deliberately not judged, with
-        /// the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-        /// VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-        /// VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-        /// judged. The same request gives the same verdict again, unless a judge
-        /// model is asked.
+        /// the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+        /// VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+        /// VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+        /// judged. The same request returns the same verdict, unless a judge model is
+        /// asked.
         ///
-        /// An error has no `model_usage`. Where models were called before it, the
-        /// status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+        /// An error has no `model_usage`. If models were called before it, the status's
+        /// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         pub async fn verify(
             &mut self,
             request: impl tonic::IntoRequest<super::VerifyRequest>,
@@ -406,7 +406,7 @@ pub mod verify_service_client {
         }
         /// Judges the repeats of one task together (ranking, diversity, relative
         /// rewards). Called when every member has stopped; members that failed are
-        /// left out. The verdicts come back in the order of the members, one each.
+        /// omitted. There is one verdict for each member, in the order of the members.
         /// Offered only when GetEnvironment says `judges_groups`; otherwise
         /// UNIMPLEMENTED / NOT_OFFERED.
         pub async fn verify_group(
@@ -445,26 +445,26 @@ pub mod verify_service_server {
     pub trait VerifyService: std::marker::Send + std::marker::Sync + 'static {
         /// Judges one attempt. Called once the rollout has stopped and before its
         /// session is closed; without a session when `verify_needs_session` is false.
-        /// A session that is needed and not there (any more) is NOT_FOUND /
-        /// SESSION_NOT_FOUND; one that is not needed does not matter.
+        /// A required session that does not exist, or no longer, is NOT_FOUND /
+        /// SESSION_NOT_FOUND. A session that is not required is ignored.
         ///
         /// The verdict is VERIFIED with a finite reward; PENDING when it comes later
         /// or with the group; SKIPPED when this task is deliberately not judged, with
-        /// the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-        /// VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-        /// VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-        /// judged. The same request gives the same verdict again, unless a judge
-        /// model is asked.
+        /// the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+        /// VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+        /// VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+        /// judged. The same request returns the same verdict, unless a judge model is
+        /// asked.
         ///
-        /// An error has no `model_usage`. Where models were called before it, the
-        /// status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+        /// An error has no `model_usage`. If models were called before it, the status's
+        /// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         async fn verify(
             &self,
             request: tonic::Request<super::VerifyRequest>,
         ) -> std::result::Result<tonic::Response<super::VerifyResponse>, tonic::Status>;
         /// Judges the repeats of one task together (ranking, diversity, relative
         /// rewards). Called when every member has stopped; members that failed are
-        /// left out. The verdicts come back in the order of the members, one each.
+        /// omitted. There is one verdict for each member, in the order of the members.
         /// Offered only when GetEnvironment says `judges_groups`; otherwise
         /// UNIMPLEMENTED / NOT_OFFERED.
         async fn verify_group(
@@ -671,9 +671,8 @@ pub mod audit_service_client {
     )]
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
-    /// What an audit of the verifier needs and no policy may have. Lives at the
-    /// address of the VerifyService; an operator permits it, and by default nobody
-    /// has the permission.
+    /// Answers for audits of the verifier, which no policy may see. Lives at the address
+    /// of the VerifyService. An operator grants the permission; by default nobody has it.
     #[derive(Debug, Clone)]
     pub struct AuditServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -799,9 +798,8 @@ pub mod audit_service_server {
             request: tonic::Request<super::GetExpectedRequest>,
         ) -> std::result::Result<tonic::Response<super::GetExpectedResponse>, tonic::Status>;
     }
-    /// What an audit of the verifier needs and no policy may have. Lives at the
-    /// address of the VerifyService; an operator permits it, and by default nobody
-    /// has the permission.
+    /// Answers for audits of the verifier, which no policy may see. Lives at the address
+    /// of the VerifyService. An operator grants the permission; by default nobody has it.
     #[derive(Debug)]
     pub struct AuditServiceServer<T> {
         inner: Arc<T>,

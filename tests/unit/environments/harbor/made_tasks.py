@@ -53,23 +53,23 @@ def harbor_task(
 
 
 def older_task(
-    yaml: str = "",
-    run: str = SUMMARY,
-    compose: str = COMPOSE,
-    *,
-    files: Mapping[str, str | None] | None = None,
+    yaml: str = "", run: str = SUMMARY, compose: str = COMPOSE, typed: str = "", **files: str
 ) -> dict[str, str]:
-    """The files of a task of Terminal-Bench 1 by their paths; None: no such file."""
-    made: dict[str, str | None] = {
+    """The files of a task of Terminal-Bench 1 by their paths. `typed`: a solution.yaml in
+    place of solution.sh.
+    """
+    made = {
         "task.yaml": f"instruction: Write bye into bye.txt.\ndifficulty: easy\n{yaml}",
         "docker-compose.yaml": compose,
         "Dockerfile": "FROM made/box:1\nWORKDIR /app\n",
         "run-tests.sh": run,
         "solution.sh": "echo bye >bye.txt\n",
         "tests/test_outputs.py": "def test_bye(): ...\n",
-    }
-    made |= files or {}
-    return {path: content for path, content in made.items() if content is not None}
+    } | files
+    if typed:
+        made["solution.yaml"] = typed
+        del made["solution.sh"]
+    return made
 
 
 def stepped_task(
@@ -144,18 +144,10 @@ RUNNABLE: Mapping[str, Mapping[str, str]] = {
         "run_tests_in_same_shell: true\nparser_name: swebench\n",
         'test "$WORD:$(pwd)" = bye:/tmp && r=PASSED || r=FAILED\n'
         'echo "SWEBench results starts here"; echo $r; echo "SWEBench results ends here"\n',
-        files={
-            "solution.sh": None,
-            "solution.yaml": '- command: export WORD="b"\n- {command: cd /tmp, block: true}\n'
-            "- command: export WORD=${WORD}ye\n",
-        },
+        typed='- command: export WORD="b"\n- {command: cd /tmp, block: true}\n'
+        "- command: export WORD=${WORD}ye\n",
     ),
-    "older-lines": older_task(
-        files={
-            "solution.sh": None,
-            "solution.yaml": "- command: w=bye\n- command: echo $w >bye.txt\n",
-        }
-    ),
+    "older-lines": older_task(typed="- command: w=bye\n- command: echo $w >bye.txt\n"),
     "older-times": older_task(
         "max_agent_timeout_sec: 100\nmax_test_timeout_sec: 20\n",
         compose=COMPOSE.replace("    volumes:", "    ports: ['8888:8888']\n    volumes:"),

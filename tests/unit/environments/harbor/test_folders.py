@@ -163,7 +163,7 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "docker-compose.yaml services.client.privileged"),
         (older_task(compose=f"{COMPOSE}      - /:/host\n"),
          "docker-compose.yaml services.client.volumes"),
-        (older_task(files={"solution.sh": None, "solution.yaml": "- run: a\n"}),
+        (older_task(typed="- run: a\n"),
          "solution.yaml: Object missing"),
     ],
 )  # fmt: skip

@@ -394,7 +394,7 @@ async def test_the_example_tasks_are_sound() -> None:
         (ServerOptions(command=["no-such-program"]), "there is no program 'no-such-program'"),
         (ServerOptions(url="localhost:80"), "servers.one.url"),
         (ServerOptions(url="http://a", cwd="/"), "env and cwd are only for a command"),
-        (ServerOptions(command=["true"], headers={"a": "b"}), "no headers"),
+        (ServerOptions(command=["true"], headers={"a": "b"}), "headers are only for a url"),
     ],
 )
 def test_a_server_that_cannot_be_meant_is_refused(server: ServerOptions, problem: str) -> None:

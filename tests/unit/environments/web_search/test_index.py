@@ -112,7 +112,7 @@ def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE documents (id)")
     other.close()
-    for name, says in (("none", "no index"), ("text", "is no index"), ("other.db", "again")):
+    for name, says in (("none", "no index"), ("text", "is not an index"), ("other.db", "again")):
         with pytest.raises(CorpusError, match=says):
             Corpus(tmp_path / name)
 

@@ -108,7 +108,7 @@ async def test_a_port_that_somebody_else_took_is_given_up_for_another(
         for one in before:
             now = mesh.address_of(one.kind)
             assert (
-                f"at {one.address} was taken in the meantime; its new address is {now} now"
+                f"at {one.address} was taken in the meantime; its new address is {now}"
                 in caplog.text
             )
         registry = f"discovery://{mesh.address_of('discovery')}/tool_loop"

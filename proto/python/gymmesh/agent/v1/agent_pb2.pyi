@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class RolloutOptions(_message.Message):
-    """How a rollout is to be run. What is absent, the agent's configuration says."""
+    """How to run a rollout. Absent fields: as in the agent's configuration."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -102,8 +102,8 @@ class RolloutOptions(_message.Message):
 
     @_builtins.property
     def models(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """The model service for each role, such as {"policy": "policy-7b"}. Roles not
-        named go to the service called like the role.
+        """The model service for each role, such as {"policy": "policy-7b"}. A role that is
+        not in the map uses the service with the role's name.
         """
 
     def __init__(
@@ -298,9 +298,9 @@ class CollectHello(_message.Message):
     stream_id: _builtins.str
     """Chosen by the collector, hard to guess, the same when it reconnects."""
     last_cursor: _builtins.int
-    """The last cursor that it has: stored, or held by a collector that lost no more
-    than its connection. Events after it come, also those that came before; it
-    acknowledges nothing. Zero: a new stream, or one from which nothing came yet.
+    """The last cursor that it has: stored, or in memory if only the connection was
+    lost. Events after it are sent, even if they were sent before. It acknowledges
+    nothing. Zero: a new stream, or one without a batch so far.
     """
     credit: _builtins.int
     """The first credit, in events."""
@@ -324,8 +324,8 @@ Global___CollectHello: _TypeAlias = CollectHello  # noqa: Y015
 
 @_typing.final
 class CollectStarts(_message.Message):
-    """Attempts to start. One that the stream has already (it waits, runs, or ended and
-    is not acknowledged) is not started again, and its events come as they do.
+    """Attempts to start. An attempt that the stream already has (it waits, runs, or ended
+    but is not acknowledged) is not started again, and its events continue.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -494,7 +494,7 @@ class CollectResponse(_message.Message):
 
     @_builtins.property
     def start_refused(self) -> Global___CollectStartRefused:
-        """Starts that the agent does not take."""
+        """Starts that the agent refuses."""
 
     @_builtins.property
     def load(self) -> Global___CollectLoad:
@@ -530,17 +530,17 @@ class CollectWelcome(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
     resumed: _builtins.bool
-    """True when the stream goes on after `last_cursor`, or is new; false when
-    the agent lost it.
+    """True when the stream continues after `last_cursor`, or is new; false when the
+    agent lost it.
     """
     resume_window_s: _builtins.int
     """Seconds for which the agent keeps an abandoned stream."""
     capacity: _builtins.int
-    """The most attempts that the agent runs side by side for this stream."""
+    """The most attempts that the agent runs concurrently for this stream."""
     instance_id: _builtins.str
-    """The agent instance's id. A collector whose connection is made anew at another
-    instance than before (behind a load balancer) has lost what it had in flight,
-    whatever `resumed` says.
+    """The agent instance's id. A collector that reconnects to another instance (behind
+    a load balancer) has lost its attempts in flight, whatever the value of
+    `resumed`.
     """
     contract_version: _builtins.str
     """The contract's version that the agent speaks."""
@@ -593,7 +593,7 @@ Global___CollectEvents: _TypeAlias = CollectEvents  # noqa: Y015
 
 @_typing.final
 class CollectStartRefused(_message.Message):
-    """Starts that were not taken: there will be no events of them."""
+    """Refused starts: they will have no events."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -605,7 +605,7 @@ class CollectStartRefused(_message.Message):
 
     @_builtins.property
     def status(self) -> _status_pb2.Status:
-        """Why; with RetryInfo when it is a matter of time."""
+        """Why; with RetryInfo when a later retry may succeed."""
 
     def __init__(
         self,
@@ -624,8 +624,8 @@ Global___CollectStartRefused: _TypeAlias = CollectStartRefused  # noqa: Y015
 @_typing.final
 class CollectLoad(_message.Message):
     """The agent's load. Sent when it changes, and at least every 10 seconds while
-    attempts of the stream are in flight, so that a collector can take a connection
-    for dead on which nothing comes.
+    attempts of the stream are in flight, so that a collector can treat a silent
+    connection as dead.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -638,7 +638,7 @@ class CollectLoad(_message.Message):
     waiting: _builtins.int
     """Attempts waiting to start."""
     target: _builtins.int
-    """The most that should run side by side at present."""
+    """The most attempts that should run concurrently at present."""
     def __init__(
         self,
         *,
@@ -743,15 +743,14 @@ class GetAgentResponse(_message.Message):
     collect: _builtins.bool
     """Whether Collect is offered; when not, it is UNIMPLEMENTED."""
     capacity: _builtins.int
-    """The most attempts side by side; zero: no limit."""
+    """The most concurrent attempts; zero: no limit."""
     instance_id: _builtins.str
     """The instance's id."""
     contract_version: _builtins.str
     """The contract's version."""
     default_environment: _builtins.str
-    """The environment of tasks that name none. A collector puts it into such a
-    task before it sends it; empty: there is none, and each task must name its
-    own.
+    """The environment of tasks without one. A collector sets it in such a task before
+    it sends the task. Empty: no default; each task must name its own.
     """
     @_builtins.property
     def model_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -7,10 +7,9 @@ An RPC that fails carries a `google.rpc.Status` whose details hold exactly
 one `google.rpc.ErrorInfo` with domain `gymmesh` and, as `reason`, the name of
 one of these values without the prefix `ERROR_REASON_`. Further details
 (RetryInfo, ModelUsage) may follow it. A client decides by code and reason,
-never by the message's words. A client that meets a reason it does not know
-goes by the status code alone: UNAVAILABLE, DEADLINE_EXCEEDED,
-RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN and CANCELLED may succeed when tried
-again, all others not.
+never by the text of the message. For an unknown reason, a client uses only the
+status code: a retry may succeed after UNAVAILABLE, DEADLINE_EXCEEDED,
+RESOURCE_EXHAUSTED, INTERNAL, UNKNOWN and CANCELLED, and after no other code.
 """
 
 from collections import abc as _abc
@@ -49,8 +48,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "gymmesh.resource.v1.ResourceService/CallTool"}}
     """
     ERROR_REASON_FIELD_INVALID: _ErrorReason.ValueType  # 2
-    """INVALID_ARGUMENT. A field was set to something that it cannot be. `field` is
-    empty when the bytes of a request cannot be decoded as its message at all.
+    """INVALID_ARGUMENT. A field has an invalid value. `field` is empty when the
+    bytes of a request cannot be decoded as its message at all.
     Example: {"reason": "FIELD_INVALID", "domain": "gymmesh",
     "metadata": {"field": "task.params.tools[1].parameters_json"}}
     """
@@ -65,12 +64,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"task_id": "sum-17", "field": "expected_answer"}}
     """
     ERROR_REASON_MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 5
-    """RESOURCE_EXHAUSTED. A message is larger than the receiver takes.
+    """RESOURCE_EXHAUSTED. A message is larger than the receiver accepts.
     Example: {"reason": "MESSAGE_TOO_LARGE", "domain": "gymmesh",
     "metadata": {"limit_bytes": "67108864"}}
     """
     ERROR_REASON_CREDENTIAL_INVALID: _ErrorReason.ValueType  # 10
-    """UNAUTHENTICATED. No credential, or one that is not known here.
+    """UNAUTHENTICATED. The credential is missing, or not known here.
     Example: {"reason": "CREDENTIAL_INVALID", "domain": "gymmesh"}
     """
     ERROR_REASON_NOT_PERMITTED: _ErrorReason.ValueType  # 11
@@ -80,20 +79,19 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_SERVICE_NOT_FOUND: _ErrorReason.ValueType  # 20
     """NOT_FOUND. No service instance of that kind and name is known and serving.
-    `known`, where it is set, has the names of all instances of that kind,
-    whether they serve or not, joined by ", ": a name that is not among them is
-    not worth waiting for.
+    `known`, if set, has the names of all instances of that kind, whether they
+    serve or not, joined by ", ". Do not wait for a name that is not among them.
     Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
     "known": "policy"}}
     """
     ERROR_REASON_PEER_UNAVAILABLE: _ErrorReason.ValueType  # 21
-    """UNAVAILABLE. The peer cannot be reached, or went away in mid-call.
+    """UNAVAILABLE. The peer is unreachable, or disconnected during the call.
     Example: {"reason": "PEER_UNAVAILABLE", "domain": "gymmesh",
     "metadata": {"address": "127.0.0.1:9401"}}
     """
     ERROR_REASON_DRAINING: _ErrorReason.ValueType  # 22
-    """UNAVAILABLE. The server is shutting down and takes no new work.
+    """UNAVAILABLE. The server is shutting down and accepts no new work.
     Example: {"reason": "DRAINING", "domain": "gymmesh"}
     """
     ERROR_REASON_QUEUE_FULL: _ErrorReason.ValueType  # 23
@@ -112,9 +110,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"ours": "1.4", "theirs": "1.0"}}
     """
     ERROR_REASON_INTERNAL_FAULT: _ErrorReason.ValueType  # 26
-    """INTERNAL. The server failed in a way that it did not foresee. The details
-    are in its log under the metadata's `error_id`; sent are at most the type of
-    the exception and the place in the code.
+    """INTERNAL. The server failed unexpectedly. The details are in its log under
+    the metadata's `error_id`. At most the type of the exception and the place in
+    the code are sent.
     Example: {"reason": "INTERNAL_FAULT", "domain": "gymmesh",
     "metadata": {"error_id": "5f0c2a"}}
     """
@@ -124,7 +122,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"method": "gymmesh.model.v1.ModelService/CreateResponse"}}
     """
     ERROR_REASON_CALLER_CANCELLED: _ErrorReason.ValueType  # 28
-    """CANCELLED. The caller went away or cancelled the call.
+    """CANCELLED. The caller disconnected or cancelled the call.
     Example: {"reason": "CALLER_CANCELLED", "domain": "gymmesh"}
     """
     ERROR_REASON_CONTRACT_VIOLATED: _ErrorReason.ValueType  # 29
@@ -135,8 +133,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"rule": "sequence", "expected": "7", "got": "9"}}
     """
     ERROR_REASON_MODEL_UNREACHABLE: _ErrorReason.ValueType  # 40
-    """UNAVAILABLE. The model endpoint cannot be reached or dropped the call. `sent`
-    is `true` when it had been sent the request by then.
+    """UNAVAILABLE. The model endpoint is unreachable or dropped the call. `sent` is
+    `true` when the request had been sent to it before.
     Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
     "metadata": {"model": "policy", "cause": "connection refused"}}
     """
@@ -146,8 +144,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"model": "policy", "timeout_s": "120"}}
     """
     ERROR_REASON_MODEL_RATE_LIMITED: _ErrorReason.ValueType  # 42
-    """RESOURCE_EXHAUSTED. The model endpoint asks for fewer calls (HTTP 429);
-    RetryInfo carries its Retry-After.
+    """RESOURCE_EXHAUSTED. The model endpoint limits calls (HTTP 429); RetryInfo has
+    its Retry-After.
     Example: {"reason": "MODEL_RATE_LIMITED", "domain": "gymmesh",
     "metadata": {"model": "policy"}}
     """
@@ -157,7 +155,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"model": "policy", "http_status": "500"}}
     """
     ERROR_REASON_MODEL_ANSWER_INVALID: _ErrorReason.ValueType  # 44
-    """INTERNAL. The model endpoint answered something that is not a response.
+    """INTERNAL. The model endpoint sent an invalid response.
     Example: {"reason": "MODEL_ANSWER_INVALID", "domain": "gymmesh",
     "metadata": {"model": "policy", "cause": "body is not JSON"}}
     """
@@ -190,7 +188,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"conversation_id": "r-17/1"}}
     """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 50
-    """FAILED_PRECONDITION. A request_id came again with another request.
+    """FAILED_PRECONDITION. A request_id was already used for another request.
     Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
     "metadata": {"request_id": "r-17/1/c2"}}
     """
@@ -211,12 +209,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
     """
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 60
-    """NOT_FOUND. The session was never here, was closed, or was swept as idle.
+    """NOT_FOUND. The session never existed here, was closed, or ended as idle.
     Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
     """
     ERROR_REASON_SESSION_LIMIT: _ErrorReason.ValueType  # 61
-    """RESOURCE_EXHAUSTED. The instance holds as many sessions as it may.
+    """RESOURCE_EXHAUSTED. The instance holds its maximum number of sessions.
     Example: {"reason": "SESSION_LIMIT", "domain": "gymmesh",
     "metadata": {"limit": "5000"}}
     """
@@ -235,7 +233,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "exception": "KeyError: 'table'", "at": "sql.py:31"}}
     """
     ERROR_REASON_TOOL_TIMEOUT: _ErrorReason.ValueType  # 64
-    """DEADLINE_EXCEEDED. A tool ran longer than it may.
+    """DEADLINE_EXCEEDED. A tool exceeded its time limit.
     Example: {"reason": "TOOL_TIMEOUT", "domain": "gymmesh",
     "metadata": {"tool": "python", "timeout_s": "10"}}
     """
@@ -253,13 +251,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "exception": "KeyError: 'answer'", "at": "shop.py:31"}}
     """
     ERROR_REASON_VERIFIER_TIMEOUT: _ErrorReason.ValueType  # 71
-    """DEADLINE_EXCEEDED. The verifier did not come to a verdict in time.
+    """DEADLINE_EXCEEDED. The verifier returned no verdict in time.
     Example: {"reason": "VERIFIER_TIMEOUT", "domain": "gymmesh",
     "metadata": {"verifier": "math", "timeout_s": "10"}}
     """
     ERROR_REASON_AGENT_FAULT: _ErrorReason.ValueType  # 80
-    """INTERNAL. The agent failed in a way that it did not foresee. Where it is
-    known, the metadata says what was raised and at which line of its code.
+    """INTERNAL. The agent failed unexpectedly. If known, the metadata has the
+    exception and the line of its code.
     Example: {"reason": "AGENT_FAULT", "domain": "gymmesh",
     "metadata": {"agent": "tool_loop", "error_id": "a81c",
     "exception": "KeyError: 'plan'", "at": "best.py:12"}}
@@ -270,23 +268,23 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"budget": "max_wall_s", "limit": "600"}}
     """
     ERROR_REASON_ROLLOUT_NOT_FOUND: _ErrorReason.ValueType  # 82
-    """NOT_FOUND. The agent does not hold that rollout (any more).
+    """NOT_FOUND. The agent does not hold that rollout, or no longer.
     Example: {"reason": "ROLLOUT_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"rollout_id": "r-17"}}
     """
     ERROR_REASON_CURSOR_LOST: _ErrorReason.ValueType  # 83
     """OUT_OF_RANGE. The cursor names events that the agent no longer keeps; the
-    collector starts new attempts of what it had in flight.
+    collector starts new attempts of the rollouts it had in flight.
     Example: {"reason": "CURSOR_LOST", "domain": "gymmesh",
     "metadata": {"cursor": "1290", "oldest": "4100"}}
     """
     ERROR_REASON_ROLLOUT_EXISTS: _ErrorReason.ValueType  # 84
-    """ALREADY_EXISTS. That rollout and attempt is running here already.
+    """ALREADY_EXISTS. That attempt of the rollout is already running here.
     Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
     "metadata": {"rollout_id": "r-17", "attempt": "1"}}
     """
     ERROR_REASON_ATTEMPT_TOO_LARGE: _ErrorReason.ValueType  # 85
-    """ABORTED. The attempt has more events, or more bytes of them, than it may have
+    """ABORTED. The attempt exceeded the maximum number or size of its events
     (RolloutOptions.max_events, max_event_bytes).
     Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
     "metadata": {"limit": "max_events", "most": "500000"}}
@@ -302,8 +300,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"run_id": "run-3", "state": "FINISHED"}}
     """
     ERROR_REASON_LEASE_NOT_FOUND: _ErrorReason.ValueType  # 100
-    """NOT_FOUND. The registration's lease ran out or was never given; register
-    again.
+    """NOT_FOUND. The registration's lease expired or never existed; register again.
     Example: {"reason": "LEASE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"lease_id": "l-5"}}
     """
@@ -317,14 +314,14 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
     """
     ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 120
-    """NOT_FOUND. The sandbox was never here, has ended, or was ended at its time. Where the
+    """NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
     service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
     `out_of_memory`, `removed`, `shutdown` or `lost`.
     Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
     """
     ERROR_REASON_SANDBOX_LEASE_INVALID: _ErrorReason.ValueType  # 121
-    """PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
+    """PERMISSION_DENIED. The lease never existed, or does not allow the call.
     Example: {"reason": "SANDBOX_LEASE_INVALID", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8"}}
     """
@@ -334,39 +331,39 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"sandbox_id": "b-8"}}
     """
     ERROR_REASON_SANDBOX_LIMIT: _ErrorReason.ValueType  # 123
-    """RESOURCE_EXHAUSTED. The instance runs as many sandboxes as it may; RetryInfo says
-    when to try again.
+    """RESOURCE_EXHAUSTED. The instance runs its maximum number of sandboxes; RetryInfo says
+    when to retry.
     Example: {"reason": "SANDBOX_LIMIT", "domain": "gymmesh",
     "metadata": {"limit": "64"}}
     """
     ERROR_REASON_SANDBOX_LOST: _ErrorReason.ValueType  # 124
-    """UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
-    daemon went away. What an environment answers because of it also has the sandbox's
-    `role` and the other fields of SandboxRef, since the call's answer, which would have
-    named a sandbox that opened in the call, is missing. So has
+    """UNAVAILABLE. The sandbox ended during the call: it was killed, or its host or
+    daemon became unreachable. An environment's error with this reason also has the
+    sandbox's `role` and the other fields of SandboxRef, because the call's answer, which
+    would have named a sandbox that opened during the call, is missing. The same holds for
     SANDBOX_OUT_OF_MEMORY.
     Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
     """
     ERROR_REASON_SANDBOX_OUT_OF_MEMORY: _ErrorReason.ValueType  # 125
-    """RESOURCE_EXHAUSTED. The whole sandbox was ended at its limit of memory. A process
-    that was, in a sandbox that goes on, is an exit by signal and not an error.
+    """RESOURCE_EXHAUSTED. The whole sandbox was ended at its memory limit. If only a
+    process was killed and the sandbox keeps running, that is an exit by signal and not an
+    error.
     Example: {"reason": "SANDBOX_OUT_OF_MEMORY", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8", "limit_bytes": "1073741824"}}
     """
     ERROR_REASON_SANDBOX_DISK_FULL: _ErrorReason.ValueType  # 126
-    """RESOURCE_EXHAUSTED. The sandbox, or the host below it, has no space left for what
-    was to be written.
+    """RESOURCE_EXHAUSTED. The sandbox or its host has no space left for the write.
     Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
     "metadata": {"sandbox_id": "b-8"}}
     """
     ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: _ErrorReason.ValueType  # 127
-    """NOT_FOUND. No image, root or snapshot of that name is here or can be had.
+    """NOT_FOUND. No image, root or snapshot of that name is here or can be fetched.
     Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"image": "python:3.13"}}
     """
     ERROR_REASON_SANDBOX_IMAGE_FAILED: _ErrorReason.ValueType  # 128
-    """INTERNAL. The image is there and could not be built, unpacked or started.
+    """INTERNAL. The image exists but could not be built, unpacked or started.
     Example: {"reason": "SANDBOX_IMAGE_FAILED", "domain": "gymmesh",
     "metadata": {"image": "python:3.13", "cause": "layer 2 is damaged"}}
     """
@@ -376,18 +373,18 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"timeout_s": "60"}}
     """
     ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED: _ErrorReason.ValueType  # 130
-    """INVALID_ARGUMENT. The backend cannot give what was asked for.
+    """INVALID_ARGUMENT. The backend does not support a requested option.
     Example: {"reason": "SANDBOX_OPTION_UNSUPPORTED", "domain": "gymmesh",
     "metadata": {"option": "resources.disk_bytes", "backend": "docker"}}
     """
     ERROR_REASON_SANDBOX_PATH_INVALID: _ErrorReason.ValueType  # 131
-    """INVALID_ARGUMENT. A path leads out of the sandbox, or is not what it should be (a
-    folder, a plain file).
+    """INVALID_ARGUMENT. A path leads out of the sandbox, or has the wrong type (a folder, a
+    plain file).
     Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
     "metadata": {"path": "/etc/../.."}}
     """
     ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: _ErrorReason.ValueType  # 132
-    """NOT_FOUND. No process of that id was started here, or its end is forgotten.
+    """NOT_FOUND. No process with that id was started here, or its end is no longer kept.
     Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"process_id": "p-3"}}
     """
@@ -402,8 +399,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"path": "/work/a.txt"}}
     """
     ERROR_REASON_SANDBOX_FILE_DENIED: _ErrorReason.ValueType  # 135
-    """PERMISSION_DENIED. The user that the call acts as may not do this with the file, or
-    may not pass through a folder above it.
+    """PERMISSION_DENIED. The user that the call acts as lacks the permission for the file
+    or for a folder above it.
     Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
     "metadata": {"path": "/root/key", "user": "sandbox"}}
     """
@@ -414,13 +411,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"program": "codex"}}
     """
     ERROR_REASON_PROGRAM_FAILED: _ErrorReason.ValueType  # 141
-    """INTERNAL. The program ended with an error of its own, not of the policy: it could
-    not start, or broke before its first model call.
+    """INTERNAL. The program itself failed, not the policy: it could not start, or failed
+    before its first model call.
     Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
     "metadata": {"program": "codex", "exit_code": "127"}}
     """
     ERROR_REASON_PROGRAM_KILLED: _ErrorReason.ValueType  # 142
-    """ABORTED. The program was killed, and not by what the policy had it do.
+    """ABORTED. The program was killed, but not by an action of the policy.
     Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
     "metadata": {"program": "codex", "signal": "9"}}
     """
@@ -440,8 +437,8 @@ Example: {"reason": "REQUIRED_FIELD_MISSING", "domain": "gymmesh",
 "gymmesh.resource.v1.ResourceService/CallTool"}}
 """
 ERROR_REASON_FIELD_INVALID: ErrorReason.ValueType  # 2
-"""INVALID_ARGUMENT. A field was set to something that it cannot be. `field` is
-empty when the bytes of a request cannot be decoded as its message at all.
+"""INVALID_ARGUMENT. A field has an invalid value. `field` is empty when the
+bytes of a request cannot be decoded as its message at all.
 Example: {"reason": "FIELD_INVALID", "domain": "gymmesh",
 "metadata": {"field": "task.params.tools[1].parameters_json"}}
 """
@@ -456,12 +453,12 @@ Example: {"reason": "TASK_INVALID", "domain": "gymmesh",
 "metadata": {"task_id": "sum-17", "field": "expected_answer"}}
 """
 ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 5
-"""RESOURCE_EXHAUSTED. A message is larger than the receiver takes.
+"""RESOURCE_EXHAUSTED. A message is larger than the receiver accepts.
 Example: {"reason": "MESSAGE_TOO_LARGE", "domain": "gymmesh",
 "metadata": {"limit_bytes": "67108864"}}
 """
 ERROR_REASON_CREDENTIAL_INVALID: ErrorReason.ValueType  # 10
-"""UNAUTHENTICATED. No credential, or one that is not known here.
+"""UNAUTHENTICATED. The credential is missing, or not known here.
 Example: {"reason": "CREDENTIAL_INVALID", "domain": "gymmesh"}
 """
 ERROR_REASON_NOT_PERMITTED: ErrorReason.ValueType  # 11
@@ -471,20 +468,19 @@ Example: {"reason": "NOT_PERMITTED", "domain": "gymmesh",
 """
 ERROR_REASON_SERVICE_NOT_FOUND: ErrorReason.ValueType  # 20
 """NOT_FOUND. No service instance of that kind and name is known and serving.
-`known`, where it is set, has the names of all instances of that kind,
-whether they serve or not, joined by ", ": a name that is not among them is
-not worth waiting for.
+`known`, if set, has the names of all instances of that kind, whether they
+serve or not, joined by ", ". Do not wait for a name that is not among them.
 Example: {"reason": "SERVICE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"service": "gymmesh.model.v1.ModelService", "name": "judge",
 "known": "policy"}}
 """
 ERROR_REASON_PEER_UNAVAILABLE: ErrorReason.ValueType  # 21
-"""UNAVAILABLE. The peer cannot be reached, or went away in mid-call.
+"""UNAVAILABLE. The peer is unreachable, or disconnected during the call.
 Example: {"reason": "PEER_UNAVAILABLE", "domain": "gymmesh",
 "metadata": {"address": "127.0.0.1:9401"}}
 """
 ERROR_REASON_DRAINING: ErrorReason.ValueType  # 22
-"""UNAVAILABLE. The server is shutting down and takes no new work.
+"""UNAVAILABLE. The server is shutting down and accepts no new work.
 Example: {"reason": "DRAINING", "domain": "gymmesh"}
 """
 ERROR_REASON_QUEUE_FULL: ErrorReason.ValueType  # 23
@@ -503,9 +499,9 @@ Example: {"reason": "CONTRACT_MISMATCH", "domain": "gymmesh",
 "metadata": {"ours": "1.4", "theirs": "1.0"}}
 """
 ERROR_REASON_INTERNAL_FAULT: ErrorReason.ValueType  # 26
-"""INTERNAL. The server failed in a way that it did not foresee. The details
-are in its log under the metadata's `error_id`; sent are at most the type of
-the exception and the place in the code.
+"""INTERNAL. The server failed unexpectedly. The details are in its log under
+the metadata's `error_id`. At most the type of the exception and the place in
+the code are sent.
 Example: {"reason": "INTERNAL_FAULT", "domain": "gymmesh",
 "metadata": {"error_id": "5f0c2a"}}
 """
@@ -515,7 +511,7 @@ Example: {"reason": "DEADLINE_PASSED", "domain": "gymmesh",
 "metadata": {"method": "gymmesh.model.v1.ModelService/CreateResponse"}}
 """
 ERROR_REASON_CALLER_CANCELLED: ErrorReason.ValueType  # 28
-"""CANCELLED. The caller went away or cancelled the call.
+"""CANCELLED. The caller disconnected or cancelled the call.
 Example: {"reason": "CALLER_CANCELLED", "domain": "gymmesh"}
 """
 ERROR_REASON_CONTRACT_VIOLATED: ErrorReason.ValueType  # 29
@@ -526,8 +522,8 @@ Example: {"reason": "CONTRACT_VIOLATED", "domain": "gymmesh",
 "metadata": {"rule": "sequence", "expected": "7", "got": "9"}}
 """
 ERROR_REASON_MODEL_UNREACHABLE: ErrorReason.ValueType  # 40
-"""UNAVAILABLE. The model endpoint cannot be reached or dropped the call. `sent`
-is `true` when it had been sent the request by then.
+"""UNAVAILABLE. The model endpoint is unreachable or dropped the call. `sent` is
+`true` when the request had been sent to it before.
 Example: {"reason": "MODEL_UNREACHABLE", "domain": "gymmesh",
 "metadata": {"model": "policy", "cause": "connection refused"}}
 """
@@ -537,8 +533,8 @@ Example: {"reason": "MODEL_TIMEOUT", "domain": "gymmesh",
 "metadata": {"model": "policy", "timeout_s": "120"}}
 """
 ERROR_REASON_MODEL_RATE_LIMITED: ErrorReason.ValueType  # 42
-"""RESOURCE_EXHAUSTED. The model endpoint asks for fewer calls (HTTP 429);
-RetryInfo carries its Retry-After.
+"""RESOURCE_EXHAUSTED. The model endpoint limits calls (HTTP 429); RetryInfo has
+its Retry-After.
 Example: {"reason": "MODEL_RATE_LIMITED", "domain": "gymmesh",
 "metadata": {"model": "policy"}}
 """
@@ -548,7 +544,7 @@ Example: {"reason": "MODEL_SERVER_ERROR", "domain": "gymmesh",
 "metadata": {"model": "policy", "http_status": "500"}}
 """
 ERROR_REASON_MODEL_ANSWER_INVALID: ErrorReason.ValueType  # 44
-"""INTERNAL. The model endpoint answered something that is not a response.
+"""INTERNAL. The model endpoint sent an invalid response.
 Example: {"reason": "MODEL_ANSWER_INVALID", "domain": "gymmesh",
 "metadata": {"model": "policy", "cause": "body is not JSON"}}
 """
@@ -581,7 +577,7 @@ Example: {"reason": "CONVERSATION_UNKNOWN", "domain": "gymmesh",
 "metadata": {"conversation_id": "r-17/1"}}
 """
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 50
-"""FAILED_PRECONDITION. A request_id came again with another request.
+"""FAILED_PRECONDITION. A request_id was already used for another request.
 Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
@@ -602,12 +598,12 @@ Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
 "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
 """
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 60
-"""NOT_FOUND. The session was never here, was closed, or was swept as idle.
+"""NOT_FOUND. The session never existed here, was closed, or ended as idle.
 Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
 """
 ERROR_REASON_SESSION_LIMIT: ErrorReason.ValueType  # 61
-"""RESOURCE_EXHAUSTED. The instance holds as many sessions as it may.
+"""RESOURCE_EXHAUSTED. The instance holds its maximum number of sessions.
 Example: {"reason": "SESSION_LIMIT", "domain": "gymmesh",
 "metadata": {"limit": "5000"}}
 """
@@ -626,7 +622,7 @@ Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
 "exception": "KeyError: 'table'", "at": "sql.py:31"}}
 """
 ERROR_REASON_TOOL_TIMEOUT: ErrorReason.ValueType  # 64
-"""DEADLINE_EXCEEDED. A tool ran longer than it may.
+"""DEADLINE_EXCEEDED. A tool exceeded its time limit.
 Example: {"reason": "TOOL_TIMEOUT", "domain": "gymmesh",
 "metadata": {"tool": "python", "timeout_s": "10"}}
 """
@@ -644,13 +640,13 @@ Example: {"reason": "VERIFIER_FAULT", "domain": "gymmesh",
 "exception": "KeyError: 'answer'", "at": "shop.py:31"}}
 """
 ERROR_REASON_VERIFIER_TIMEOUT: ErrorReason.ValueType  # 71
-"""DEADLINE_EXCEEDED. The verifier did not come to a verdict in time.
+"""DEADLINE_EXCEEDED. The verifier returned no verdict in time.
 Example: {"reason": "VERIFIER_TIMEOUT", "domain": "gymmesh",
 "metadata": {"verifier": "math", "timeout_s": "10"}}
 """
 ERROR_REASON_AGENT_FAULT: ErrorReason.ValueType  # 80
-"""INTERNAL. The agent failed in a way that it did not foresee. Where it is
-known, the metadata says what was raised and at which line of its code.
+"""INTERNAL. The agent failed unexpectedly. If known, the metadata has the
+exception and the line of its code.
 Example: {"reason": "AGENT_FAULT", "domain": "gymmesh",
 "metadata": {"agent": "tool_loop", "error_id": "a81c",
 "exception": "KeyError: 'plan'", "at": "best.py:12"}}
@@ -661,23 +657,23 @@ Example: {"reason": "BUDGET_SPENT", "domain": "gymmesh",
 "metadata": {"budget": "max_wall_s", "limit": "600"}}
 """
 ERROR_REASON_ROLLOUT_NOT_FOUND: ErrorReason.ValueType  # 82
-"""NOT_FOUND. The agent does not hold that rollout (any more).
+"""NOT_FOUND. The agent does not hold that rollout, or no longer.
 Example: {"reason": "ROLLOUT_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"rollout_id": "r-17"}}
 """
 ERROR_REASON_CURSOR_LOST: ErrorReason.ValueType  # 83
 """OUT_OF_RANGE. The cursor names events that the agent no longer keeps; the
-collector starts new attempts of what it had in flight.
+collector starts new attempts of the rollouts it had in flight.
 Example: {"reason": "CURSOR_LOST", "domain": "gymmesh",
 "metadata": {"cursor": "1290", "oldest": "4100"}}
 """
 ERROR_REASON_ROLLOUT_EXISTS: ErrorReason.ValueType  # 84
-"""ALREADY_EXISTS. That rollout and attempt is running here already.
+"""ALREADY_EXISTS. That attempt of the rollout is already running here.
 Example: {"reason": "ROLLOUT_EXISTS", "domain": "gymmesh",
 "metadata": {"rollout_id": "r-17", "attempt": "1"}}
 """
 ERROR_REASON_ATTEMPT_TOO_LARGE: ErrorReason.ValueType  # 85
-"""ABORTED. The attempt has more events, or more bytes of them, than it may have
+"""ABORTED. The attempt exceeded the maximum number or size of its events
 (RolloutOptions.max_events, max_event_bytes).
 Example: {"reason": "ATTEMPT_TOO_LARGE", "domain": "gymmesh",
 "metadata": {"limit": "max_events", "most": "500000"}}
@@ -693,8 +689,7 @@ Example: {"reason": "RUN_STATE", "domain": "gymmesh",
 "metadata": {"run_id": "run-3", "state": "FINISHED"}}
 """
 ERROR_REASON_LEASE_NOT_FOUND: ErrorReason.ValueType  # 100
-"""NOT_FOUND. The registration's lease ran out or was never given; register
-again.
+"""NOT_FOUND. The registration's lease expired or never existed; register again.
 Example: {"reason": "LEASE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"lease_id": "l-5"}}
 """
@@ -708,14 +703,14 @@ ERROR_REASON_MUX_BROKEN: ErrorReason.ValueType  # 110
 Example: {"reason": "MUX_BROKEN", "domain": "gymmesh"}
 """
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 120
-"""NOT_FOUND. The sandbox was never here, has ended, or was ended at its time. Where the
+"""NOT_FOUND. The sandbox never existed here, has ended, or reached its time limit. If the
 service knows, `cause` says why it ended: `asked`, `expired` (its own lease), `life`,
 `out_of_memory`, `removed`, `shutdown` or `lost`.
 Example: {"reason": "SANDBOX_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "instance_id": "boxes-0", "cause": "expired"}}
 """
 ERROR_REASON_SANDBOX_LEASE_INVALID: ErrorReason.ValueType  # 121
-"""PERMISSION_DENIED. The lease was never given, or does not allow what was asked.
+"""PERMISSION_DENIED. The lease never existed, or does not allow the call.
 Example: {"reason": "SANDBOX_LEASE_INVALID", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8"}}
 """
@@ -725,39 +720,39 @@ Example: {"reason": "SANDBOX_LEASE_EXPIRED", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8"}}
 """
 ERROR_REASON_SANDBOX_LIMIT: ErrorReason.ValueType  # 123
-"""RESOURCE_EXHAUSTED. The instance runs as many sandboxes as it may; RetryInfo says
-when to try again.
+"""RESOURCE_EXHAUSTED. The instance runs its maximum number of sandboxes; RetryInfo says
+when to retry.
 Example: {"reason": "SANDBOX_LIMIT", "domain": "gymmesh",
 "metadata": {"limit": "64"}}
 """
 ERROR_REASON_SANDBOX_LOST: ErrorReason.ValueType  # 124
-"""UNAVAILABLE. The sandbox ended under the call: it was killed, or its host or
-daemon went away. What an environment answers because of it also has the sandbox's
-`role` and the other fields of SandboxRef, since the call's answer, which would have
-named a sandbox that opened in the call, is missing. So has
+"""UNAVAILABLE. The sandbox ended during the call: it was killed, or its host or
+daemon became unreachable. An environment's error with this reason also has the
+sandbox's `role` and the other fields of SandboxRef, because the call's answer, which
+would have named a sandbox that opened during the call, is missing. The same holds for
 SANDBOX_OUT_OF_MEMORY.
 Example: {"reason": "SANDBOX_LOST", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "cause": "killed"}}
 """
 ERROR_REASON_SANDBOX_OUT_OF_MEMORY: ErrorReason.ValueType  # 125
-"""RESOURCE_EXHAUSTED. The whole sandbox was ended at its limit of memory. A process
-that was, in a sandbox that goes on, is an exit by signal and not an error.
+"""RESOURCE_EXHAUSTED. The whole sandbox was ended at its memory limit. If only a
+process was killed and the sandbox keeps running, that is an exit by signal and not an
+error.
 Example: {"reason": "SANDBOX_OUT_OF_MEMORY", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8", "limit_bytes": "1073741824"}}
 """
 ERROR_REASON_SANDBOX_DISK_FULL: ErrorReason.ValueType  # 126
-"""RESOURCE_EXHAUSTED. The sandbox, or the host below it, has no space left for what
-was to be written.
+"""RESOURCE_EXHAUSTED. The sandbox or its host has no space left for the write.
 Example: {"reason": "SANDBOX_DISK_FULL", "domain": "gymmesh",
 "metadata": {"sandbox_id": "b-8"}}
 """
 ERROR_REASON_SANDBOX_IMAGE_NOT_FOUND: ErrorReason.ValueType  # 127
-"""NOT_FOUND. No image, root or snapshot of that name is here or can be had.
+"""NOT_FOUND. No image, root or snapshot of that name is here or can be fetched.
 Example: {"reason": "SANDBOX_IMAGE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"image": "python:3.13"}}
 """
 ERROR_REASON_SANDBOX_IMAGE_FAILED: ErrorReason.ValueType  # 128
-"""INTERNAL. The image is there and could not be built, unpacked or started.
+"""INTERNAL. The image exists but could not be built, unpacked or started.
 Example: {"reason": "SANDBOX_IMAGE_FAILED", "domain": "gymmesh",
 "metadata": {"image": "python:3.13", "cause": "layer 2 is damaged"}}
 """
@@ -767,18 +762,18 @@ Example: {"reason": "SANDBOX_START_TIMEOUT", "domain": "gymmesh",
 "metadata": {"timeout_s": "60"}}
 """
 ERROR_REASON_SANDBOX_OPTION_UNSUPPORTED: ErrorReason.ValueType  # 130
-"""INVALID_ARGUMENT. The backend cannot give what was asked for.
+"""INVALID_ARGUMENT. The backend does not support a requested option.
 Example: {"reason": "SANDBOX_OPTION_UNSUPPORTED", "domain": "gymmesh",
 "metadata": {"option": "resources.disk_bytes", "backend": "docker"}}
 """
 ERROR_REASON_SANDBOX_PATH_INVALID: ErrorReason.ValueType  # 131
-"""INVALID_ARGUMENT. A path leads out of the sandbox, or is not what it should be (a
-folder, a plain file).
+"""INVALID_ARGUMENT. A path leads out of the sandbox, or has the wrong type (a folder, a
+plain file).
 Example: {"reason": "SANDBOX_PATH_INVALID", "domain": "gymmesh",
 "metadata": {"path": "/etc/../.."}}
 """
 ERROR_REASON_SANDBOX_PROCESS_NOT_FOUND: ErrorReason.ValueType  # 132
-"""NOT_FOUND. No process of that id was started here, or its end is forgotten.
+"""NOT_FOUND. No process with that id was started here, or its end is no longer kept.
 Example: {"reason": "SANDBOX_PROCESS_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"process_id": "p-3"}}
 """
@@ -793,8 +788,8 @@ Example: {"reason": "SANDBOX_FILE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"path": "/work/a.txt"}}
 """
 ERROR_REASON_SANDBOX_FILE_DENIED: ErrorReason.ValueType  # 135
-"""PERMISSION_DENIED. The user that the call acts as may not do this with the file, or
-may not pass through a folder above it.
+"""PERMISSION_DENIED. The user that the call acts as lacks the permission for the file
+or for a folder above it.
 Example: {"reason": "SANDBOX_FILE_DENIED", "domain": "gymmesh",
 "metadata": {"path": "/root/key", "user": "sandbox"}}
 """
@@ -805,13 +800,13 @@ Example: {"reason": "PROGRAM_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"program": "codex"}}
 """
 ERROR_REASON_PROGRAM_FAILED: ErrorReason.ValueType  # 141
-"""INTERNAL. The program ended with an error of its own, not of the policy: it could
-not start, or broke before its first model call.
+"""INTERNAL. The program itself failed, not the policy: it could not start, or failed
+before its first model call.
 Example: {"reason": "PROGRAM_FAILED", "domain": "gymmesh",
 "metadata": {"program": "codex", "exit_code": "127"}}
 """
 ERROR_REASON_PROGRAM_KILLED: ErrorReason.ValueType  # 142
-"""ABORTED. The program was killed, and not by what the policy had it do.
+"""ABORTED. The program was killed, but not by an action of the policy.
 Example: {"reason": "PROGRAM_KILLED", "domain": "gymmesh",
 "metadata": {"program": "codex", "signal": "9"}}
 """
@@ -819,9 +814,9 @@ Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
 class ReasonRule(_message.Message):
-    """What a reason means to the receiver. Each reason below has one, as an
+    """What a reason means to the receiver. Each reason below has a rule, as an
     option of its enum value, so that every language reads the table from the
-    descriptors instead of writing it again.
+    descriptors instead of repeating it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -833,14 +828,13 @@ class ReasonRule(_message.Message):
     code: _code_pb2.Code.ValueType
     """The status code that the reason comes with."""
     retry_safe: _builtins.bool
-    """Whether the same thing may succeed when it is tried again, with new ids and
-    in a fresh session: an agent copies it to `Failure.retry_safe`, except that
-    an environment whose GetEnvironment says `retry_safe` false has the last word
-    once a session may exist.
+    """Whether a retry with new ids and in a new session may succeed. An agent
+    copies it to `Failure.retry_safe`. Exception: once a session may exist, a
+    `retry_safe` of false in GetEnvironment takes precedence.
     """
     boundary: _rollout_pb2.Boundary.ValueType
-    """The boundary of a rollout that fails with this reason, whichever step met
-    it. Unspecified: the step decides (model calls MODEL, CallTool TOOL, sessions
+    """The boundary of a rollout that fails with this reason, in whichever step.
+    Unspecified: the step decides (model calls MODEL, CallTool TOOL, sessions
     and turns RESOURCE, verification VERIFIER, all else AGENT).
     """
     repeats: _builtins.bool
@@ -866,9 +860,9 @@ Global___ReasonRule: _TypeAlias = ReasonRule  # noqa: Y015
 
 @_typing.final
 class ModelUsage(_message.Message):
-    """What models a call had asked before it failed: a further detail of the status
-    of an error from Verify and NextTurn, absent when no model was called. The
-    answer would have had it in `model_usage`.
+    """The model calls that a call had made before it failed. It is an additional
+    detail of the status of an error from Verify and NextTurn, and absent when no
+    model was called. A successful answer has it in `model_usage`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ConversationRef(_message.Message):
-    """Where a call stands in a conversation, so that only what is new travels."""
+    """A call's position in a conversation, so that only new items are sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -42,9 +42,9 @@ class ConversationRef(_message.Message):
     parent_token: _builtins.bytes
     """The `conversation_token` that came with the parent call's answer; set
     exactly when `parent_call_id` is. A server that does not hold the call with
-    this very token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. Opaque to
-    the caller, who compares nothing itself: a caller that changed any item of
-    the conversation since then must send it whole.
+    exactly this token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token
+    is opaque to the caller. A caller that has since changed any item of the
+    conversation must send the whole conversation.
     """
     @_builtins.property
     def prefix_tokens(self) -> Global___PrefixTokens:
@@ -85,11 +85,11 @@ class PrefixTokens(_message.Message):
     def item_ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each of the leading items of `params.input` that the tokens cover, the
         number of tokens up to and including it. An item whose own end is not known
-        has the end of the next one that is known: a caller that only knows where
-        calls begin and end gives all items of a call's prompt the prompt's end, and
-        all items of its answer the answer's. The last end is the number of tokens;
-        when it is less, or there is none, items that the remaining tokens stand
-        for were changed, and the call is a fork (FORK_REASON_HISTORY_REWRITTEN).
+        has the next known end: a caller that knows only where calls begin and end sets
+        the prompt's end for all items of a call's prompt, and the answer's end for all
+        items of its answer. The last end is the number of tokens. If it is less, or
+        there is none, the items of the remaining tokens were changed, and the call is a
+        fork (FORK_REASON_HISTORY_REWRITTEN).
         """
 
     def __init__(
@@ -138,18 +138,18 @@ class CreateResponseRequest(_message.Message):
     the server makes one when it is empty.
     """
     seed: _builtins.int
-    """Seeds the sampling where the backend can; absent: the backend's own chance.
-    A backend that cannot ignores it, and GetModel says so.
+    """Seeds the sampling; absent: the backend chooses. A backend that cannot seed its
+    sampling ignores it, and GetModel says so.
     """
     append_only: _builtins.bool
-    """Keep the tokens of the conversation so far and render only the new items
-    behind them, also where the chat template would write the history otherwise.
-    Where that is not possible the prompt is rendered whole, as a fork. A server
-    whose capabilities do not have `append_only` ignores it.
+    """Keep the tokens of the conversation so far, and render only the new items after
+    them, even if the chat template would now write the history differently. If
+    that is not possible, the whole prompt is rendered, as a fork. A server without
+    the capability `append_only` ignores it.
     """
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
-        """What is asked: the whole conversation, or only its new items when
+        """The request: the whole conversation, or only its new items when
         `conversation.parent_call_id` is set.
         """
 
@@ -220,10 +220,10 @@ class CreateResponseResponse(_message.Message):
     kept, whose tokens were not consumed again.
     """
     conversation_token: _builtins.bytes
-    """Stands for the conversation up to and including this answer, as the server
-    holds it; for `parent_token` of the next call. At most 64 bytes, unlike that
-    of any other answer. Empty when the call had no `conversation`, or when
-    nothing is kept: the next call then sends the conversation whole.
+    """Identifies the conversation up to and including this answer, as the server holds
+    it; for `parent_token` of the next call. At most 64 bytes, and unique to this
+    answer. Empty when the call had no `conversation`, or when the server keeps
+    nothing; the next call must then send the whole conversation.
     """
     endpoint_us: _builtins.int
     """Microseconds from sending the request that was answered to its answer."""
@@ -239,9 +239,7 @@ class CreateResponseResponse(_message.Message):
 
     @_builtins.property
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
-        """How often the endpoint was asked again, by reason, in the order of the first
-        of each.
-        """
+        """The retries at the endpoint, by reason, in the order of each reason's first."""
 
     def __init__(
         self,

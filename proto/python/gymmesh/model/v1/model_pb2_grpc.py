@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ModelServiceStub:
-    """One model, whatever serves it. Stateless as far as a caller can tell:
-    conversations are a cache, and any replica can answer any call.
+    """One model, independent of its backend. Stateless for callers: conversations are
+    only a cache, and any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -68,8 +68,8 @@ class ModelServiceStub:
 
 
 class ModelServiceServicer:
-    """One model, whatever serves it. Stateless as far as a caller can tell:
-    conversations are a cache, and any replica can answer any call.
+    """One model, independent of its backend. Stateless for callers: conversations are
+    only a cache, and any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -79,27 +79,28 @@ class ModelServiceServicer:
     def CreateResponse(self, request, context):
         """Asks the model for one answer and returns it whole.
 
-        The server must pass every parameter of `params` on, or refuse the call
-        with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-        backend cannot express; it never drops one silently. An answer that was cut
+        The server must pass every parameter of `params` to its backend, or refuse the
+        call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+        unsupported one. It never drops a parameter silently. An answer that was cut
         short is a success whose response has status `incomplete`. A conversation
-        longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-        trouble with the endpoint is one of the MODEL_* reasons.
+        longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+        failures of the endpoint have one of the MODEL_* reasons.
 
         A call with the request_id of an earlier call waits for that call, if it is
-        still running, or returns its very response; see `request_id`. When the
-        caller goes away or its deadline passes, the generation ends, unless another
-        call waits for it under the same request_id.
+        still running, or returns the same response; see `request_id`. When the caller
+        disconnects or its deadline passes, the generation ends, unless another call
+        with the same request_id waits for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamResponse(self, request, context):
-        """As CreateResponse, but sends the answer as it is generated: any number of
-        deltas, then exactly one `completed`, which holds the whole answer (a
-        reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-        without an error is broken and must be treated as PEER_UNAVAILABLE.
+        """Like CreateResponse, but sends the answer as it is generated: any number of
+        deltas, then exactly one `completed`, which holds the whole answer. A reader may
+        ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+        without `completed` and without an error is broken and must be treated as
+        PEER_UNAVAILABLE.
         A server whose backend cannot stream sends only `completed`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -107,10 +108,10 @@ class ModelServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AbortResponse(self, request, context):
-        """Stops the generation of an answer. The call that asked for it then returns
-        what there is, with its tokens, as status `incomplete` and reason
-        `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-        UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+        """Stops the generation of an answer. The call that requested it then returns the
+        partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+        NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+        UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,8 +173,8 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService:
-    """One model, whatever serves it. Stateless as far as a caller can tell:
-    conversations are a cache, and any replica can answer any call.
+    """One model, independent of its backend. Stateless for callers: conversations are
+    only a cache, and any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.

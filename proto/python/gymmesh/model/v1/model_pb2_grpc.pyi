@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """One model, whatever serves it. Stateless as far as a caller can tell:
-    conversations are a cache, and any replica can answer any call.
+    """One model, independent of its backend. Stateless for callers: conversations are
+    only a cache, and any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -42,30 +42,31 @@ class ModelServiceStub:
     CreateResponse: _grpc.UnaryUnaryMultiCallable[_model_pb2.CreateResponseRequest, _model_pb2.CreateResponseResponse]
     """Asks the model for one answer and returns it whole.
 
-    The server must pass every parameter of `params` on, or refuse the call
-    with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-    backend cannot express; it never drops one silently. An answer that was cut
+    The server must pass every parameter of `params` to its backend, or refuse the
+    call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+    unsupported one. It never drops a parameter silently. An answer that was cut
     short is a success whose response has status `incomplete`. A conversation
-    longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-    trouble with the endpoint is one of the MODEL_* reasons.
+    longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+    failures of the endpoint have one of the MODEL_* reasons.
 
     A call with the request_id of an earlier call waits for that call, if it is
-    still running, or returns its very response; see `request_id`. When the
-    caller goes away or its deadline passes, the generation ends, unless another
-    call waits for it under the same request_id.
+    still running, or returns the same response; see `request_id`. When the caller
+    disconnects or its deadline passes, the generation ends, unless another call
+    with the same request_id waits for it.
     """
     StreamResponse: _grpc.UnaryStreamMultiCallable[_model_pb2.StreamResponseRequest, _model_pb2.StreamResponseResponse]
-    """As CreateResponse, but sends the answer as it is generated: any number of
-    deltas, then exactly one `completed`, which holds the whole answer (a
-    reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-    without an error is broken and must be treated as PEER_UNAVAILABLE.
+    """Like CreateResponse, but sends the answer as it is generated: any number of
+    deltas, then exactly one `completed`, which holds the whole answer. A reader may
+    ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+    without `completed` and without an error is broken and must be treated as
+    PEER_UNAVAILABLE.
     A server whose backend cannot stream sends only `completed`.
     """
     AbortResponse: _grpc.UnaryUnaryMultiCallable[_model_pb2.AbortResponseRequest, _model_pb2.AbortResponseResponse]
-    """Stops the generation of an answer. The call that asked for it then returns
-    what there is, with its tokens, as status `incomplete` and reason
-    `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-    UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+    """Stops the generation of an answer. The call that requested it then returns the
+    partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+    NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+    UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
     """
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]
     """Says what the model is and what its backend can do. Must answer without
@@ -81,8 +82,8 @@ class ModelServiceStub:
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """One model, whatever serves it. Stateless as far as a caller can tell:
-    conversations are a cache, and any replica can answer any call.
+    """One model, independent of its backend. Stateless for callers: conversations are
+    only a cache, and any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -93,30 +94,31 @@ class ModelServiceAsyncStub(ModelServiceStub):
     CreateResponse: _aio.UnaryUnaryMultiCallable[_model_pb2.CreateResponseRequest, _model_pb2.CreateResponseResponse]  # type: ignore[assignment]
     """Asks the model for one answer and returns it whole.
 
-    The server must pass every parameter of `params` on, or refuse the call
-    with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-    backend cannot express; it never drops one silently. An answer that was cut
+    The server must pass every parameter of `params` to its backend, or refuse the
+    call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+    unsupported one. It never drops a parameter silently. An answer that was cut
     short is a success whose response has status `incomplete`. A conversation
-    longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-    trouble with the endpoint is one of the MODEL_* reasons.
+    longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+    failures of the endpoint have one of the MODEL_* reasons.
 
     A call with the request_id of an earlier call waits for that call, if it is
-    still running, or returns its very response; see `request_id`. When the
-    caller goes away or its deadline passes, the generation ends, unless another
-    call waits for it under the same request_id.
+    still running, or returns the same response; see `request_id`. When the caller
+    disconnects or its deadline passes, the generation ends, unless another call
+    with the same request_id waits for it.
     """
     StreamResponse: _aio.UnaryStreamMultiCallable[_model_pb2.StreamResponseRequest, _model_pb2.StreamResponseResponse]  # type: ignore[assignment]
-    """As CreateResponse, but sends the answer as it is generated: any number of
-    deltas, then exactly one `completed`, which holds the whole answer (a
-    reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-    without an error is broken and must be treated as PEER_UNAVAILABLE.
+    """Like CreateResponse, but sends the answer as it is generated: any number of
+    deltas, then exactly one `completed`, which holds the whole answer. A reader may
+    ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+    without `completed` and without an error is broken and must be treated as
+    PEER_UNAVAILABLE.
     A server whose backend cannot stream sends only `completed`.
     """
     AbortResponse: _aio.UnaryUnaryMultiCallable[_model_pb2.AbortResponseRequest, _model_pb2.AbortResponseResponse]  # type: ignore[assignment]
-    """Stops the generation of an answer. The call that asked for it then returns
-    what there is, with its tokens, as status `incomplete` and reason
-    `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-    UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+    """Stops the generation of an answer. The call that requested it then returns the
+    partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+    NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+    UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
     """
     GetModel: _aio.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]  # type: ignore[assignment]
     """Says what the model is and what its backend can do. Must answer without
@@ -131,8 +133,8 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """One model, whatever serves it. Stateless as far as a caller can tell:
-    conversations are a cache, and any replica can answer any call.
+    """One model, independent of its backend. Stateless for callers: conversations are
+    only a cache, and any replica can answer any call.
 
     Every RPC honours the caller's deadline: when it passes, the server stops the
     work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -147,17 +149,17 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_model_pb2.CreateResponseResponse, _abc.Awaitable[_model_pb2.CreateResponseResponse]]:
         """Asks the model for one answer and returns it whole.
 
-        The server must pass every parameter of `params` on, or refuse the call
-        with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-        backend cannot express; it never drops one silently. An answer that was cut
+        The server must pass every parameter of `params` to its backend, or refuse the
+        call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+        unsupported one. It never drops a parameter silently. An answer that was cut
         short is a success whose response has status `incomplete`. A conversation
-        longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-        trouble with the endpoint is one of the MODEL_* reasons.
+        longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+        failures of the endpoint have one of the MODEL_* reasons.
 
         A call with the request_id of an earlier call waits for that call, if it is
-        still running, or returns its very response; see `request_id`. When the
-        caller goes away or its deadline passes, the generation ends, unless another
-        call waits for it under the same request_id.
+        still running, or returns the same response; see `request_id`. When the caller
+        disconnects or its deadline passes, the generation ends, unless another call
+        with the same request_id waits for it.
         """
 
     @_abc_1.abstractmethod
@@ -166,10 +168,11 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.StreamResponseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_model_pb2.StreamResponseResponse], _abc.AsyncIterator[_model_pb2.StreamResponseResponse]]:
-        """As CreateResponse, but sends the answer as it is generated: any number of
-        deltas, then exactly one `completed`, which holds the whole answer (a
-        reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-        without an error is broken and must be treated as PEER_UNAVAILABLE.
+        """Like CreateResponse, but sends the answer as it is generated: any number of
+        deltas, then exactly one `completed`, which holds the whole answer. A reader may
+        ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+        without `completed` and without an error is broken and must be treated as
+        PEER_UNAVAILABLE.
         A server whose backend cannot stream sends only `completed`.
         """
 
@@ -179,10 +182,10 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.AbortResponseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.AbortResponseResponse, _abc.Awaitable[_model_pb2.AbortResponseResponse]]:
-        """Stops the generation of an answer. The call that asked for it then returns
-        what there is, with its tokens, as status `incomplete` and reason
-        `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-        UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+        """Stops the generation of an answer. The call that requested it then returns the
+        partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+        NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+        UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
         """
 
     @_abc_1.abstractmethod

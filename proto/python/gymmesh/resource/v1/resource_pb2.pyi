@@ -13,37 +13,38 @@ A session's life:
                        +-------------- CloseSession ----------+
                             idle, or the server ends
 
-While open, everything is allowed. When an answer of CallTool or NextTurn said
+While open, everything is allowed. After an answer of CallTool or NextTurn with
 `done`, NextTurn is FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
-still get their answers); CallTool is answered as before, since the tool calls of
-one answer come side by side and the one that ends the episode need not be the
-last. A session whose episode PlayEpisode began is done. Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
-CloseSession, which succeeds.
+still get their answers). CallTool is answered as before: the tool calls of one
+answer run concurrently, and the one that ends the episode need not be the last.
+A session whose episode PlayEpisode began is done. Closed: every call is
+NOT_FOUND / SESSION_NOT_FOUND, except CloseSession, which succeeds.
 
 Sessions live at the instance that created them
 (`CreateSessionResponse.instance_id`); all later calls, Verify included, go
-there. A session that nobody calls for the idle time that GetEnvironment states
-is closed by the server; a call that runs keeps it from being idle.
+there. The server closes a session without a call for the idle time in
+GetEnvironment. A running call keeps the session from being idle.
 
-Repeats. CreateSession, CallTool and NextTurn carry a `request_id`, which
-alone makes it a repeat: each session and method has ids of its own.
+Repeats. CreateSession, CallTool and NextTurn have a `request_id`. A call with
+the id of an earlier call of the same session and method is a repeat of it:
   the first call still runs      the repeat waits for it
   it answered                    the same answer
-  it failed                      the same error; tried anew only after
-                                 QUEUE_FULL, SESSION_LIMIT and DRAINING, with
-                                 which nothing was done, and after any error of
-                                 CreateSession
-  another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
+  it failed                      the same error; executed again only after
+                                 QUEUE_FULL, SESSION_LIMIT and DRAINING, which
+                                 mean that nothing was done, and after any error
+                                 of CreateSession
+  the request differs            FAILED_PRECONDITION / REQUEST_ID_REUSED
   128 later calls were answered  the server may have forgotten the answer, but
                                  not the id: FAILED_PRECONDITION /
                                  SESSION_STATE, state `answered`
-CreateSession's ids count for as long as the session they opened is there.
+CreateSession's ids are kept for as long as the session they opened exists.
 
-Deadlines. CreateSession, CallTool and NextTurn are not cut off when their
-caller goes away or the caller's deadline passes: they run on, the model calls
-made for them included, within the environment's own limit, and a repeat finds
-them. The late caller got DEADLINE_EXCEEDED. Verify has no request_id, and may
-end with its caller. PlayEpisode has none either, and ends with its caller.
+Deadlines. CreateSession, CallTool and NextTurn, and the model calls made for
+them, are not cancelled when their caller disconnects or the caller's deadline
+passes. They continue within the environment's own limit, and a repeat finds
+them. A caller whose deadline passed gets DEADLINE_EXCEEDED. Verify has no
+request_id, and may end with its caller. PlayEpisode has none either, and ends
+with its caller.
 """
 
 from collections import abc as _abc
@@ -179,9 +180,9 @@ class GetEnvironmentResponse(_message.Message):
     request when there is no session.
     """
     tools_replayable: _builtins.bool
-    """The tools give the same answers again in a new session of the same task and
-    seed, and do no harm: stored tool calls may be replayed to bring a session to
-    where it was.
+    """The tools return the same answers in a new session of the same task and seed,
+    and have no lasting effect. Stored tool calls may be replayed to bring a new
+    session to the same state.
     """
     verifier: _builtins.str
     """The verifier's name, as in Verification; empty: the environment's."""
@@ -194,8 +195,8 @@ class GetEnvironmentResponse(_message.Message):
     offers_expected: _builtins.bool
     """AuditService.GetExpected is there for callers with the permission."""
     win_reward: _builtins.float
-    """The least reward that counts as won, for environments with partial rewards;
-    absent: that of the expected answer.
+    """The lowest reward that counts as a win, for environments with partial rewards;
+    absent: the reward of the expected answer.
     """
     source_digest: _builtins.bytes
     """SHA-256 over the environment's own source files, where it was loaded from
@@ -375,9 +376,9 @@ class CreateSessionRequest(_message.Message):
     AGENT_FIELD_NUMBER: _builtins.int
     AGENT_INSTANCE_ID_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
-    """Seeds the session's own chance; two sessions with the same task and seed
-    behave the same. Absent: the task's seed if it has one, else the server draws
-    one; either way the answer has the seed in force.
+    """Seeds the session's random numbers; two sessions with the same task and seed
+    behave the same. Absent: the task's seed, or else one that the server draws.
+    The answer always has the seed in use.
     """
     request_id: _builtins.str
     """Unique to the attempt; makes a retry safe for as long as the session

@@ -109,12 +109,12 @@ class ResourceServiceServicer:
     def CreateSession(self, request, context):
         """Opens a session for one attempt of a rollout.
 
-        The server checks that the task has what it needs and otherwise answers
-        INVALID_ARGUMENT / TASK_INVALID naming the field; at its limit of sessions
-        it answers RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an
-        earlier call it returns that call's session (even a call still running is
-        waited for), so that a retry leaks none: the caller picks the instance
-        first and retries there, or gives up and starts a new attempt.
+        The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
+        the field if it cannot be run. At its limit of sessions it answers
+        RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
+        returns that call's session, and waits for the call if it is still running, so
+        that a retry leaks no session. The caller picks the instance first and retries
+        there, or gives up and starts a new attempt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,13 +123,12 @@ class ResourceServiceServicer:
     def CallTool(self, request, context):
         """Calls a tool in a session.
 
-        What the model did wrong, and what the tool itself reports as an error, is
-        an answer (`outcome` says which) that the model is shown; the text says
-        what to do about it. A fault of the environment is INTERNAL /
-        ENVIRONMENT_FAULT and is not shown. A tool over its time is
-        DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        Calls of one session may come side by side; an environment whose state
-        needs order runs them in order of arrival. With the request_id of an
+        A mistake of the model, and an error that the tool itself reports, is an answer
+        (see `outcome`) that the model is shown; its text says what to do. A fault of
+        the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
+        exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+        Calls of one session may be concurrent. An environment whose state needs
+        order runs them in order of arrival. With the request_id of an
         earlier call of the session the tool is not run again: the server waits
         for that call or returns its answer.
         """
@@ -151,24 +150,24 @@ class ResourceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PlayEpisode(self, request, context):
-        """Has the environment play the session's whole episode itself, against a model
-        that the caller offers: for environments that bring a loop of their own.
-        Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
-        NOT_OFFERED. The server calls the model at `endpoint` as often as the
-        episode asks, and answers once the episode is over; what came of it stays in
-        the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+        """Has the environment play the session's whole episode itself, with a model that
+        the caller provides, for environments with their own loop. Offered only if
+        GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
+        calls the model at `endpoint` as often as the episode needs, and answers once
+        the episode is over. The result stays in the session, for Verify. The caller
+        calls neither CallTool nor NextTurn for it.
 
         Once per session, and never again, however the call ended: a further call is
         FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
         `done`, state `done`. There is no request_id: a caller whose call broke
         starts a new attempt.
 
-        The call ends with its caller, since the endpoint does: when it is cancelled or
-        its deadline passes, the server stops the episode, and everything that it
-        started for it ends, within seconds. Verify may follow: it waits for that end,
-        then judges what there is, or fails where that is no basis for a verdict. A
+        The call ends with its caller, because the endpoint does. When it is cancelled
+        or its deadline passes, the server ends the episode and everything that it
+        started for it, within seconds. Verify may follow: it waits for that end, then
+        judges the result so far, or fails if that does not allow a verdict. A
         call without a deadline may take a day. CloseSession cancels the call, which
-        then is NOT_FOUND / SESSION_NOT_FOUND.
+        then ends with NOT_FOUND / SESSION_NOT_FOUND.
 
         An endpoint that the server cannot connect to is INVALID_ARGUMENT /
         FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode

@@ -13,37 +13,38 @@ A session's life:
                        +-------------- CloseSession ----------+
                             idle, or the server ends
 
-While open, everything is allowed. When an answer of CallTool or NextTurn said
+While open, everything is allowed. After an answer of CallTool or NextTurn with
 `done`, NextTurn is FAILED_PRECONDITION / SESSION_STATE (repeats of earlier calls
-still get their answers); CallTool is answered as before, since the tool calls of
-one answer come side by side and the one that ends the episode need not be the
-last. A session whose episode PlayEpisode began is done. Closed: all is NOT_FOUND / SESSION_NOT_FOUND, except
-CloseSession, which succeeds.
+still get their answers). CallTool is answered as before: the tool calls of one
+answer run concurrently, and the one that ends the episode need not be the last.
+A session whose episode PlayEpisode began is done. Closed: every call is
+NOT_FOUND / SESSION_NOT_FOUND, except CloseSession, which succeeds.
 
 Sessions live at the instance that created them
 (`CreateSessionResponse.instance_id`); all later calls, Verify included, go
-there. A session that nobody calls for the idle time that GetEnvironment states
-is closed by the server; a call that runs keeps it from being idle.
+there. The server closes a session without a call for the idle time in
+GetEnvironment. A running call keeps the session from being idle.
 
-Repeats. CreateSession, CallTool and NextTurn carry a `request_id`, which
-alone makes it a repeat: each session and method has ids of its own.
+Repeats. CreateSession, CallTool and NextTurn have a `request_id`. A call with
+the id of an earlier call of the same session and method is a repeat of it:
   the first call still runs      the repeat waits for it
   it answered                    the same answer
-  it failed                      the same error; tried anew only after
-                                 QUEUE_FULL, SESSION_LIMIT and DRAINING, with
-                                 which nothing was done, and after any error of
-                                 CreateSession
-  another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
+  it failed                      the same error; executed again only after
+                                 QUEUE_FULL, SESSION_LIMIT and DRAINING, which
+                                 mean that nothing was done, and after any error
+                                 of CreateSession
+  the request differs            FAILED_PRECONDITION / REQUEST_ID_REUSED
   128 later calls were answered  the server may have forgotten the answer, but
                                  not the id: FAILED_PRECONDITION /
                                  SESSION_STATE, state `answered`
-CreateSession's ids count for as long as the session they opened is there.
+CreateSession's ids are kept for as long as the session they opened exists.
 
-Deadlines. CreateSession, CallTool and NextTurn are not cut off when their
-caller goes away or the caller's deadline passes: they run on, the model calls
-made for them included, within the environment's own limit, and a repeat finds
-them. The late caller got DEADLINE_EXCEEDED. Verify has no request_id, and may
-end with its caller. PlayEpisode has none either, and ends with its caller.
+Deadlines. CreateSession, CallTool and NextTurn, and the model calls made for
+them, are not cancelled when their caller disconnects or the caller's deadline
+passes. They continue within the environment's own limit, and a repeat finds
+them. A caller whose deadline passed gets DEADLINE_EXCEEDED. Verify has no
+request_id, and may end with its caller. PlayEpisode has none either, and ends
+with its caller.
 """
 
 from collections import abc as _abc
@@ -91,23 +92,22 @@ class ResourceServiceStub:
     CreateSession: _grpc.UnaryUnaryMultiCallable[_resource_pb2.CreateSessionRequest, _resource_pb2.CreateSessionResponse]
     """Opens a session for one attempt of a rollout.
 
-    The server checks that the task has what it needs and otherwise answers
-    INVALID_ARGUMENT / TASK_INVALID naming the field; at its limit of sessions
-    it answers RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an
-    earlier call it returns that call's session (even a call still running is
-    waited for), so that a retry leaks none: the caller picks the instance
-    first and retries there, or gives up and starts a new attempt.
+    The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
+    the field if it cannot be run. At its limit of sessions it answers
+    RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
+    returns that call's session, and waits for the call if it is still running, so
+    that a retry leaks no session. The caller picks the instance first and retries
+    there, or gives up and starts a new attempt.
     """
     CallTool: _grpc.UnaryUnaryMultiCallable[_resource_pb2.CallToolRequest, _resource_pb2.CallToolResponse]
     """Calls a tool in a session.
 
-    What the model did wrong, and what the tool itself reports as an error, is
-    an answer (`outcome` says which) that the model is shown; the text says
-    what to do about it. A fault of the environment is INTERNAL /
-    ENVIRONMENT_FAULT and is not shown. A tool over its time is
-    DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-    Calls of one session may come side by side; an environment whose state
-    needs order runs them in order of arrival. With the request_id of an
+    A mistake of the model, and an error that the tool itself reports, is an answer
+    (see `outcome`) that the model is shown; its text says what to do. A fault of
+    the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
+    exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+    Calls of one session may be concurrent. An environment whose state needs
+    order runs them in order of arrival. With the request_id of an
     earlier call of the session the tool is not run again: the server waits
     for that call or returns its answer.
     """
@@ -121,24 +121,24 @@ class ResourceServiceStub:
     were called before it, as for VerifyService.Verify.
     """
     PlayEpisode: _grpc.UnaryUnaryMultiCallable[_resource_pb2.PlayEpisodeRequest, _resource_pb2.PlayEpisodeResponse]
-    """Has the environment play the session's whole episode itself, against a model
-    that the caller offers: for environments that bring a loop of their own.
-    Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
-    NOT_OFFERED. The server calls the model at `endpoint` as often as the
-    episode asks, and answers once the episode is over; what came of it stays in
-    the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+    """Has the environment play the session's whole episode itself, with a model that
+    the caller provides, for environments with their own loop. Offered only if
+    GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
+    calls the model at `endpoint` as often as the episode needs, and answers once
+    the episode is over. The result stays in the session, for Verify. The caller
+    calls neither CallTool nor NextTurn for it.
 
     Once per session, and never again, however the call ended: a further call is
     FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
     `done`, state `done`. There is no request_id: a caller whose call broke
     starts a new attempt.
 
-    The call ends with its caller, since the endpoint does: when it is cancelled or
-    its deadline passes, the server stops the episode, and everything that it
-    started for it ends, within seconds. Verify may follow: it waits for that end,
-    then judges what there is, or fails where that is no basis for a verdict. A
+    The call ends with its caller, because the endpoint does. When it is cancelled
+    or its deadline passes, the server ends the episode and everything that it
+    started for it, within seconds. Verify may follow: it waits for that end, then
+    judges the result so far, or fails if that does not allow a verdict. A
     call without a deadline may take a day. CloseSession cancels the call, which
-    then is NOT_FOUND / SESSION_NOT_FOUND.
+    then ends with NOT_FOUND / SESSION_NOT_FOUND.
 
     An endpoint that the server cannot connect to is INVALID_ARGUMENT /
     FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
@@ -172,23 +172,22 @@ class ResourceServiceAsyncStub(ResourceServiceStub):
     CreateSession: _aio.UnaryUnaryMultiCallable[_resource_pb2.CreateSessionRequest, _resource_pb2.CreateSessionResponse]  # type: ignore[assignment]
     """Opens a session for one attempt of a rollout.
 
-    The server checks that the task has what it needs and otherwise answers
-    INVALID_ARGUMENT / TASK_INVALID naming the field; at its limit of sessions
-    it answers RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an
-    earlier call it returns that call's session (even a call still running is
-    waited for), so that a retry leaks none: the caller picks the instance
-    first and retries there, or gives up and starts a new attempt.
+    The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
+    the field if it cannot be run. At its limit of sessions it answers
+    RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
+    returns that call's session, and waits for the call if it is still running, so
+    that a retry leaks no session. The caller picks the instance first and retries
+    there, or gives up and starts a new attempt.
     """
     CallTool: _aio.UnaryUnaryMultiCallable[_resource_pb2.CallToolRequest, _resource_pb2.CallToolResponse]  # type: ignore[assignment]
     """Calls a tool in a session.
 
-    What the model did wrong, and what the tool itself reports as an error, is
-    an answer (`outcome` says which) that the model is shown; the text says
-    what to do about it. A fault of the environment is INTERNAL /
-    ENVIRONMENT_FAULT and is not shown. A tool over its time is
-    DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-    Calls of one session may come side by side; an environment whose state
-    needs order runs them in order of arrival. With the request_id of an
+    A mistake of the model, and an error that the tool itself reports, is an answer
+    (see `outcome`) that the model is shown; its text says what to do. A fault of
+    the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
+    exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+    Calls of one session may be concurrent. An environment whose state needs
+    order runs them in order of arrival. With the request_id of an
     earlier call of the session the tool is not run again: the server waits
     for that call or returns its answer.
     """
@@ -202,24 +201,24 @@ class ResourceServiceAsyncStub(ResourceServiceStub):
     were called before it, as for VerifyService.Verify.
     """
     PlayEpisode: _aio.UnaryUnaryMultiCallable[_resource_pb2.PlayEpisodeRequest, _resource_pb2.PlayEpisodeResponse]  # type: ignore[assignment]
-    """Has the environment play the session's whole episode itself, against a model
-    that the caller offers: for environments that bring a loop of their own.
-    Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
-    NOT_OFFERED. The server calls the model at `endpoint` as often as the
-    episode asks, and answers once the episode is over; what came of it stays in
-    the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+    """Has the environment play the session's whole episode itself, with a model that
+    the caller provides, for environments with their own loop. Offered only if
+    GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
+    calls the model at `endpoint` as often as the episode needs, and answers once
+    the episode is over. The result stays in the session, for Verify. The caller
+    calls neither CallTool nor NextTurn for it.
 
     Once per session, and never again, however the call ended: a further call is
     FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
     `done`, state `done`. There is no request_id: a caller whose call broke
     starts a new attempt.
 
-    The call ends with its caller, since the endpoint does: when it is cancelled or
-    its deadline passes, the server stops the episode, and everything that it
-    started for it ends, within seconds. Verify may follow: it waits for that end,
-    then judges what there is, or fails where that is no basis for a verdict. A
+    The call ends with its caller, because the endpoint does. When it is cancelled
+    or its deadline passes, the server ends the episode and everything that it
+    started for it, within seconds. Verify may follow: it waits for that end, then
+    judges the result so far, or fails if that does not allow a verdict. A
     call without a deadline may take a day. CloseSession cancels the call, which
-    then is NOT_FOUND / SESSION_NOT_FOUND.
+    then ends with NOT_FOUND / SESSION_NOT_FOUND.
 
     An endpoint that the server cannot connect to is INVALID_ARGUMENT /
     FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode
@@ -274,12 +273,12 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_resource_pb2.CreateSessionResponse, _abc.Awaitable[_resource_pb2.CreateSessionResponse]]:
         """Opens a session for one attempt of a rollout.
 
-        The server checks that the task has what it needs and otherwise answers
-        INVALID_ARGUMENT / TASK_INVALID naming the field; at its limit of sessions
-        it answers RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an
-        earlier call it returns that call's session (even a call still running is
-        waited for), so that a retry leaks none: the caller picks the instance
-        first and retries there, or gives up and starts a new attempt.
+        The server checks the task, and answers INVALID_ARGUMENT / TASK_INVALID with
+        the field if it cannot be run. At its limit of sessions it answers
+        RESOURCE_EXHAUSTED / SESSION_LIMIT. With the request_id of an earlier call it
+        returns that call's session, and waits for the call if it is still running, so
+        that a retry leaks no session. The caller picks the instance first and retries
+        there, or gives up and starts a new attempt.
         """
 
     @_abc_1.abstractmethod
@@ -290,13 +289,12 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_resource_pb2.CallToolResponse, _abc.Awaitable[_resource_pb2.CallToolResponse]]:
         """Calls a tool in a session.
 
-        What the model did wrong, and what the tool itself reports as an error, is
-        an answer (`outcome` says which) that the model is shown; the text says
-        what to do about it. A fault of the environment is INTERNAL /
-        ENVIRONMENT_FAULT and is not shown. A tool over its time is
-        DEADLINE_EXCEEDED / TOOL_TIMEOUT.
-        Calls of one session may come side by side; an environment whose state
-        needs order runs them in order of arrival. With the request_id of an
+        A mistake of the model, and an error that the tool itself reports, is an answer
+        (see `outcome`) that the model is shown; its text says what to do. A fault of
+        the environment is INTERNAL / ENVIRONMENT_FAULT and is not shown. A tool that
+        exceeds its time limit is DEADLINE_EXCEEDED / TOOL_TIMEOUT.
+        Calls of one session may be concurrent. An environment whose state needs
+        order runs them in order of arrival. With the request_id of an
         earlier call of the session the tool is not run again: the server waits
         for that call or returns its answer.
         """
@@ -322,24 +320,24 @@ class ResourceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _resource_pb2.PlayEpisodeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_resource_pb2.PlayEpisodeResponse, _abc.Awaitable[_resource_pb2.PlayEpisodeResponse]]:
-        """Has the environment play the session's whole episode itself, against a model
-        that the caller offers: for environments that bring a loop of their own.
-        Offered only when GetEnvironment says `plays`; otherwise UNIMPLEMENTED /
-        NOT_OFFERED. The server calls the model at `endpoint` as often as the
-        episode asks, and answers once the episode is over; what came of it stays in
-        the session, for Verify. The caller calls neither CallTool nor NextTurn for it.
+        """Has the environment play the session's whole episode itself, with a model that
+        the caller provides, for environments with their own loop. Offered only if
+        GetEnvironment has `plays`; otherwise UNIMPLEMENTED / NOT_OFFERED. The server
+        calls the model at `endpoint` as often as the episode needs, and answers once
+        the episode is over. The result stays in the session, for Verify. The caller
+        calls neither CallTool nor NextTurn for it.
 
         Once per session, and never again, however the call ended: a further call is
         FAILED_PRECONDITION / SESSION_STATE, state `played`, and so is one after
         `done`, state `done`. There is no request_id: a caller whose call broke
         starts a new attempt.
 
-        The call ends with its caller, since the endpoint does: when it is cancelled or
-        its deadline passes, the server stops the episode, and everything that it
-        started for it ends, within seconds. Verify may follow: it waits for that end,
-        then judges what there is, or fails where that is no basis for a verdict. A
+        The call ends with its caller, because the endpoint does. When it is cancelled
+        or its deadline passes, the server ends the episode and everything that it
+        started for it, within seconds. Verify may follow: it waits for that end, then
+        judges the result so far, or fails if that does not allow a verdict. A
         call without a deadline may take a day. CloseSession cancels the call, which
-        then is NOT_FOUND / SESSION_NOT_FOUND.
+        then ends with NOT_FOUND / SESSION_NOT_FOUND.
 
         An endpoint that the server cannot connect to is INVALID_ARGUMENT /
         FIELD_INVALID, field `endpoint.base_url`; nothing was played then. An episode

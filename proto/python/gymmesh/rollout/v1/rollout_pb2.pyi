@@ -3,8 +3,8 @@
 isort:skip_file
 Tasks, rollouts, and the events that a rollout is made of.
 
-Identity. A run asks for rollouts; each is named by (run_id, task_id,
-repeat_index) and has a rollout_id that stands for the three. Attempts of one
+Identity. A run requests rollouts. Each is identified by (run_id, task_id,
+repeat_index), and by a rollout_id that stands for the three. Attempts of one
 rollout are numbered from 1 by the collector before they are sent.
 
 The stream law. The events of one attempt, as one subscriber receives them:
@@ -14,14 +14,14 @@ The stream law. The events of one attempt, as one subscriber receives them:
   3. end with exactly one of `completed` and `failed`, and nothing follows;
   4. have exactly one `verified` before `completed`, whatever the
      verification's status, and at most one before `failed`.
-A stream that ends without a terminal event is broken and is not data. A
-reader that meets an event kind it does not know goes on if `ignorable` is
-true and otherwise fails the rollout with CONTRACT_VIOLATED. An unknown value of
-StopReason, VerificationStatus or Boundary is CONTRACT_VIOLATED as well, since
-the outcome would be guessed; of any other enum it counts as UNSPECIFIED.
+A stream that ends without a terminal event is broken and is not data. A reader
+skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
+rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
+or Boundary is also CONTRACT_VIOLATED, because the outcome would be a guess. An
+unknown value of any other enum counts as UNSPECIFIED.
 
-Conversations. Each event carries only what is new. What a model call saw is
-found by following parents:
+Conversations. Each event has only new items. The conversation of a model call is
+found by following its parents:
   conversation(call) = base + call.context_items + call.response.output
     + the outputs of the tool calls whose model_call_id is this call, in the
       order of the function_call items in call.response.output
@@ -74,7 +74,7 @@ class _BoundaryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Boundary.Val
     """The agent, or the stream from it."""
     BOUNDARY_BUDGET: _Boundary.ValueType  # 6
     """A budget of the operator or of the run. A limit of the policy itself (max
-    steps, output tokens, context) is no failure but a stop reason.
+    steps, output tokens, context) is not a failure but a stop reason.
     """
     BOUNDARY_DEADLINE: _Boundary.ValueType  # 7
     """The rollout's deadline passed."""
@@ -104,7 +104,7 @@ BOUNDARY_AGENT: Boundary.ValueType  # 5
 """The agent, or the stream from it."""
 BOUNDARY_BUDGET: Boundary.ValueType  # 6
 """A budget of the operator or of the run. A limit of the policy itself (max
-steps, output tokens, context) is no failure but a stop reason.
+steps, output tokens, context) is not a failure but a stop reason.
 """
 BOUNDARY_DEADLINE: Boundary.ValueType  # 7
 """The rollout's deadline passed."""
@@ -143,18 +143,18 @@ class _StopReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StopReason
     STOP_REASON_AGENT_RULE: _StopReason.ValueType  # 7
     """A custom agent ended by a rule of its own; see Completed.stop_detail."""
     STOP_REASON_ABORTED: _StopReason.ValueType  # 8
-    """The answer was aborted (AbortResponse) and the agent was told to keep what
-    there was.
+    """The answer was aborted (AbortResponse) and the agent is configured to keep the
+    partial answer.
     """
     STOP_REASON_PROGRAM_EXITED: _StopReason.ValueType  # 9
     """The program that runs as the agent ended; see Rollout.program."""
     STOP_REASON_PROGRAM_TIMEOUT: _StopReason.ValueType  # 10
-    """The program was stopped at the task's own limit of time, which the policy has
-    to keep.
+    """The program was stopped at the task's own time limit, which is a limit of the
+    policy.
     """
 
 class StopReason(_StopReason, metaclass=_StopReasonEnumTypeWrapper):
-    """Why a rollout that completed came to its end."""
+    """Why a completed rollout ended."""
 
 STOP_REASON_UNSPECIFIED: StopReason.ValueType  # 0
 """Not used on the wire."""
@@ -177,14 +177,14 @@ STOP_REASON_CONTENT_FILTER: StopReason.ValueType  # 6
 STOP_REASON_AGENT_RULE: StopReason.ValueType  # 7
 """A custom agent ended by a rule of its own; see Completed.stop_detail."""
 STOP_REASON_ABORTED: StopReason.ValueType  # 8
-"""The answer was aborted (AbortResponse) and the agent was told to keep what
-there was.
+"""The answer was aborted (AbortResponse) and the agent is configured to keep the
+partial answer.
 """
 STOP_REASON_PROGRAM_EXITED: StopReason.ValueType  # 9
 """The program that runs as the agent ended; see Rollout.program."""
 STOP_REASON_PROGRAM_TIMEOUT: StopReason.ValueType  # 10
-"""The program was stopped at the task's own limit of time, which the policy has
-to keep.
+"""The program was stopped at the task's own time limit, which is a limit of the
+policy.
 """
 Global___StopReason: _TypeAlias = StopReason  # noqa: Y015
 
@@ -204,7 +204,7 @@ class _VerificationStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Ve
     """Deliberately not judged; `reward` is not set and must not be read as 0."""
 
 class VerificationStatus(_VerificationStatus, metaclass=_VerificationStatusEnumTypeWrapper):
-    """Why there is no outcome with a verdict, or what the verdict is."""
+    """Whether there is a verdict, and if not, why."""
 
 VERIFICATION_STATUS_UNSPECIFIED: VerificationStatus.ValueType  # 0
 """Not used on the wire."""
@@ -231,13 +231,13 @@ class _SandboxEndCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sandb
     SANDBOX_END_CAUSE_LIFE: _SandboxEndCause.ValueType  # 3
     """Its `Resources.life_s` was over."""
     SANDBOX_END_CAUSE_OUT_OF_MEMORY: _SandboxEndCause.ValueType  # 4
-    """It was ended at its limit of memory."""
+    """It was ended at its memory limit."""
     SANDBOX_END_CAUSE_REMOVED: _SandboxEndCause.ValueType  # 5
     """An operator removed it."""
     SANDBOX_END_CAUSE_SHUTDOWN: _SandboxEndCause.ValueType  # 6
     """Its service was shut down."""
     SANDBOX_END_CAUSE_LOST: _SandboxEndCause.ValueType  # 7
-    """It, its host or its service is gone or cannot be reached."""
+    """It, its host or its service ended or is unreachable."""
 
 class SandboxEndCause(_SandboxEndCause, metaclass=_SandboxEndCauseEnumTypeWrapper):
     """Why a sandbox ended."""
@@ -251,13 +251,13 @@ SANDBOX_END_CAUSE_EXPIRED: SandboxEndCause.ValueType  # 2
 SANDBOX_END_CAUSE_LIFE: SandboxEndCause.ValueType  # 3
 """Its `Resources.life_s` was over."""
 SANDBOX_END_CAUSE_OUT_OF_MEMORY: SandboxEndCause.ValueType  # 4
-"""It was ended at its limit of memory."""
+"""It was ended at its memory limit."""
 SANDBOX_END_CAUSE_REMOVED: SandboxEndCause.ValueType  # 5
 """An operator removed it."""
 SANDBOX_END_CAUSE_SHUTDOWN: SandboxEndCause.ValueType  # 6
 """Its service was shut down."""
 SANDBOX_END_CAUSE_LOST: SandboxEndCause.ValueType  # 7
-"""It, its host or its service is gone or cannot be reached."""
+"""It, its host or its service ended or is unreachable."""
 Global___SandboxEndCause: _TypeAlias = SandboxEndCause  # noqa: Y015
 
 class _CallLink:
@@ -267,29 +267,29 @@ class _CallLink:
 class _CallLinkEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallLink.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CALL_LINK_UNSPECIFIED: _CallLink.ValueType  # 0
-    """The agent made the call itself: `parent_call_id` says it."""
+    """The agent made the call itself; see `parent_call_id`."""
     CALL_LINK_CONTINUATION: _CallLink.ValueType  # 1
     """It continues its parent."""
     CALL_LINK_FORK: _CallLink.ValueType  # 2
-    """It begins at its parent with a history that was changed since; see `fork`."""
+    """It begins at its parent with a history that has since changed; see `fork`."""
     CALL_LINK_SIDE: _CallLink.ValueType  # 3
     """It is beside the conversation (a title, a summary); see `side_call`."""
     CALL_LINK_UNKNOWN: _CallLink.ValueType  # 4
-    """It cannot be told."""
+    """The relation is not known."""
 
 class CallLink(_CallLink, metaclass=_CallLinkEnumTypeWrapper):
-    """How a call that a gateway captured hangs on the calls before it."""
+    """How a call that a gateway captured relates to earlier calls."""
 
 CALL_LINK_UNSPECIFIED: CallLink.ValueType  # 0
-"""The agent made the call itself: `parent_call_id` says it."""
+"""The agent made the call itself; see `parent_call_id`."""
 CALL_LINK_CONTINUATION: CallLink.ValueType  # 1
 """It continues its parent."""
 CALL_LINK_FORK: CallLink.ValueType  # 2
-"""It begins at its parent with a history that was changed since; see `fork`."""
+"""It begins at its parent with a history that has since changed; see `fork`."""
 CALL_LINK_SIDE: CallLink.ValueType  # 3
 """It is beside the conversation (a title, a summary); see `side_call`."""
 CALL_LINK_UNKNOWN: CallLink.ValueType  # 4
-"""It cannot be told."""
+"""The relation is not known."""
 Global___CallLink: _TypeAlias = CallLink  # noqa: Y015
 
 class _ToolOutcome:
@@ -420,9 +420,7 @@ class Failure(_message.Message):
     boundary: Global___Boundary.ValueType
     """Where it failed."""
     retry_safe: _builtins.bool
-    """True when a new attempt (in a fresh session) can do no harm and may
-    succeed.
-    """
+    """True when a new attempt (in a new session) is harmless and may succeed."""
     component: _builtins.str
     """The name of the service, tool, verifier or budget concerned."""
     call_id: _builtins.str
@@ -460,15 +458,15 @@ class RewardComponent(_message.Message):
     VALUE_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """The component's name, the same for every task of an environment. One that
-    is called like an actor of the agent (ModelCallCompleted.actor) is that
-    actor's reward: who trains on each actor's conversation takes it there in
-    place of the scalar, and the scalar for actors without a component.
+    """The component's name, the same for every task of an environment. A component
+    with the name of an actor (ModelCallCompleted.actor) is that actor's reward:
+    trainers that learn from each actor's conversation use it instead of the scalar,
+    and the scalar for actors without a component.
     """
     value: _builtins.float
     """Its value, finite."""
     weight: _builtins.float
-    """Its weight in the scalar reward, where the scalar is a weighted sum."""
+    """Its weight in the scalar reward, if the scalar is a weighted sum."""
     def __init__(
         self,
         *,
@@ -488,9 +486,9 @@ Global___RewardComponent: _TypeAlias = RewardComponent  # noqa: Y015
 
 @_typing.final
 class RewardSpan(_message.Message):
-    """A reward for a part of a rollout, for trainers that give credit to turns. The
-    part is a stretch of model calls of one actor, and within them, where it is
-    known, a stretch of output tokens.
+    """A reward for a part of a rollout, for trainers that give credit to turns. The part
+    is a range of model calls of one actor and, if known, a range of output tokens
+    within them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -544,9 +542,9 @@ Global___RewardSpan: _TypeAlias = RewardSpan  # noqa: Y015
 
 @_typing.final
 class FinalState(_message.Message):
-    """What is left of a session when its rollout has stopped, so that the rollout can
-    be judged again. It may hold expected answers: it goes to the row, and into no
-    export and no bundle.
+    """The state of a session when its rollout has stopped, so that the rollout can be
+    judged again. It may hold expected answers: it is written to the row, but not to
+    exports or bundles.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -629,8 +627,8 @@ class Verification(_message.Message):
     status is VERIFIED.
     """
     evidence_json: _builtins.bytes
-    """What the verdict rests on, as a JSON object (extracted answer, failing
-    tests); empty means none. Its keys go to the output row.
+    """The grounds of the verdict, as a JSON object (extracted answer, failing tests);
+    empty means none. Its keys are written to the output row.
     """
     verifier: _builtins.str
     """The verifier's name."""
@@ -709,7 +707,7 @@ Global___Verification: _TypeAlias = Verification  # noqa: Y015
 
 @_typing.final
 class ModelCallUsage(_message.Message):
-    """What model calls made on behalf of a rollout consumed."""
+    """The tokens of model calls made on behalf of a rollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -779,7 +777,7 @@ Global___CallTimings: _TypeAlias = CallTimings  # noqa: Y015
 
 @_typing.final
 class Counts(_message.Message):
-    """What a rollout did, in all."""
+    """The totals of a rollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -791,7 +789,7 @@ class Counts(_message.Message):
     model_calls: _builtins.int
     """Model calls made by the agent."""
     tool_calls: _builtins.int
-    """Tool calls answered, in whatever way."""
+    """Tool calls answered, with any outcome."""
     turns: _builtins.int
     """Turns taken by the environment."""
     input_tokens: _builtins.int
@@ -849,7 +847,7 @@ class RolloutEvent(_message.Message):
     record_time_unix_nano: _builtins.int
     """When the agent recorded it: nanoseconds since 1970-01-01 UTC."""
     ignorable: _builtins.bool
-    """True when a reader that does not know the kind may go on without it."""
+    """True when a reader that does not know the kind may skip it."""
     @_builtins.property
     def started(self) -> Global___Started:
         """The attempt began."""
@@ -890,11 +888,11 @@ class RolloutEvent(_message.Message):
 
     @_builtins.property
     def annotation(self) -> Global___Annotation:
-        """Something that a custom agent wants to keep. Ignorable."""
+        """A value that a custom agent keeps. Ignorable."""
 
     @_builtins.property
     def media_added(self) -> Global___MediaAdded:
-        """A medium that items of later events name. Ignorable."""
+        """A medium that items of later events refer to. Ignorable."""
 
     @_builtins.property
     def sandbox_opened(self) -> Global___SandboxOpened:
@@ -1060,9 +1058,9 @@ Global___Program: _TypeAlias = Program  # noqa: Y015
 
 @_typing.final
 class Media(_message.Message):
-    """An image or another medium. It travels once: items name it by its digest, as
-    `gymmesh-media:` and the digest, where they would have a URL. The data URL
-    `data:<media_type>;base64,<data>` in its place gives the item back.
+    """An image or another medium. It is sent once. Items refer to it by
+    `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+    reference by the data URL `data:<media_type>;base64,<data>`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1093,8 +1091,8 @@ Global___Media: _TypeAlias = Media  # noqa: Y015
 
 @_typing.final
 class MediaAdded(_message.Message):
-    """A medium came in; sent before the first event whose items name it, and right
-    after `started` where that one does.
+    """A new medium; sent before the first event whose items refer to it, or right after
+    `started` if that event does.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1134,8 +1132,8 @@ class SandboxOpened(_message.Message):
 
     @_builtins.property
     def end(self) -> Global___SandboxEnd:
-        """How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
-        ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+        """How it ended, from the event SandboxEnded; absent: it was running when the rollout
+        ended, and ends with its session. Folding sets it: events and answers omit it.
         """
 
     def __init__(
@@ -1157,8 +1155,8 @@ Global___SandboxOpened: _TypeAlias = SandboxOpened  # noqa: Y015
 
 @_typing.final
 class SandboxEnded(_message.Message):
-    """A sandbox ended before the terminal event. Sent once for each at most, and only for one
-    that an event SandboxOpened named.
+    """A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
+    after an event SandboxOpened for it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1232,7 +1230,7 @@ class ProgramEnded(_message.Message):
     detail: _builtins.str
     """One line on how it ended, for people."""
     output_tail: _builtins.bytes
-    """The end of what it wrote, bounded; may be cut anywhere."""
+    """The end of its output, bounded; may be cut anywhere."""
     def __init__(
         self,
         *,
@@ -1293,7 +1291,7 @@ Global___OutputDelta: _TypeAlias = OutputDelta  # noqa: Y015
 
 @_typing.final
 class ModelCallCompleted(_message.Message):
-    """A model call that came to an answer."""
+    """A model call that returned an answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1328,22 +1326,22 @@ class ModelCallCompleted(_message.Message):
     for judges, user simulators and frozen actors.
     """
     detached: _builtins.bool
-    """True when the conversation does not continue the parent's but begins anew
-    with context_items (another actor, a rewritten history).
+    """True when the conversation does not continue the parent's but begins with
+    context_items (another actor, a rewritten history).
     """
     link: Global___CallLink.ValueType
-    """How the call hangs on those before it, where a gateway captured it."""
+    """How the call relates to earlier ones, if a gateway captured it."""
     side_call: _builtins.str
     """What a call beside the conversation is for, such as `title`; empty for all
     others. Such calls are kept and not trained on.
     """
     replaced_params_json: _builtins.bytes
-    """The parameters that a captured program asked for and the run replaced, as a
-    JSON object; empty when none were.
+    """The parameters of a captured program's request that the run replaced, as a JSON
+    object; empty when none were.
     """
     @_builtins.property
     def context_items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
-        """Items put before this answer that no other event carries."""
+        """Items before this answer that are in no other event."""
 
     @_builtins.property
     def response(self) -> _responses_pb2.Response:
@@ -1359,18 +1357,18 @@ class ModelCallCompleted(_message.Message):
 
     @_builtins.property
     def retries(self) -> _containers.RepeatedCompositeFieldContainer[_retries_pb2.CallRetries]:
-        """How often the endpoint was asked again before it answered, by reason."""
+        """The retries at the endpoint before it answered, by reason."""
 
     @_builtins.property
     def fork(self) -> _tokens_pb2.Fork:
-        """How the conversation departs from the parent's, where it does and no tokens
-        say it (`tokens.fork`).
+        """How the conversation differs from the parent's, if it does and `tokens.fork` does
+        not say it.
         """
 
     @_builtins.property
     def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What a captured program's request had that the model service was not sent, such
-        as a parameter or a kind of tool that it does not know: names, each once.
+        """The parts of a captured program's request that were not sent to the model service,
+        such as an unknown parameter or kind of tool: names, each once.
         """
 
     def __init__(
@@ -1446,8 +1444,8 @@ Global___ToolCallStarted: _TypeAlias = ToolCallStarted  # noqa: Y015
 
 @_typing.final
 class ToolCallCompleted(_message.Message):
-    """A tool call was answered. Side-by-side calls may be answered in any order;
-    the conversation takes the outputs in the order of the calls.
+    """A tool call was answered. Concurrent calls may be answered in any order; the
+    conversation has the outputs in the order of the calls.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1672,7 +1670,7 @@ Global___Failed: _TypeAlias = Failed  # noqa: Y015
 
 @_typing.final
 class Annotation(_message.Message):
-    """Something that a custom agent wants to keep with the rollout."""
+    """A value that a custom agent keeps with the rollout."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1712,7 +1710,7 @@ class ToolCallRecord(_message.Message):
     """When it was sent; zero when the call never left the agent."""
     @_builtins.property
     def completed(self) -> Global___ToolCallCompleted:
-        """The answer, or absent fields where the rollout ended before it."""
+        """The answer; its fields are absent if the rollout ended before it."""
 
     def __init__(
         self,
@@ -1796,11 +1794,11 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def annotations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Annotation]:
-        """What custom agents kept."""
+        """The annotations of custom agents."""
 
     @_builtins.property
     def media(self) -> _containers.RepeatedCompositeFieldContainer[Global___Media]:
-        """The media that items name."""
+        """The media that items refer to."""
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxOpened]:

@@ -46,7 +46,7 @@ class _AnswerKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnswerKind
     """A program."""
 
 class AnswerKind(_AnswerKind, metaclass=_AnswerKindEnumTypeWrapper):
-    """What an answer is made of, which decides what variants of it make sense."""
+    """The kind of an answer, which decides how an audit varies it."""
 
 ANSWER_KIND_UNSPECIFIED: AnswerKind.ValueType  # 0
 """The same as ANSWER_KIND_TEXT."""
@@ -80,15 +80,15 @@ class ExpectedAnswer(_message.Message):
     kind: Global___AnswerKind.ValueType
     """What it is made of."""
     answer: _builtins.bytes
-    """The bare answer: what stands for it in a sentence, a box or a fence; empty for
+    """The bare answer, as it appears in a sentence, a box or a fence; empty for
     ANSWER_KIND_CALLS.
     """
     reward: _builtins.float
-    """The reward that it earns; absent: the most that the environment gives."""
+    """The reward that it earns; absent: the environment's highest."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
-        """What a policy would say: its items, in order, as a transcript has them. The
-        outputs of tool calls are left out: the caller makes the calls.
+        """The policy's items, in order, as in a transcript. The outputs of tool calls are
+        omitted: the caller makes the calls.
         """
 
     @_builtins.property
@@ -182,7 +182,7 @@ class VerifyRequest(_message.Message):
     FINAL_STATE_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session of the attempt; empty when there is none (any more)."""
+    """The session of the attempt; empty when it does not exist, or no longer."""
     stop_reason: _rollout_pb2.StopReason.ValueType
     """Why the rollout stopped. A rollout cut short by a limit of the policy is
     judged like any other.
@@ -213,7 +213,7 @@ class VerifyRequest(_message.Message):
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_grant_pb2.SandboxGrant]:
-        """Sandboxes that the agent worked in, to be looked at by the verifier."""
+        """Sandboxes that the agent worked in, for the verifier to inspect."""
 
     def __init__(
         self,

@@ -56,19 +56,19 @@ class VerifyServiceServicer:
     def Verify(self, request, context):
         """Judges one attempt. Called once the rollout has stopped and before its
         session is closed; without a session when `verify_needs_session` is false.
-        A session that is needed and not there (any more) is NOT_FOUND /
-        SESSION_NOT_FOUND; one that is not needed does not matter.
+        A required session that does not exist, or no longer, is NOT_FOUND /
+        SESSION_NOT_FOUND. A session that is not required is ignored.
 
         The verdict is VERIFIED with a finite reward; PENDING when it comes later
         or with the group; SKIPPED when this task is deliberately not judged, with
-        the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-        VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-        VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-        judged. The same request gives the same verdict again, unless a judge
-        model is asked.
+        the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+        VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+        VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+        judged. The same request returns the same verdict, unless a judge model is
+        asked.
 
-        An error has no `model_usage`. Where models were called before it, the
-        status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+        An error has no `model_usage`. If models were called before it, the status's
+        details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -77,7 +77,7 @@ class VerifyServiceServicer:
     def VerifyGroup(self, request, context):
         """Judges the repeats of one task together (ranking, diversity, relative
         rewards). Called when every member has stopped; members that failed are
-        left out. The verdicts come back in the order of the members, one each.
+        omitted. There is one verdict for each member, in the order of the members.
         Offered only when GetEnvironment says `judges_groups`; otherwise
         UNIMPLEMENTED / NOT_OFFERED.
         """
@@ -167,9 +167,8 @@ class VerifyService:
 
 
 class AuditServiceStub:
-    """What an audit of the verifier needs and no policy may have. Lives at the
-    address of the VerifyService; an operator permits it, and by default nobody
-    has the permission.
+    """Answers for audits of the verifier, which no policy may see. Lives at the address
+    of the VerifyService. An operator grants the permission; by default nobody has it.
     """
 
     def __init__(self, channel):
@@ -186,9 +185,8 @@ class AuditServiceStub:
 
 
 class AuditServiceServicer:
-    """What an audit of the verifier needs and no policy may have. Lives at the
-    address of the VerifyService; an operator permits it, and by default nobody
-    has the permission.
+    """Answers for audits of the verifier, which no policy may see. Lives at the address
+    of the VerifyService. An operator grants the permission; by default nobody has it.
     """
 
     def GetExpected(self, request, context):
@@ -218,9 +216,8 @@ def add_AuditServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AuditService:
-    """What an audit of the verifier needs and no policy may have. Lives at the
-    address of the VerifyService; an operator permits it, and by default nobody
-    has the permission.
+    """Answers for audits of the verifier, which no policy may see. Lives at the address
+    of the VerifyService. An operator grants the permission; by default nobody has it.
     """
 
     @staticmethod

@@ -38,24 +38,24 @@ class VerifyServiceStub:
     Verify: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]
     """Judges one attempt. Called once the rollout has stopped and before its
     session is closed; without a session when `verify_needs_session` is false.
-    A session that is needed and not there (any more) is NOT_FOUND /
-    SESSION_NOT_FOUND; one that is not needed does not matter.
+    A required session that does not exist, or no longer, is NOT_FOUND /
+    SESSION_NOT_FOUND. A session that is not required is ignored.
 
     The verdict is VERIFIED with a finite reward; PENDING when it comes later
     or with the group; SKIPPED when this task is deliberately not judged, with
-    the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-    VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-    VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-    judged. The same request gives the same verdict again, unless a judge
-    model is asked.
+    the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+    VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+    VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+    judged. The same request returns the same verdict, unless a judge model is
+    asked.
 
-    An error has no `model_usage`. Where models were called before it, the
-    status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+    An error has no `model_usage`. If models were called before it, the status's
+    details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
     """
     VerifyGroup: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]
     """Judges the repeats of one task together (ranking, diversity, relative
     rewards). Called when every member has stopped; members that failed are
-    left out. The verdicts come back in the order of the members, one each.
+    omitted. There is one verdict for each member, in the order of the members.
     Offered only when GetEnvironment says `judges_groups`; otherwise
     UNIMPLEMENTED / NOT_OFFERED.
     """
@@ -70,24 +70,24 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
     Verify: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]  # type: ignore[assignment]
     """Judges one attempt. Called once the rollout has stopped and before its
     session is closed; without a session when `verify_needs_session` is false.
-    A session that is needed and not there (any more) is NOT_FOUND /
-    SESSION_NOT_FOUND; one that is not needed does not matter.
+    A required session that does not exist, or no longer, is NOT_FOUND /
+    SESSION_NOT_FOUND. A session that is not required is ignored.
 
     The verdict is VERIFIED with a finite reward; PENDING when it comes later
     or with the group; SKIPPED when this task is deliberately not judged, with
-    the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-    VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-    VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-    judged. The same request gives the same verdict again, unless a judge
-    model is asked.
+    the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+    VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+    VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+    judged. The same request returns the same verdict, unless a judge model is
+    asked.
 
-    An error has no `model_usage`. Where models were called before it, the
-    status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+    An error has no `model_usage`. If models were called before it, the status's
+    details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
     """
     VerifyGroup: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]  # type: ignore[assignment]
     """Judges the repeats of one task together (ranking, diversity, relative
     rewards). Called when every member has stopped; members that failed are
-    left out. The verdicts come back in the order of the members, one each.
+    omitted. There is one verdict for each member, in the order of the members.
     Offered only when GetEnvironment says `judges_groups`; otherwise
     UNIMPLEMENTED / NOT_OFFERED.
     """
@@ -105,19 +105,19 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_verify_pb2.VerifyResponse, _abc.Awaitable[_verify_pb2.VerifyResponse]]:
         """Judges one attempt. Called once the rollout has stopped and before its
         session is closed; without a session when `verify_needs_session` is false.
-        A session that is needed and not there (any more) is NOT_FOUND /
-        SESSION_NOT_FOUND; one that is not needed does not matter.
+        A required session that does not exist, or no longer, is NOT_FOUND /
+        SESSION_NOT_FOUND. A session that is not required is ignored.
 
         The verdict is VERIFIED with a finite reward; PENDING when it comes later
         or with the group; SKIPPED when this task is deliberately not judged, with
-        the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-        VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-        VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-        judged. The same request gives the same verdict again, unless a judge
-        model is asked.
+        the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+        VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+        VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+        judged. The same request returns the same verdict, unless a judge model is
+        asked.
 
-        An error has no `model_usage`. Where models were called before it, the
-        status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+        An error has no `model_usage`. If models were called before it, the status's
+        details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
         """
 
     @_abc_1.abstractmethod
@@ -128,7 +128,7 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_verify_pb2.VerifyGroupResponse, _abc.Awaitable[_verify_pb2.VerifyGroupResponse]]:
         """Judges the repeats of one task together (ranking, diversity, relative
         rewards). Called when every member has stopped; members that failed are
-        left out. The verdicts come back in the order of the members, one each.
+        omitted. There is one verdict for each member, in the order of the members.
         Offered only when GetEnvironment says `judges_groups`; otherwise
         UNIMPLEMENTED / NOT_OFFERED.
         """
@@ -136,9 +136,8 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
 def add_VerifyServiceServicer_to_server(servicer: VerifyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class AuditServiceStub:
-    """What an audit of the verifier needs and no policy may have. Lives at the
-    address of the VerifyService; an operator permits it, and by default nobody
-    has the permission.
+    """Answers for audits of the verifier, which no policy may see. Lives at the address
+    of the VerifyService. An operator grants the permission; by default nobody has it.
     """
 
     @_typing.overload
@@ -154,9 +153,8 @@ class AuditServiceStub:
 
 @_typing.type_check_only
 class AuditServiceAsyncStub(AuditServiceStub):
-    """What an audit of the verifier needs and no policy may have. Lives at the
-    address of the VerifyService; an operator permits it, and by default nobody
-    has the permission.
+    """Answers for audits of the verifier, which no policy may see. Lives at the address
+    of the VerifyService. An operator grants the permission; by default nobody has it.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -168,9 +166,8 @@ class AuditServiceAsyncStub(AuditServiceStub):
     """
 
 class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
-    """What an audit of the verifier needs and no policy may have. Lives at the
-    address of the VerifyService; an operator permits it, and by default nobody
-    has the permission.
+    """Answers for audits of the verifier, which no policy may see. Lives at the address
+    of the VerifyService. An operator grants the permission; by default nobody has it.
     """
 
     @_abc_1.abstractmethod

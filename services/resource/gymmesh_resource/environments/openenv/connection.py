@@ -186,7 +186,7 @@ async def _parsed(text: str) -> dict[str, Any]:
             loads(text) if len(text) < _PARSED_AT_ONCE else await asyncio.to_thread(loads, text)
         )
     except CodecError as error:
-        raise SocketLost(f"it sent invalid JSON: {error}"[:300]) from None
+        raise SocketLost(f"it sent data that is not JSON: {error}"[:300]) from None
     if not isinstance(document, dict):
         raise SocketLost("it sent JSON that is not an object")
     return document

@@ -29,7 +29,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a rollout is to be run. What is absent, the agent's configuration says.
+// How to run a rollout. Absent fields: as in the agent's configuration.
 type RolloutOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most model calls of the root agent.
@@ -43,8 +43,8 @@ type RolloutOptions struct {
 	Deltas bool `protobuf:"varint,4,opt,name=deltas,proto3" json:"deltas,omitempty"`
 	// What to capture of model calls.
 	Capture *v1.CaptureOptions `protobuf:"bytes,5,opt,name=capture,proto3,oneof" json:"capture,omitempty"`
-	// The model service for each role, such as {"policy": "policy-7b"}. Roles not
-	// named go to the service called like the role.
+	// The model service for each role, such as {"policy": "policy-7b"}. A role that is
+	// not in the map uses the service with the role's name.
 	Models map[string]string `protobuf:"bytes,6,rep,name=models,proto3" json:"models,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Fail with WEIGHTS_STALE when the oldest weights of the rollout are more
 	// than this many versions behind the current ones.
@@ -469,9 +469,9 @@ type CollectHello struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the collector, hard to guess, the same when it reconnects.
 	StreamId string `protobuf:"bytes,1,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// The last cursor that it has: stored, or held by a collector that lost no more
-	// than its connection. Events after it come, also those that came before; it
-	// acknowledges nothing. Zero: a new stream, or one from which nothing came yet.
+	// The last cursor that it has: stored, or in memory if only the connection was
+	// lost. Events after it are sent, even if they were sent before. It acknowledges
+	// nothing. Zero: a new stream, or one without a batch so far.
 	LastCursor uint64 `protobuf:"varint,2,opt,name=last_cursor,json=lastCursor,proto3" json:"last_cursor,omitempty"`
 	// The first credit, in events.
 	Credit uint64 `protobuf:"varint,3,opt,name=credit,proto3" json:"credit,omitempty"`
@@ -539,8 +539,8 @@ func (x *CollectHello) GetContractVersion() string {
 	return ""
 }
 
-// Attempts to start. One that the stream has already (it waits, runs, or ended and
-// is not acknowledged) is not started again, and its events come as they do.
+// Attempts to start. An attempt that the stream already has (it waits, runs, or ended
+// but is not acknowledged) is not started again, and its events continue.
 type CollectStarts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The attempts. Each runs as RunRollout would run it.
@@ -940,7 +940,7 @@ type CollectResponse_Events struct {
 }
 
 type CollectResponse_StartRefused struct {
-	// Starts that the agent does not take.
+	// Starts that the agent refuses.
 	StartRefused *CollectStartRefused `protobuf:"bytes,3,opt,name=start_refused,json=startRefused,proto3,oneof"`
 }
 
@@ -960,16 +960,16 @@ func (*CollectResponse_Load) isCollectResponse_Message() {}
 // The stream is open.
 type CollectWelcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True when the stream goes on after `last_cursor`, or is new; false when
-	// the agent lost it.
+	// True when the stream continues after `last_cursor`, or is new; false when the
+	// agent lost it.
 	Resumed bool `protobuf:"varint,1,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	// Seconds for which the agent keeps an abandoned stream.
 	ResumeWindowS uint32 `protobuf:"varint,2,opt,name=resume_window_s,json=resumeWindowS,proto3" json:"resume_window_s,omitempty"`
-	// The most attempts that the agent runs side by side for this stream.
+	// The most attempts that the agent runs concurrently for this stream.
 	Capacity uint32 `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	// The agent instance's id. A collector whose connection is made anew at another
-	// instance than before (behind a load balancer) has lost what it had in flight,
-	// whatever `resumed` says.
+	// The agent instance's id. A collector that reconnects to another instance (behind
+	// a load balancer) has lost its attempts in flight, whatever the value of
+	// `resumed`.
 	InstanceId string `protobuf:"bytes,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// The contract's version that the agent speaks.
 	ContractVersion string `protobuf:"bytes,5,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
@@ -1098,12 +1098,12 @@ func (x *CollectEvents) GetEvents() []*v11.RolloutEvent {
 	return nil
 }
 
-// Starts that were not taken: there will be no events of them.
+// Refused starts: they will have no events.
 type CollectStartRefused struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which.
 	Attempts []*AttemptRef `protobuf:"bytes,1,rep,name=attempts,proto3" json:"attempts,omitempty"`
-	// Why; with RetryInfo when it is a matter of time.
+	// Why; with RetryInfo when a later retry may succeed.
 	Status        *status.Status `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1154,15 +1154,15 @@ func (x *CollectStartRefused) GetStatus() *status.Status {
 }
 
 // The agent's load. Sent when it changes, and at least every 10 seconds while
-// attempts of the stream are in flight, so that a collector can take a connection
-// for dead on which nothing comes.
+// attempts of the stream are in flight, so that a collector can treat a silent
+// connection as dead.
 type CollectLoad struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Attempts running.
 	Running uint32 `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
 	// Attempts waiting to start.
 	Waiting uint32 `protobuf:"varint,2,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	// The most that should run side by side at present.
+	// The most attempts that should run concurrently at present.
 	Target        uint32 `protobuf:"varint,3,opt,name=target,proto3" json:"target,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1361,15 +1361,14 @@ type GetAgentResponse struct {
 	ModelRoles []string `protobuf:"bytes,4,rep,name=model_roles,json=modelRoles,proto3" json:"model_roles,omitempty"`
 	// Whether Collect is offered; when not, it is UNIMPLEMENTED.
 	Collect bool `protobuf:"varint,5,opt,name=collect,proto3" json:"collect,omitempty"`
-	// The most attempts side by side; zero: no limit.
+	// The most concurrent attempts; zero: no limit.
 	Capacity uint32 `protobuf:"varint,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	// The instance's id.
 	InstanceId string `protobuf:"bytes,7,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// The contract's version.
 	ContractVersion string `protobuf:"bytes,8,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
-	// The environment of tasks that name none. A collector puts it into such a
-	// task before it sends it; empty: there is none, and each task must name its
-	// own.
+	// The environment of tasks without one. A collector sets it in such a task before
+	// it sends the task. Empty: no default; each task must name its own.
 	DefaultEnvironment string `protobuf:"bytes,9,opt,name=default_environment,json=defaultEnvironment,proto3" json:"default_environment,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache

@@ -31,69 +31,69 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Runs rollouts. An agent keeps nothing that may not be lost: the collector's
-// journal is the truth.
+// Runs rollouts. An agent keeps only data that may be lost: the collector's journal
+// is the source of truth.
 //
 // One attempt, in order: resolve the environment and create a session there;
 // send `started`; call the model and run its tool calls until a stop reason;
-// verify; send `verified` and `completed`; close the session. Whatever fails
-// ends the attempt with `failed`, attributed to one boundary, and the session
-// is closed all the same. The terminal event is sent after verification, and
+// verify; send `verified` and `completed`; close the session. Any failure ends the
+// attempt with `failed`, attributed to one boundary, and the session is closed as
+// well. The terminal event is sent after verification, and
 // closing the session neither delays nor changes the outcome.
 //
-// When no session can be had, `started` is sent all the same, with what is
-// known and `session_id` empty, and then `failed` (RESOURCE). An environment that
-// nobody serves is such a failure, with SERVICE_NOT_FOUND.
+// When no session can be opened, `started` is still sent, with the known fields and
+// an empty `session_id`, and then `failed` (RESOURCE). If nobody serves the
+// environment, the failure has SERVICE_NOT_FOUND.
 //
-// The tool calls of one answer run side by side. They are run also when a limit
-// is reached with that answer: a limit forbids the next model call only, so
-// that the environment's state fits what the model asked for. The function
-// calls of an answer that was cut short are not run.
+// The tool calls of one answer run concurrently. They run even if that answer
+// reaches a limit: a limit forbids only the next model call, so that the
+// environment's state matches the model's calls. The function calls of an
+// incomplete answer are not run.
 //
 // An error in a call of the environment belongs to TOOL when it came from
-// CallTool, except that a session that is gone and a fault of the environment
-// itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-// MODEL, wherever the model was called from.
+// CallTool, except that a missing session and a fault of the environment itself
+// (ENVIRONMENT_FAULT) belong to RESOURCE. An error of a model always belongs to
+// MODEL, whoever called it.
 type AgentServiceClient interface {
 	// Runs one attempt and streams its events as they happen, by the stream law
 	// of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-	// ends the stream with OK; the RPC itself fails only when there was no
-	// rollout to speak of: a task without an environment is INVALID_ARGUMENT /
-	// REQUIRED_FIELD_MISSING with field `task.environment`, a task that names
-	// another agent NOT_FOUND / SERVICE_NOT_FOUND, an attempt that runs here
-	// already ALREADY_EXISTS / ROLLOUT_EXISTS, and a server on its way down
-	// UNAVAILABLE / DRAINING. Ids and names (rollout, run, environment, agent, models)
-	// that have control characters, or more than 512 characters, may be refused with
-	// INVALID_ARGUMENT / FIELD_INVALID. When the caller cancels or goes away, the attempt is
-	// stopped and its session closed.
-	// The call's deadline is the rollout's. The agent keeps back a short margin of
-	// it, so that `failed` (DEADLINE) still arrives; a caller must expect a bare
-	// DEADLINE_EXCEEDED as well.
+	// ends the stream with OK; the RPC itself fails only when no rollout began:
+	// a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+	// field `task.environment`, a task that names another agent NOT_FOUND /
+	// SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
+	// ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
+	// and names (rollout, run, environment, agent, models) that have control
+	// characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
+	// FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
+	// its session closed.
+	// The call's deadline is the rollout's. The agent reserves a short margin of it, so
+	// that `failed` (DEADLINE) still arrives. A caller must also expect a bare
+	// DEADLINE_EXCEEDED.
 	RunRollout(ctx context.Context, in *RunRolloutRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RunRolloutResponse], error)
 	// Runs many rollouts over one stream, for collectors. The first message up
 	// must be `hello`; the first message down is `welcome`. Then starts, cancels,
 	// credit and acknowledgements go up, and batches of events come down.
 	//
 	// Flow control: the agent sends at most as many events as it has credit for
-	// (one unit each). Starts beyond the agent's capacity wait in it, bounded, and
-	// beyond that bound are refused with `start_refused` / QUEUE_FULL.
+	// (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
+	// the queue is full they are refused with `start_refused` / QUEUE_FULL.
 	//
-	// Reconnecting: batches carry a cursor that grows. A collector that lost the
-	// connection says hello with its stream_id and the last cursor it has
-	// stored; the agent goes on right after it, without a gap or a repeat, for as
-	// long as it keeps unacknowledged events (`welcome.resume_window_s`).
-	// When it no longer can, it says so with `welcome.resumed` false, and the
-	// collector starts new attempts of all that it had in flight.
-	// Rollouts go on while the collector is away, up to that window; then they are
-	// cancelled. A start, a cancel or a refusal that was on its way may be lost with
-	// the connection: the collector says starts of which no event has come, and
-	// cancels, once more. A second connection with the same stream_id takes the
-	// stream over, and the first ends with CANCELLED / CALLER_CANCELLED.
+	// Reconnecting: batches have an increasing cursor. A collector that lost the
+	// connection sends hello with its stream_id and the last cursor it has stored. The
+	// agent resumes right after it, without a gap or a repeat, for as long as it keeps
+	// unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
+	// answers `welcome.resumed` false, and the collector starts new attempts of all
+	// rollouts that it had in flight.
+	// Rollouts continue while the collector is disconnected, up to that window; then
+	// they are cancelled. A start, a cancel or a refusal in transit may be lost with the
+	// connection: the collector resends cancels, and starts without an event so far. A
+	// second connection with the same stream_id takes over the stream, and the first
+	// ends with CANCELLED / CALLER_CANCELLED.
 	//
-	// A collector that has said all ends its side of the stream; the agent ends
-	// the other one with OK once all that was started has ended. An agent on its way
-	// down refuses starts (DRAINING), lets attempts end for as long as it can, and
-	// ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
+	// A collector with nothing more to send ends its side of the stream. The agent ends
+	// the other side with OK once all started attempts have ended. An agent that is
+	// shutting down refuses starts (DRAINING), lets attempts end for as long as it can,
+	// and ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
 	// ends the connection with INVALID_ARGUMENT; the stream can be resumed.
 	Collect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CollectRequest, CollectResponse], error)
 	// Has the repeats of one task judged together, for collectors that reach the
@@ -172,69 +172,69 @@ func (c *agentServiceClient) GetAgent(ctx context.Context, in *GetAgentRequest, 
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
 //
-// Runs rollouts. An agent keeps nothing that may not be lost: the collector's
-// journal is the truth.
+// Runs rollouts. An agent keeps only data that may be lost: the collector's journal
+// is the source of truth.
 //
 // One attempt, in order: resolve the environment and create a session there;
 // send `started`; call the model and run its tool calls until a stop reason;
-// verify; send `verified` and `completed`; close the session. Whatever fails
-// ends the attempt with `failed`, attributed to one boundary, and the session
-// is closed all the same. The terminal event is sent after verification, and
+// verify; send `verified` and `completed`; close the session. Any failure ends the
+// attempt with `failed`, attributed to one boundary, and the session is closed as
+// well. The terminal event is sent after verification, and
 // closing the session neither delays nor changes the outcome.
 //
-// When no session can be had, `started` is sent all the same, with what is
-// known and `session_id` empty, and then `failed` (RESOURCE). An environment that
-// nobody serves is such a failure, with SERVICE_NOT_FOUND.
+// When no session can be opened, `started` is still sent, with the known fields and
+// an empty `session_id`, and then `failed` (RESOURCE). If nobody serves the
+// environment, the failure has SERVICE_NOT_FOUND.
 //
-// The tool calls of one answer run side by side. They are run also when a limit
-// is reached with that answer: a limit forbids the next model call only, so
-// that the environment's state fits what the model asked for. The function
-// calls of an answer that was cut short are not run.
+// The tool calls of one answer run concurrently. They run even if that answer
+// reaches a limit: a limit forbids only the next model call, so that the
+// environment's state matches the model's calls. The function calls of an
+// incomplete answer are not run.
 //
 // An error in a call of the environment belongs to TOOL when it came from
-// CallTool, except that a session that is gone and a fault of the environment
-// itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
-// MODEL, wherever the model was called from.
+// CallTool, except that a missing session and a fault of the environment itself
+// (ENVIRONMENT_FAULT) belong to RESOURCE. An error of a model always belongs to
+// MODEL, whoever called it.
 type AgentServiceServer interface {
 	// Runs one attempt and streams its events as they happen, by the stream law
 	// of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-	// ends the stream with OK; the RPC itself fails only when there was no
-	// rollout to speak of: a task without an environment is INVALID_ARGUMENT /
-	// REQUIRED_FIELD_MISSING with field `task.environment`, a task that names
-	// another agent NOT_FOUND / SERVICE_NOT_FOUND, an attempt that runs here
-	// already ALREADY_EXISTS / ROLLOUT_EXISTS, and a server on its way down
-	// UNAVAILABLE / DRAINING. Ids and names (rollout, run, environment, agent, models)
-	// that have control characters, or more than 512 characters, may be refused with
-	// INVALID_ARGUMENT / FIELD_INVALID. When the caller cancels or goes away, the attempt is
-	// stopped and its session closed.
-	// The call's deadline is the rollout's. The agent keeps back a short margin of
-	// it, so that `failed` (DEADLINE) still arrives; a caller must expect a bare
-	// DEADLINE_EXCEEDED as well.
+	// ends the stream with OK; the RPC itself fails only when no rollout began:
+	// a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+	// field `task.environment`, a task that names another agent NOT_FOUND /
+	// SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
+	// ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
+	// and names (rollout, run, environment, agent, models) that have control
+	// characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
+	// FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
+	// its session closed.
+	// The call's deadline is the rollout's. The agent reserves a short margin of it, so
+	// that `failed` (DEADLINE) still arrives. A caller must also expect a bare
+	// DEADLINE_EXCEEDED.
 	RunRollout(*RunRolloutRequest, grpc.ServerStreamingServer[RunRolloutResponse]) error
 	// Runs many rollouts over one stream, for collectors. The first message up
 	// must be `hello`; the first message down is `welcome`. Then starts, cancels,
 	// credit and acknowledgements go up, and batches of events come down.
 	//
 	// Flow control: the agent sends at most as many events as it has credit for
-	// (one unit each). Starts beyond the agent's capacity wait in it, bounded, and
-	// beyond that bound are refused with `start_refused` / QUEUE_FULL.
+	// (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
+	// the queue is full they are refused with `start_refused` / QUEUE_FULL.
 	//
-	// Reconnecting: batches carry a cursor that grows. A collector that lost the
-	// connection says hello with its stream_id and the last cursor it has
-	// stored; the agent goes on right after it, without a gap or a repeat, for as
-	// long as it keeps unacknowledged events (`welcome.resume_window_s`).
-	// When it no longer can, it says so with `welcome.resumed` false, and the
-	// collector starts new attempts of all that it had in flight.
-	// Rollouts go on while the collector is away, up to that window; then they are
-	// cancelled. A start, a cancel or a refusal that was on its way may be lost with
-	// the connection: the collector says starts of which no event has come, and
-	// cancels, once more. A second connection with the same stream_id takes the
-	// stream over, and the first ends with CANCELLED / CALLER_CANCELLED.
+	// Reconnecting: batches have an increasing cursor. A collector that lost the
+	// connection sends hello with its stream_id and the last cursor it has stored. The
+	// agent resumes right after it, without a gap or a repeat, for as long as it keeps
+	// unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
+	// answers `welcome.resumed` false, and the collector starts new attempts of all
+	// rollouts that it had in flight.
+	// Rollouts continue while the collector is disconnected, up to that window; then
+	// they are cancelled. A start, a cancel or a refusal in transit may be lost with the
+	// connection: the collector resends cancels, and starts without an event so far. A
+	// second connection with the same stream_id takes over the stream, and the first
+	// ends with CANCELLED / CALLER_CANCELLED.
 	//
-	// A collector that has said all ends its side of the stream; the agent ends
-	// the other one with OK once all that was started has ended. An agent on its way
-	// down refuses starts (DRAINING), lets attempts end for as long as it can, and
-	// ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
+	// A collector with nothing more to send ends its side of the stream. The agent ends
+	// the other side with OK once all started attempts have ended. An agent that is
+	// shutting down refuses starts (DRAINING), lets attempts end for as long as it can,
+	// and ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
 	// ends the connection with INVALID_ARGUMENT; the stream can be resumed.
 	Collect(grpc.BidiStreamingServer[CollectRequest, CollectResponse]) error
 	// Has the repeats of one task judged together, for collectors that reach the

@@ -26,7 +26,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Where a call stands in a conversation, so that only what is new travels.
+// A call's position in a conversation, so that only new items are sent.
 type ConversationRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The conversation's id, chosen by the caller; unique within the rollout's
@@ -37,9 +37,9 @@ type ConversationRef struct {
 	ParentCallId string `protobuf:"bytes,2,opt,name=parent_call_id,json=parentCallId,proto3" json:"parent_call_id,omitempty"`
 	// The `conversation_token` that came with the parent call's answer; set
 	// exactly when `parent_call_id` is. A server that does not hold the call with
-	// this very token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. Opaque to
-	// the caller, who compares nothing itself: a caller that changed any item of
-	// the conversation since then must send it whole.
+	// exactly this token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token
+	// is opaque to the caller. A caller that has since changed any item of the
+	// conversation must send the whole conversation.
 	ParentToken []byte `protobuf:"bytes,3,opt,name=parent_token,json=parentToken,proto3" json:"parent_token,omitempty"`
 	// The tokens of the conversation so far, sent by a caller that resends a
 	// conversation whole after CONVERSATION_UNKNOWN, so that nothing the model
@@ -114,11 +114,11 @@ type PrefixTokens struct {
 	TokenIds []byte `protobuf:"bytes,1,opt,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// For each of the leading items of `params.input` that the tokens cover, the
 	// number of tokens up to and including it. An item whose own end is not known
-	// has the end of the next one that is known: a caller that only knows where
-	// calls begin and end gives all items of a call's prompt the prompt's end, and
-	// all items of its answer the answer's. The last end is the number of tokens;
-	// when it is less, or there is none, items that the remaining tokens stand
-	// for were changed, and the call is a fork (FORK_REASON_HISTORY_REWRITTEN).
+	// has the next known end: a caller that knows only where calls begin and end sets
+	// the prompt's end for all items of a call's prompt, and the answer's end for all
+	// items of its answer. The last end is the number of tokens. If it is less, or
+	// there is none, the items of the remaining tokens were changed, and the call is a
+	// fork (FORK_REASON_HISTORY_REWRITTEN).
 	ItemEnds      []uint32 `protobuf:"varint,2,rep,packed,name=item_ends,json=itemEnds,proto3" json:"item_ends,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -171,7 +171,7 @@ func (x *PrefixTokens) GetItemEnds() []uint32 {
 // A call of the model.
 type CreateResponseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What is asked: the whole conversation, or only its new items when
+	// The request: the whole conversation, or only its new items when
 	// `conversation.parent_call_id` is set.
 	Params *v1.ResponseParams `protobuf:"bytes,1,opt,name=params,proto3" json:"params,omitempty"`
 	// The rollout on whose behalf the call is made: for routing to the replica
@@ -193,13 +193,13 @@ type CreateResponseRequest struct {
 	// The call's id for `parent_call_id` of later calls, chosen by the caller;
 	// the server makes one when it is empty.
 	CallId string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Seeds the sampling where the backend can; absent: the backend's own chance.
-	// A backend that cannot ignores it, and GetModel says so.
+	// Seeds the sampling; absent: the backend chooses. A backend that cannot seed its
+	// sampling ignores it, and GetModel says so.
 	Seed *int64 `protobuf:"varint,7,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
-	// Keep the tokens of the conversation so far and render only the new items
-	// behind them, also where the chat template would write the history otherwise.
-	// Where that is not possible the prompt is rendered whole, as a fork. A server
-	// whose capabilities do not have `append_only` ignores it.
+	// Keep the tokens of the conversation so far, and render only the new items after
+	// them, even if the chat template would now write the history differently. If
+	// that is not possible, the whole prompt is rendered, as a fork. A server without
+	// the capability `append_only` ignores it.
 	AppendOnly    bool `protobuf:"varint,8,opt,name=append_only,json=appendOnly,proto3" json:"append_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -307,17 +307,16 @@ type CreateResponseResponse struct {
 	// came from a response cache: then `response` is that of the call that was
 	// kept, whose tokens were not consumed again.
 	FromCache bool `protobuf:"varint,5,opt,name=from_cache,json=fromCache,proto3" json:"from_cache,omitempty"`
-	// Stands for the conversation up to and including this answer, as the server
-	// holds it; for `parent_token` of the next call. At most 64 bytes, unlike that
-	// of any other answer. Empty when the call had no `conversation`, or when
-	// nothing is kept: the next call then sends the conversation whole.
+	// Identifies the conversation up to and including this answer, as the server holds
+	// it; for `parent_token` of the next call. At most 64 bytes, and unique to this
+	// answer. Empty when the call had no `conversation`, or when the server keeps
+	// nothing; the next call must then send the whole conversation.
 	ConversationToken []byte `protobuf:"bytes,6,opt,name=conversation_token,json=conversationToken,proto3" json:"conversation_token,omitempty"`
 	// Microseconds from sending the request that was answered to its answer.
 	EndpointUs uint64 `protobuf:"varint,7,opt,name=endpoint_us,json=endpointUs,proto3" json:"endpoint_us,omitempty"`
 	// Microseconds spent on requests before that one, and waiting between them.
 	RetryUs uint64 `protobuf:"varint,8,opt,name=retry_us,json=retryUs,proto3" json:"retry_us,omitempty"`
-	// How often the endpoint was asked again, by reason, in the order of the first
-	// of each.
+	// The retries at the endpoint, by reason, in the order of each reason's first.
 	Retries       []*CallRetries `protobuf:"bytes,9,rep,name=retries,proto3" json:"retries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -32,8 +32,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// One model, whatever serves it. Stateless as far as a caller can tell:
-// conversations are a cache, and any replica can answer any call.
+// One model, independent of its backend. Stateless for callers: conversations are
+// only a cache, and any replica can answer any call.
 //
 // Every RPC honours the caller's deadline: when it passes, the server stops the
 // work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -41,28 +41,29 @@ const (
 type ModelServiceClient interface {
 	// Asks the model for one answer and returns it whole.
 	//
-	// The server must pass every parameter of `params` on, or refuse the call
-	// with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-	// backend cannot express; it never drops one silently. An answer that was cut
+	// The server must pass every parameter of `params` to its backend, or refuse the
+	// call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+	// unsupported one. It never drops a parameter silently. An answer that was cut
 	// short is a success whose response has status `incomplete`. A conversation
-	// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-	// trouble with the endpoint is one of the MODEL_* reasons.
+	// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+	// failures of the endpoint have one of the MODEL_* reasons.
 	//
 	// A call with the request_id of an earlier call waits for that call, if it is
-	// still running, or returns its very response; see `request_id`. When the
-	// caller goes away or its deadline passes, the generation ends, unless another
-	// call waits for it under the same request_id.
+	// still running, or returns the same response; see `request_id`. When the caller
+	// disconnects or its deadline passes, the generation ends, unless another call
+	// with the same request_id waits for it.
 	CreateResponse(ctx context.Context, in *CreateResponseRequest, opts ...grpc.CallOption) (*CreateResponseResponse, error)
-	// As CreateResponse, but sends the answer as it is generated: any number of
-	// deltas, then exactly one `completed`, which holds the whole answer (a
-	// reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-	// without an error is broken and must be treated as PEER_UNAVAILABLE.
+	// Like CreateResponse, but sends the answer as it is generated: any number of
+	// deltas, then exactly one `completed`, which holds the whole answer. A reader may
+	// ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+	// without `completed` and without an error is broken and must be treated as
+	// PEER_UNAVAILABLE.
 	// A server whose backend cannot stream sends only `completed`.
 	StreamResponse(ctx context.Context, in *StreamResponseRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamResponseResponse], error)
-	// Stops the generation of an answer. The call that asked for it then returns
-	// what there is, with its tokens, as status `incomplete` and reason
-	// `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-	// UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+	// Stops the generation of an answer. The call that requested it then returns the
+	// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+	// NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+	// UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
 	AbortResponse(ctx context.Context, in *AbortResponseRequest, opts ...grpc.CallOption) (*AbortResponseResponse, error)
 	// Says what the model is and what its backend can do. Must answer without
 	// calling the endpoint.
@@ -146,8 +147,8 @@ func (c *modelServiceClient) SetWeightsVersion(ctx context.Context, in *SetWeigh
 // All implementations must embed UnimplementedModelServiceServer
 // for forward compatibility.
 //
-// One model, whatever serves it. Stateless as far as a caller can tell:
-// conversations are a cache, and any replica can answer any call.
+// One model, independent of its backend. Stateless for callers: conversations are
+// only a cache, and any replica can answer any call.
 //
 // Every RPC honours the caller's deadline: when it passes, the server stops the
 // work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -155,28 +156,29 @@ func (c *modelServiceClient) SetWeightsVersion(ctx context.Context, in *SetWeigh
 type ModelServiceServer interface {
 	// Asks the model for one answer and returns it whole.
 	//
-	// The server must pass every parameter of `params` on, or refuse the call
-	// with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-	// backend cannot express; it never drops one silently. An answer that was cut
+	// The server must pass every parameter of `params` to its backend, or refuse the
+	// call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+	// unsupported one. It never drops a parameter silently. An answer that was cut
 	// short is a success whose response has status `incomplete`. A conversation
-	// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-	// trouble with the endpoint is one of the MODEL_* reasons.
+	// longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+	// failures of the endpoint have one of the MODEL_* reasons.
 	//
 	// A call with the request_id of an earlier call waits for that call, if it is
-	// still running, or returns its very response; see `request_id`. When the
-	// caller goes away or its deadline passes, the generation ends, unless another
-	// call waits for it under the same request_id.
+	// still running, or returns the same response; see `request_id`. When the caller
+	// disconnects or its deadline passes, the generation ends, unless another call
+	// with the same request_id waits for it.
 	CreateResponse(context.Context, *CreateResponseRequest) (*CreateResponseResponse, error)
-	// As CreateResponse, but sends the answer as it is generated: any number of
-	// deltas, then exactly one `completed`, which holds the whole answer (a
-	// reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-	// without an error is broken and must be treated as PEER_UNAVAILABLE.
+	// Like CreateResponse, but sends the answer as it is generated: any number of
+	// deltas, then exactly one `completed`, which holds the whole answer. A reader may
+	// ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+	// without `completed` and without an error is broken and must be treated as
+	// PEER_UNAVAILABLE.
 	// A server whose backend cannot stream sends only `completed`.
 	StreamResponse(*StreamResponseRequest, grpc.ServerStreamingServer[StreamResponseResponse]) error
-	// Stops the generation of an answer. The call that asked for it then returns
-	// what there is, with its tokens, as status `incomplete` and reason
-	// `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-	// UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+	// Stops the generation of an answer. The call that requested it then returns the
+	// partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+	// NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+	// UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
 	AbortResponse(context.Context, *AbortResponseRequest) (*AbortResponseResponse, error)
 	// Says what the model is and what its backend can do. Must answer without
 	// calling the endpoint.

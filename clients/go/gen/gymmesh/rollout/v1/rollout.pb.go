@@ -1,7 +1,7 @@
 // Tasks, rollouts, and the events that a rollout is made of.
 //
-// Identity. A run asks for rollouts; each is named by (run_id, task_id,
-// repeat_index) and has a rollout_id that stands for the three. Attempts of one
+// Identity. A run requests rollouts. Each is identified by (run_id, task_id,
+// repeat_index), and by a rollout_id that stands for the three. Attempts of one
 // rollout are numbered from 1 by the collector before they are sent.
 //
 // The stream law. The events of one attempt, as one subscriber receives them:
@@ -11,14 +11,14 @@
 //   3. end with exactly one of `completed` and `failed`, and nothing follows;
 //   4. have exactly one `verified` before `completed`, whatever the
 //      verification's status, and at most one before `failed`.
-// A stream that ends without a terminal event is broken and is not data. A
-// reader that meets an event kind it does not know goes on if `ignorable` is
-// true and otherwise fails the rollout with CONTRACT_VIOLATED. An unknown value of
-// StopReason, VerificationStatus or Boundary is CONTRACT_VIOLATED as well, since
-// the outcome would be guessed; of any other enum it counts as UNSPECIFIED.
+// A stream that ends without a terminal event is broken and is not data. A reader
+// skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
+// rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
+// or Boundary is also CONTRACT_VIOLATED, because the outcome would be a guess. An
+// unknown value of any other enum counts as UNSPECIFIED.
 //
-// Conversations. Each event carries only what is new. What a model call saw is
-// found by following parents:
+// Conversations. Each event has only new items. The conversation of a model call is
+// found by following its parents:
 //   conversation(call) = base + call.context_items + call.response.output
 //     + the outputs of the tool calls whose model_call_id is this call, in the
 //       order of the function_call items in call.response.output
@@ -73,7 +73,7 @@ const (
 	// The agent, or the stream from it.
 	Boundary_BOUNDARY_AGENT Boundary = 5
 	// A budget of the operator or of the run. A limit of the policy itself (max
-	// steps, output tokens, context) is no failure but a stop reason.
+	// steps, output tokens, context) is not a failure but a stop reason.
 	Boundary_BOUNDARY_BUDGET Boundary = 6
 	// The rollout's deadline passed.
 	Boundary_BOUNDARY_DEADLINE Boundary = 7
@@ -142,7 +142,7 @@ func (Boundary) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{0}
 }
 
-// Why a rollout that completed came to its end.
+// Why a completed rollout ended.
 type StopReason int32
 
 const (
@@ -164,13 +164,13 @@ const (
 	StopReason_STOP_REASON_CONTENT_FILTER StopReason = 6
 	// A custom agent ended by a rule of its own; see Completed.stop_detail.
 	StopReason_STOP_REASON_AGENT_RULE StopReason = 7
-	// The answer was aborted (AbortResponse) and the agent was told to keep what
-	// there was.
+	// The answer was aborted (AbortResponse) and the agent is configured to keep the
+	// partial answer.
 	StopReason_STOP_REASON_ABORTED StopReason = 8
 	// The program that runs as the agent ended; see Rollout.program.
 	StopReason_STOP_REASON_PROGRAM_EXITED StopReason = 9
-	// The program was stopped at the task's own limit of time, which the policy has
-	// to keep.
+	// The program was stopped at the task's own time limit, which is a limit of the
+	// policy.
 	StopReason_STOP_REASON_PROGRAM_TIMEOUT StopReason = 10
 )
 
@@ -231,7 +231,7 @@ func (StopReason) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{1}
 }
 
-// Why there is no outcome with a verdict, or what the verdict is.
+// Whether there is a verdict, and if not, why.
 type VerificationStatus int32
 
 const (
@@ -300,13 +300,13 @@ const (
 	SandboxEndCause_SANDBOX_END_CAUSE_EXPIRED SandboxEndCause = 2
 	// Its `Resources.life_s` was over.
 	SandboxEndCause_SANDBOX_END_CAUSE_LIFE SandboxEndCause = 3
-	// It was ended at its limit of memory.
+	// It was ended at its memory limit.
 	SandboxEndCause_SANDBOX_END_CAUSE_OUT_OF_MEMORY SandboxEndCause = 4
 	// An operator removed it.
 	SandboxEndCause_SANDBOX_END_CAUSE_REMOVED SandboxEndCause = 5
 	// Its service was shut down.
 	SandboxEndCause_SANDBOX_END_CAUSE_SHUTDOWN SandboxEndCause = 6
-	// It, its host or its service is gone or cannot be reached.
+	// It, its host or its service ended or is unreachable.
 	SandboxEndCause_SANDBOX_END_CAUSE_LOST SandboxEndCause = 7
 )
 
@@ -361,19 +361,19 @@ func (SandboxEndCause) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{3}
 }
 
-// How a call that a gateway captured hangs on the calls before it.
+// How a call that a gateway captured relates to earlier calls.
 type CallLink int32
 
 const (
-	// The agent made the call itself: `parent_call_id` says it.
+	// The agent made the call itself; see `parent_call_id`.
 	CallLink_CALL_LINK_UNSPECIFIED CallLink = 0
 	// It continues its parent.
 	CallLink_CALL_LINK_CONTINUATION CallLink = 1
-	// It begins at its parent with a history that was changed since; see `fork`.
+	// It begins at its parent with a history that has since changed; see `fork`.
 	CallLink_CALL_LINK_FORK CallLink = 2
 	// It is beside the conversation (a title, a summary); see `side_call`.
 	CallLink_CALL_LINK_SIDE CallLink = 3
-	// It cannot be told.
+	// The relation is not known.
 	CallLink_CALL_LINK_UNKNOWN CallLink = 4
 )
 
@@ -597,8 +597,7 @@ type Failure struct {
 	// What happened; `details` hold one ErrorInfo of domain `gymmesh`. Holds no
 	// secrets.
 	Status *status.Status `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
-	// True when a new attempt (in a fresh session) can do no harm and may
-	// succeed.
+	// True when a new attempt (in a new session) is harmless and may succeed.
 	RetrySafe bool `protobuf:"varint,3,opt,name=retry_safe,json=retrySafe,proto3" json:"retry_safe,omitempty"`
 	// The name of the service, tool, verifier or budget concerned.
 	Component string `protobuf:"bytes,4,opt,name=component,proto3" json:"component,omitempty"`
@@ -676,14 +675,14 @@ func (x *Failure) GetCallId() string {
 // A part of a reward, such as `format` or `correctness`.
 type RewardComponent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The component's name, the same for every task of an environment. One that
-	// is called like an actor of the agent (ModelCallCompleted.actor) is that
-	// actor's reward: who trains on each actor's conversation takes it there in
-	// place of the scalar, and the scalar for actors without a component.
+	// The component's name, the same for every task of an environment. A component
+	// with the name of an actor (ModelCallCompleted.actor) is that actor's reward:
+	// trainers that learn from each actor's conversation use it instead of the scalar,
+	// and the scalar for actors without a component.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Its value, finite.
 	Value float64 `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
-	// Its weight in the scalar reward, where the scalar is a weighted sum.
+	// Its weight in the scalar reward, if the scalar is a weighted sum.
 	Weight        *float64 `protobuf:"fixed64,3,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -740,9 +739,9 @@ func (x *RewardComponent) GetWeight() float64 {
 	return 0
 }
 
-// A reward for a part of a rollout, for trainers that give credit to turns. The
-// part is a stretch of model calls of one actor, and within them, where it is
-// known, a stretch of output tokens.
+// A reward for a part of a rollout, for trainers that give credit to turns. The part
+// is a range of model calls of one actor and, if known, a range of output tokens
+// within them.
 type RewardSpan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the reward is for; may be empty.
@@ -842,9 +841,9 @@ func (x *RewardSpan) GetEndToken() uint32 {
 	return 0
 }
 
-// What is left of a session when its rollout has stopped, so that the rollout can
-// be judged again. It may hold expected answers: it goes to the row, and into no
-// export and no bundle.
+// The state of a session when its rollout has stopped, so that the rollout can be
+// judged again. It may hold expected answers: it is written to the row, but not to
+// exports or bundles.
 type FinalState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state as JSON; empty when it was not kept.
@@ -973,8 +972,8 @@ type Verification struct {
 	Reward *float64 `protobuf:"fixed64,2,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	// The parts of the reward, in the environment's order; may be empty.
 	Components []*RewardComponent `protobuf:"bytes,3,rep,name=components,proto3" json:"components,omitempty"`
-	// What the verdict rests on, as a JSON object (extracted answer, failing
-	// tests); empty means none. Its keys go to the output row.
+	// The grounds of the verdict, as a JSON object (extracted answer, failing tests);
+	// empty means none. Its keys are written to the output row.
 	EvidenceJson []byte `protobuf:"bytes,4,opt,name=evidence_json,json=evidenceJson,proto3" json:"evidence_json,omitempty"`
 	// The verifier's name.
 	Verifier string `protobuf:"bytes,5,opt,name=verifier,proto3" json:"verifier,omitempty"`
@@ -1145,7 +1144,7 @@ func (x *Verification) GetPreviousJson() []byte {
 	return nil
 }
 
-// What model calls made on behalf of a rollout consumed.
+// The tokens of model calls made on behalf of a rollout.
 type ModelCallUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the model service.
@@ -1292,12 +1291,12 @@ func (x *CallTimings) GetRetryUs() uint64 {
 	return 0
 }
 
-// What a rollout did, in all.
+// The totals of a rollout.
 type Counts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Model calls made by the agent.
 	ModelCalls uint32 `protobuf:"varint,1,opt,name=model_calls,json=modelCalls,proto3" json:"model_calls,omitempty"`
-	// Tool calls answered, in whatever way.
+	// Tool calls answered, with any outcome.
 	ToolCalls uint32 `protobuf:"varint,2,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// Turns taken by the environment.
 	Turns uint32 `protobuf:"varint,3,opt,name=turns,proto3" json:"turns,omitempty"`
@@ -1385,7 +1384,7 @@ type RolloutEvent struct {
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// When the agent recorded it: nanoseconds since 1970-01-01 UTC.
 	RecordTimeUnixNano uint64 `protobuf:"fixed64,4,opt,name=record_time_unix_nano,json=recordTimeUnixNano,proto3" json:"record_time_unix_nano,omitempty"`
-	// True when a reader that does not know the kind may go on without it.
+	// True when a reader that does not know the kind may skip it.
 	Ignorable bool `protobuf:"varint,5,opt,name=ignorable,proto3" json:"ignorable,omitempty"`
 	// What happened; exactly one is set.
 	//
@@ -1659,12 +1658,12 @@ type RolloutEvent_Failed struct {
 }
 
 type RolloutEvent_Annotation struct {
-	// Something that a custom agent wants to keep. Ignorable.
+	// A value that a custom agent keeps. Ignorable.
 	Annotation *Annotation `protobuf:"bytes,19,opt,name=annotation,proto3,oneof"`
 }
 
 type RolloutEvent_MediaAdded struct {
-	// A medium that items of later events name. Ignorable.
+	// A medium that items of later events refer to. Ignorable.
 	MediaAdded *MediaAdded `protobuf:"bytes,20,opt,name=media_added,json=mediaAdded,proto3,oneof"`
 }
 
@@ -1925,9 +1924,9 @@ func (x *Program) GetVersion() string {
 	return ""
 }
 
-// An image or another medium. It travels once: items name it by its digest, as
-// `gymmesh-media:` and the digest, where they would have a URL. The data URL
-// `data:<media_type>;base64,<data>` in its place gives the item back.
+// An image or another medium. It is sent once. Items refer to it by
+// `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+// reference by the data URL `data:<media_type>;base64,<data>`.
 type Media struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `sha256:` and 64 hexadecimal digits, over `data`.
@@ -1991,8 +1990,8 @@ func (x *Media) GetData() []byte {
 	return nil
 }
 
-// A medium came in; sent before the first event whose items name it, and right
-// after `started` where that one does.
+// A new medium; sent before the first event whose items refer to it, or right after
+// `started` if that event does.
 type MediaAdded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The medium.
@@ -2045,8 +2044,8 @@ type SandboxOpened struct {
 	Sandbox *v11.SandboxRef `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
 	// What it is for, as in SandboxGrant.
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
-	// ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+	// How it ended, from the event SandboxEnded; absent: it was running when the rollout
+	// ended, and ends with its session. Folding sets it: events and answers omit it.
 	End           *SandboxEnd `protobuf:"bytes,3,opt,name=end,proto3,oneof" json:"end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2103,8 +2102,8 @@ func (x *SandboxOpened) GetEnd() *SandboxEnd {
 	return nil
 }
 
-// A sandbox ended before the terminal event. Sent once for each at most, and only for one
-// that an event SandboxOpened named.
+// A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
+// after an event SandboxOpened for it.
 type SandboxEnded struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox's id.
@@ -2232,7 +2231,7 @@ type ProgramEnded struct {
 	Signal uint32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
 	// One line on how it ended, for people.
 	Detail string `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	// The end of what it wrote, bounded; may be cut anywhere.
+	// The end of its output, bounded; may be cut anywhere.
 	OutputTail    []byte `protobuf:"bytes,4,opt,name=output_tail,json=outputTail,proto3" json:"output_tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2418,7 +2417,7 @@ func (*OutputDelta_Arguments) isOutputDelta_Delta() {}
 
 func (*OutputDelta_Reasoning) isOutputDelta_Delta() {}
 
-// A model call that came to an answer.
+// A model call that returned an answer.
 type ModelCallCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique within the attempt.
@@ -2433,10 +2432,10 @@ type ModelCallCompleted struct {
 	// Whether a trainer should learn from the answer: true for the policy, false
 	// for judges, user simulators and frozen actors.
 	Trainable bool `protobuf:"varint,5,opt,name=trainable,proto3" json:"trainable,omitempty"`
-	// True when the conversation does not continue the parent's but begins anew
-	// with context_items (another actor, a rewritten history).
+	// True when the conversation does not continue the parent's but begins with
+	// context_items (another actor, a rewritten history).
 	Detached bool `protobuf:"varint,6,opt,name=detached,proto3" json:"detached,omitempty"`
-	// Items put before this answer that no other event carries.
+	// Items before this answer that are in no other event.
 	ContextItems []*v1.Item `protobuf:"bytes,7,rep,name=context_items,json=contextItems,proto3" json:"context_items,omitempty"`
 	// The answer. Its output items are new items of the conversation.
 	Response *v1.Response `protobuf:"bytes,8,opt,name=response,proto3" json:"response,omitempty"`
@@ -2444,21 +2443,21 @@ type ModelCallCompleted struct {
 	Tokens *v12.TokenCapture `protobuf:"bytes,9,opt,name=tokens,proto3,oneof" json:"tokens,omitempty"`
 	// How long it took.
 	Timings *CallTimings `protobuf:"bytes,10,opt,name=timings,proto3" json:"timings,omitempty"`
-	// How often the endpoint was asked again before it answered, by reason.
+	// The retries at the endpoint before it answered, by reason.
 	Retries []*v12.CallRetries `protobuf:"bytes,11,rep,name=retries,proto3" json:"retries,omitempty"`
-	// How the call hangs on those before it, where a gateway captured it.
+	// How the call relates to earlier ones, if a gateway captured it.
 	Link CallLink `protobuf:"varint,12,opt,name=link,proto3,enum=gymmesh.rollout.v1.CallLink" json:"link,omitempty"`
 	// What a call beside the conversation is for, such as `title`; empty for all
 	// others. Such calls are kept and not trained on.
 	SideCall string `protobuf:"bytes,13,opt,name=side_call,json=sideCall,proto3" json:"side_call,omitempty"`
-	// How the conversation departs from the parent's, where it does and no tokens
-	// say it (`tokens.fork`).
+	// How the conversation differs from the parent's, if it does and `tokens.fork` does
+	// not say it.
 	Fork *v12.Fork `protobuf:"bytes,14,opt,name=fork,proto3,oneof" json:"fork,omitempty"`
-	// The parameters that a captured program asked for and the run replaced, as a
-	// JSON object; empty when none were.
+	// The parameters of a captured program's request that the run replaced, as a JSON
+	// object; empty when none were.
 	ReplacedParamsJson []byte `protobuf:"bytes,15,opt,name=replaced_params_json,json=replacedParamsJson,proto3" json:"replaced_params_json,omitempty"`
-	// What a captured program's request had that the model service was not sent, such
-	// as a parameter or a kind of tool that it does not know: names, each once.
+	// The parts of a captured program's request that were not sent to the model service,
+	// such as an unknown parameter or kind of tool: names, each once.
 	LeftOut       []string `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2680,8 +2679,8 @@ func (x *ToolCallStarted) GetActor() string {
 	return ""
 }
 
-// A tool call was answered. Side-by-side calls may be answered in any order;
-// the conversation takes the outputs in the order of the calls.
+// A tool call was answered. Concurrent calls may be answered in any order; the
+// conversation has the outputs in the order of the calls.
 type ToolCallCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The call_id of the function_call item.
@@ -3102,7 +3101,7 @@ func (x *Failed) GetDurationUs() uint64 {
 	return 0
 }
 
-// Something that a custom agent wants to keep with the rollout.
+// A value that a custom agent keeps with the rollout.
 type Annotation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A name, prefixed by the agent's to avoid clashes.
@@ -3169,7 +3168,7 @@ func (x *Annotation) GetModelCallId() string {
 // One tool call of a rollout, as folded from its events.
 type ToolCallRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The answer, or absent fields where the rollout ended before it.
+	// The answer; its fields are absent if the rollout ended before it.
 	Completed *ToolCallCompleted `protobuf:"bytes,1,opt,name=completed,proto3" json:"completed,omitempty"`
 	// When it was sent; zero when the call never left the agent.
 	StartedUnixNano uint64 `protobuf:"fixed64,2,opt,name=started_unix_nano,json=startedUnixNano,proto3" json:"started_unix_nano,omitempty"`
@@ -3255,9 +3254,9 @@ type Rollout struct {
 	StartedUnixNano uint64 `protobuf:"fixed64,13,opt,name=started_unix_nano,json=startedUnixNano,proto3" json:"started_unix_nano,omitempty"`
 	// When it ended, likewise.
 	EndedUnixNano uint64 `protobuf:"fixed64,14,opt,name=ended_unix_nano,json=endedUnixNano,proto3" json:"ended_unix_nano,omitempty"`
-	// What custom agents kept.
+	// The annotations of custom agents.
 	Annotations []*Annotation `protobuf:"bytes,15,rep,name=annotations,proto3" json:"annotations,omitempty"`
-	// The media that items name.
+	// The media that items refer to.
 	Media []*Media `protobuf:"bytes,16,rep,name=media,proto3" json:"media,omitempty"`
 	// The sandboxes that were opened for it.
 	Sandboxes []*SandboxOpened `protobuf:"bytes,17,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`

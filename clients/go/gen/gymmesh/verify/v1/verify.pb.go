@@ -28,7 +28,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What an answer is made of, which decides what variants of it make sense.
+// The kind of an answer, which decides how an audit varies it.
 type AnswerKind int32
 
 const (
@@ -106,13 +106,13 @@ type ExpectedAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it is made of.
 	Kind AnswerKind `protobuf:"varint,1,opt,name=kind,proto3,enum=gymmesh.verify.v1.AnswerKind" json:"kind,omitempty"`
-	// The bare answer: what stands for it in a sentence, a box or a fence; empty for
+	// The bare answer, as it appears in a sentence, a box or a fence; empty for
 	// ANSWER_KIND_CALLS.
 	Answer []byte `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
-	// What a policy would say: its items, in order, as a transcript has them. The
-	// outputs of tool calls are left out: the caller makes the calls.
+	// The policy's items, in order, as in a transcript. The outputs of tool calls are
+	// omitted: the caller makes the calls.
 	Items []*v1.Item `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
-	// The reward that it earns; absent: the most that the environment gives.
+	// The reward that it earns; absent: the environment's highest.
 	Reward *float64 `protobuf:"fixed64,4,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	// The choices, for ANSWER_KIND_CHOICE.
 	Choices       []string `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
@@ -289,7 +289,7 @@ func (x *GetExpectedResponse) GetAnswers() []*ExpectedAnswer {
 // What is to be judged.
 type VerifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session of the attempt; empty when there is none (any more).
+	// The session of the attempt; empty when it does not exist, or no longer.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The task, with its payload.
 	Task *v11.Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
@@ -308,7 +308,7 @@ type VerifyRequest struct {
 	// The state that the session had, kept from an earlier Verify, for a rollout
 	// that is judged again. Used only when there is no session.
 	FinalState *v11.FinalState `protobuf:"bytes,8,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
-	// Sandboxes that the agent worked in, to be looked at by the verifier.
+	// Sandboxes that the agent worked in, for the verifier to inspect.
 	Sandboxes     []*v12.SandboxGrant `protobuf:"bytes,9,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

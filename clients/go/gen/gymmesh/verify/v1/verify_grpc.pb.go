@@ -34,23 +34,23 @@ const (
 type VerifyServiceClient interface {
 	// Judges one attempt. Called once the rollout has stopped and before its
 	// session is closed; without a session when `verify_needs_session` is false.
-	// A session that is needed and not there (any more) is NOT_FOUND /
-	// SESSION_NOT_FOUND; one that is not needed does not matter.
+	// A required session that does not exist, or no longer, is NOT_FOUND /
+	// SESSION_NOT_FOUND. A session that is not required is ignored.
 	//
 	// The verdict is VERIFIED with a finite reward; PENDING when it comes later
 	// or with the group; SKIPPED when this task is deliberately not judged, with
-	// the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-	// VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-	// VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-	// judged. The same request gives the same verdict again, unless a judge
-	// model is asked.
+	// the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+	// VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+	// VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+	// judged. The same request returns the same verdict, unless a judge model is
+	// asked.
 	//
-	// An error has no `model_usage`. Where models were called before it, the
-	// status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+	// An error has no `model_usage`. If models were called before it, the status's
+	// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*VerifyResponse, error)
 	// Judges the repeats of one task together (ranking, diversity, relative
 	// rewards). Called when every member has stopped; members that failed are
-	// left out. The verdicts come back in the order of the members, one each.
+	// omitted. There is one verdict for each member, in the order of the members.
 	// Offered only when GetEnvironment says `judges_groups`; otherwise
 	// UNIMPLEMENTED / NOT_OFFERED.
 	VerifyGroup(ctx context.Context, in *VerifyGroupRequest, opts ...grpc.CallOption) (*VerifyGroupResponse, error)
@@ -93,23 +93,23 @@ func (c *verifyServiceClient) VerifyGroup(ctx context.Context, in *VerifyGroupRe
 type VerifyServiceServer interface {
 	// Judges one attempt. Called once the rollout has stopped and before its
 	// session is closed; without a session when `verify_needs_session` is false.
-	// A session that is needed and not there (any more) is NOT_FOUND /
-	// SESSION_NOT_FOUND; one that is not needed does not matter.
+	// A required session that does not exist, or no longer, is NOT_FOUND /
+	// SESSION_NOT_FOUND. A session that is not required is ignored.
 	//
 	// The verdict is VERIFIED with a finite reward; PENDING when it comes later
 	// or with the group; SKIPPED when this task is deliberately not judged, with
-	// the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-	// VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-	// VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-	// judged. The same request gives the same verdict again, unless a judge
-	// model is asked.
+	// the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+	// VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+	// VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+	// judged. The same request returns the same verdict, unless a judge model is
+	// asked.
 	//
-	// An error has no `model_usage`. Where models were called before it, the
-	// status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+	// An error has no `model_usage`. If models were called before it, the status's
+	// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
 	Verify(context.Context, *VerifyRequest) (*VerifyResponse, error)
 	// Judges the repeats of one task together (ranking, diversity, relative
 	// rewards). Called when every member has stopped; members that failed are
-	// left out. The verdicts come back in the order of the members, one each.
+	// omitted. There is one verdict for each member, in the order of the members.
 	// Offered only when GetEnvironment says `judges_groups`; otherwise
 	// UNIMPLEMENTED / NOT_OFFERED.
 	VerifyGroup(context.Context, *VerifyGroupRequest) (*VerifyGroupResponse, error)
@@ -214,9 +214,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What an audit of the verifier needs and no policy may have. Lives at the
-// address of the VerifyService; an operator permits it, and by default nobody
-// has the permission.
+// Answers for audits of the verifier, which no policy may see. Lives at the address
+// of the VerifyService. An operator grants the permission; by default nobody has it.
 type AuditServiceClient interface {
 	// Returns answers that earn the best reward for a task. Callers without the
 	// permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
@@ -247,9 +246,8 @@ func (c *auditServiceClient) GetExpected(ctx context.Context, in *GetExpectedReq
 // All implementations must embed UnimplementedAuditServiceServer
 // for forward compatibility.
 //
-// What an audit of the verifier needs and no policy may have. Lives at the
-// address of the VerifyService; an operator permits it, and by default nobody
-// has the permission.
+// Answers for audits of the verifier, which no policy may see. Lives at the address
+// of the VerifyService. An operator grants the permission; by default nobody has it.
 type AuditServiceServer interface {
 	// Returns answers that earn the best reward for a task. Callers without the
 	// permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows

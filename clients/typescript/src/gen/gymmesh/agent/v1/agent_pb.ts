@@ -25,7 +25,7 @@ export const file_gymmesh_agent_v1_agent: GenFile = /*@__PURE__*/
   fileDesc("ChxneW1tZXNoL2FnZW50L3YxL2FnZW50LnByb3RvEhBneW1tZXNoLmFnZW50LnYxIqAFCg5Sb2xsb3V0T3B0aW9ucxIWCgltYXhfc3RlcHMYASABKA1IAIgBARIkChdtYXhfdG90YWxfb3V0cHV0X3Rva2VucxgCIAEoA0gBiAEBEhcKCm1heF93YWxsX3MYAyABKAFIAogBARIOCgZkZWx0YXMYBCABKAgSNgoHY2FwdHVyZRgFIAEoCzIgLmd5bW1lc2gubW9kZWwudjEuQ2FwdHVyZU9wdGlvbnNIA4gBARI8CgZtb2RlbHMYBiADKAsyLC5neW1tZXNoLmFnZW50LnYxLlJvbGxvdXRPcHRpb25zLk1vZGVsc0VudHJ5EhoKDW1heF9zdGFsZW5lc3MYByABKARIBIgBARIeChZhbGxvd190b2tlbl9kaXZlcmdlbmNlGAggASgIEhwKFHBhcmFtc19vdmVycmlkZV9qc29uGAkgASgMEhkKEXNraXBfdmVyaWZpY2F0aW9uGAogASgIEhcKCm1heF9ldmVudHMYCyABKARIBYgBARIcCg9tYXhfZXZlbnRfYnl0ZXMYDCABKARIBogBARIYCgthcHBlbmRfb25seRgNIAEoCEgHiAEBEh0KEGtlZXBfZmluYWxfc3RhdGUYDiABKAhICIgBARotCgtNb2RlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQgwKCl9tYXhfc3RlcHNCGgoYX21heF90b3RhbF9vdXRwdXRfdG9rZW5zQg0KC19tYXhfd2FsbF9zQgoKCF9jYXB0dXJlQhAKDl9tYXhfc3RhbGVuZXNzQg0KC19tYXhfZXZlbnRzQhIKEF9tYXhfZXZlbnRfYnl0ZXNCDgoMX2FwcGVuZF9vbmx5QhMKEV9rZWVwX2ZpbmFsX3N0YXRlItIBChFSdW5Sb2xsb3V0UmVxdWVzdBIsCgR0YXNrGAEgASgLMhguZ3ltbWVzaC5yb2xsb3V0LnYxLlRhc2tCBOJBAQISGAoKcm9sbG91dF9pZBgCIAEoCUIE4kEBAhIVCgdhdHRlbXB0GAMgASgNQgTiQQEBEjwKB29wdGlvbnMYBCABKAsyIC5neW1tZXNoLmFnZW50LnYxLlJvbGxvdXRPcHRpb25zQgTiQQEBSACIAQESFAoGcnVuX2lkGAUgASgJQgTiQQEBQgoKCF9vcHRpb25zIkUKElJ1blJvbGxvdXRSZXNwb25zZRIvCgVldmVudBgBIAEoCzIgLmd5bW1lc2gucm9sbG91dC52MS5Sb2xsb3V0RXZlbnQilAIKDkNvbGxlY3RSZXF1ZXN0Ei8KBWhlbGxvGAEgASgLMh4uZ3ltbWVzaC5hZ2VudC52MS5Db2xsZWN0SGVsbG9IABIxCgZzdGFydHMYAiABKAsyHy5neW1tZXNoLmFnZW50LnYxLkNvbGxlY3RTdGFydHNIABIzCgdjYW5jZWxzGAMgASgLMiAuZ3ltbWVzaC5hZ2VudC52MS5Db2xsZWN0Q2FuY2Vsc0gAEjEKBmNyZWRpdBgEIAEoCzIfLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdENyZWRpdEgAEisKA2FjaxgFIAEoCzIcLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdEFja0gAQgkKB21lc3NhZ2UieAoMQ29sbGVjdEhlbGxvEhcKCXN0cmVhbV9pZBgBIAEoCUIE4kEBAhIZCgtsYXN0X2N1cnNvchgCIAEoBEIE4kEBARIUCgZjcmVkaXQYAyABKARCBOJBAQISHgoQY29udHJhY3RfdmVyc2lvbhgEIAEoCUIE4kEBASJFCg1Db2xsZWN0U3RhcnRzEjQKBnN0YXJ0cxgBIAMoCzIeLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdFN0YXJ0QgTiQQECImQKDENvbGxlY3RTdGFydBI6CgdyZXF1ZXN0GAEgASgLMiMuZ3ltbWVzaC5hZ2VudC52MS5SdW5Sb2xsb3V0UmVxdWVzdEIE4kEBAhIYCgp0aW1lb3V0X21zGAIgASgEQgTiQQEBIkYKDkNvbGxlY3RDYW5jZWxzEjQKCGF0dGVtcHRzGAEgAygLMhwuZ3ltbWVzaC5hZ2VudC52MS5BdHRlbXB0UmVmQgTiQQECIjEKCkF0dGVtcHRSZWYSEgoKcm9sbG91dF9pZBgBIAEoCRIPCgdhdHRlbXB0GAIgASgNIiUKDUNvbGxlY3RDcmVkaXQSFAoGZXZlbnRzGAEgASgEQgTiQQECIiIKCkNvbGxlY3RBY2sSFAoGY3Vyc29yGAEgASgEQgTiQQECIvMBCg9Db2xsZWN0UmVzcG9uc2USMwoHd2VsY29tZRgBIAEoCzIgLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdFdlbGNvbWVIABIxCgZldmVudHMYAiABKAsyHy5neW1tZXNoLmFnZW50LnYxLkNvbGxlY3RFdmVudHNIABI+Cg1zdGFydF9yZWZ1c2VkGAMgASgLMiUuZ3ltbWVzaC5hZ2VudC52MS5Db2xsZWN0U3RhcnRSZWZ1c2VkSAASLQoEbG9hZBgEIAEoCzIdLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdExvYWRIAEIJCgdtZXNzYWdlInsKDkNvbGxlY3RXZWxjb21lEg8KB3Jlc3VtZWQYASABKAgSFwoPcmVzdW1lX3dpbmRvd19zGAIgASgNEhAKCGNhcGFjaXR5GAMgASgNEhMKC2luc3RhbmNlX2lkGAQgASgJEhgKEGNvbnRyYWN0X3ZlcnNpb24YBSABKAkiUQoNQ29sbGVjdEV2ZW50cxIOCgZjdXJzb3IYASABKAQSMAoGZXZlbnRzGAIgAygLMiAuZ3ltbWVzaC5yb2xsb3V0LnYxLlJvbGxvdXRFdmVudCJpChNDb2xsZWN0U3RhcnRSZWZ1c2VkEi4KCGF0dGVtcHRzGAEgAygLMhwuZ3ltbWVzaC5hZ2VudC52MS5BdHRlbXB0UmVmEiIKBnN0YXR1cxgCIAEoCzISLmdvb2dsZS5ycGMuU3RhdHVzIj8KC0NvbGxlY3RMb2FkEg8KB3J1bm5pbmcYASABKA0SDwoHd2FpdGluZxgCIAEoDRIOCgZ0YXJnZXQYAyABKA0iTwoRSnVkZ2VHcm91cFJlcXVlc3QSOgoFZ3JvdXAYASABKAsyJS5neW1tZXNoLnZlcmlmeS52MS5WZXJpZnlHcm91cFJlcXVlc3RCBOJBAQIiRwoSSnVkZ2VHcm91cFJlc3BvbnNlEjEKCHZlcmRpY3RzGAEgAygLMh8uZ3ltbWVzaC52ZXJpZnkudjEuR3JvdXBWZXJkaWN0IhEKD0dldEFnZW50UmVxdWVzdCLKAQoQR2V0QWdlbnRSZXNwb25zZRIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKAkSEwoLZGVzY3JpcHRpb24YAyABKAkSEwoLbW9kZWxfcm9sZXMYBCADKAkSDwoHY29sbGVjdBgFIAEoCBIQCghjYXBhY2l0eRgGIAEoDRITCgtpbnN0YW5jZV9pZBgHIAEoCRIYChBjb250cmFjdF92ZXJzaW9uGAggASgJEhsKE2RlZmF1bHRfZW52aXJvbm1lbnQYCSABKAkygQMKDEFnZW50U2VydmljZRJfCgpSdW5Sb2xsb3V0EiMuZ3ltbWVzaC5hZ2VudC52MS5SdW5Sb2xsb3V0UmVxdWVzdBokLmd5bW1lc2guYWdlbnQudjEuUnVuUm9sbG91dFJlc3BvbnNlIgSIoBkCMAESWAoHQ29sbGVjdBIgLmd5bW1lc2guYWdlbnQudjEuQ29sbGVjdFJlcXVlc3QaIS5neW1tZXNoLmFnZW50LnYxLkNvbGxlY3RSZXNwb25zZSIEiKAZAigBMAESXQoKSnVkZ2VHcm91cBIjLmd5bW1lc2guYWdlbnQudjEuSnVkZ2VHcm91cFJlcXVlc3QaJC5neW1tZXNoLmFnZW50LnYxLkp1ZGdlR3JvdXBSZXNwb25zZSIEiKAZAhJXCghHZXRBZ2VudBIhLmd5bW1lc2guYWdlbnQudjEuR2V0QWdlbnRSZXF1ZXN0GiIuZ3ltbWVzaC5hZ2VudC52MS5HZXRBZ2VudFJlc3BvbnNlIgSIoBkBQnoKE2lvLmd5bW1lc2guYWdlbnQudjFCCkFnZW50UHJvdG9QAVpCZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9hZ2VudC92MTthZ2VudHYxqgIQR3ltbWVzaC5BZ2VudC5WMWIGcHJvdG8z", [file_gymmesh_access_v1_access, file_gymmesh_model_v1_tokens, file_gymmesh_rollout_v1_rollout, file_gymmesh_verify_v1_verify, file_google_api_field_behavior, file_google_rpc_status]);
 
 /**
- * How a rollout is to be run. What is absent, the agent's configuration says.
+ * How to run a rollout. Absent fields: as in the agent's configuration.
  *
  * @generated from message gymmesh.agent.v1.RolloutOptions
  */
@@ -67,8 +67,8 @@ export type RolloutOptions = Message<"gymmesh.agent.v1.RolloutOptions"> & {
   capture?: CaptureOptions | undefined;
 
   /**
-   * The model service for each role, such as {"policy": "policy-7b"}. Roles not
-   * named go to the service called like the role.
+   * The model service for each role, such as {"policy": "policy-7b"}. A role that is
+   * not in the map uses the service with the role's name.
    *
    * @generated from field: map<string, string> models = 6;
    */
@@ -287,9 +287,9 @@ export type CollectHello = Message<"gymmesh.agent.v1.CollectHello"> & {
   streamId: string;
 
   /**
-   * The last cursor that it has: stored, or held by a collector that lost no more
-   * than its connection. Events after it come, also those that came before; it
-   * acknowledges nothing. Zero: a new stream, or one from which nothing came yet.
+   * The last cursor that it has: stored, or in memory if only the connection was
+   * lost. Events after it are sent, even if they were sent before. It acknowledges
+   * nothing. Zero: a new stream, or one without a batch so far.
    *
    * @generated from field: uint64 last_cursor = 2;
    */
@@ -318,8 +318,8 @@ export const CollectHelloSchema: GenMessage<CollectHello> = /*@__PURE__*/
   messageDesc(file_gymmesh_agent_v1_agent, 4);
 
 /**
- * Attempts to start. One that the stream has already (it waits, runs, or ended and
- * is not acknowledged) is not started again, and its events come as they do.
+ * Attempts to start. An attempt that the stream already has (it waits, runs, or ended
+ * but is not acknowledged) is not started again, and its events continue.
  *
  * @generated from message gymmesh.agent.v1.CollectStarts
  */
@@ -489,7 +489,7 @@ export type CollectResponse = Message<"gymmesh.agent.v1.CollectResponse"> & {
     case: "events";
   } | {
     /**
-     * Starts that the agent does not take.
+     * Starts that the agent refuses.
      *
      * @generated from field: gymmesh.agent.v1.CollectStartRefused start_refused = 3;
      */
@@ -520,8 +520,8 @@ export const CollectResponseSchema: GenMessage<CollectResponse> = /*@__PURE__*/
  */
 export type CollectWelcome = Message<"gymmesh.agent.v1.CollectWelcome"> & {
   /**
-   * True when the stream goes on after `last_cursor`, or is new; false when
-   * the agent lost it.
+   * True when the stream continues after `last_cursor`, or is new; false when the
+   * agent lost it.
    *
    * @generated from field: bool resumed = 1;
    */
@@ -535,16 +535,16 @@ export type CollectWelcome = Message<"gymmesh.agent.v1.CollectWelcome"> & {
   resumeWindowS: number;
 
   /**
-   * The most attempts that the agent runs side by side for this stream.
+   * The most attempts that the agent runs concurrently for this stream.
    *
    * @generated from field: uint32 capacity = 3;
    */
   capacity: number;
 
   /**
-   * The agent instance's id. A collector whose connection is made anew at another
-   * instance than before (behind a load balancer) has lost what it had in flight,
-   * whatever `resumed` says.
+   * The agent instance's id. A collector that reconnects to another instance (behind
+   * a load balancer) has lost its attempts in flight, whatever the value of
+   * `resumed`.
    *
    * @generated from field: string instance_id = 4;
    */
@@ -595,7 +595,7 @@ export const CollectEventsSchema: GenMessage<CollectEvents> = /*@__PURE__*/
   messageDesc(file_gymmesh_agent_v1_agent, 13);
 
 /**
- * Starts that were not taken: there will be no events of them.
+ * Refused starts: they will have no events.
  *
  * @generated from message gymmesh.agent.v1.CollectStartRefused
  */
@@ -608,7 +608,7 @@ export type CollectStartRefused = Message<"gymmesh.agent.v1.CollectStartRefused"
   attempts: AttemptRef[];
 
   /**
-   * Why; with RetryInfo when it is a matter of time.
+   * Why; with RetryInfo when a later retry may succeed.
    *
    * @generated from field: google.rpc.Status status = 2;
    */
@@ -624,8 +624,8 @@ export const CollectStartRefusedSchema: GenMessage<CollectStartRefused> = /*@__P
 
 /**
  * The agent's load. Sent when it changes, and at least every 10 seconds while
- * attempts of the stream are in flight, so that a collector can take a connection
- * for dead on which nothing comes.
+ * attempts of the stream are in flight, so that a collector can treat a silent
+ * connection as dead.
  *
  * @generated from message gymmesh.agent.v1.CollectLoad
  */
@@ -645,7 +645,7 @@ export type CollectLoad = Message<"gymmesh.agent.v1.CollectLoad"> & {
   waiting: number;
 
   /**
-   * The most that should run side by side at present.
+   * The most attempts that should run concurrently at present.
    *
    * @generated from field: uint32 target = 3;
    */
@@ -758,7 +758,7 @@ export type GetAgentResponse = Message<"gymmesh.agent.v1.GetAgentResponse"> & {
   collect: boolean;
 
   /**
-   * The most attempts side by side; zero: no limit.
+   * The most concurrent attempts; zero: no limit.
    *
    * @generated from field: uint32 capacity = 6;
    */
@@ -779,9 +779,8 @@ export type GetAgentResponse = Message<"gymmesh.agent.v1.GetAgentResponse"> & {
   contractVersion: string;
 
   /**
-   * The environment of tasks that name none. A collector puts it into such a
-   * task before it sends it; empty: there is none, and each task must name its
-   * own.
+   * The environment of tasks without one. A collector sets it in such a task before
+   * it sends the task. Empty: no default; each task must name its own.
    *
    * @generated from field: string default_environment = 9;
    */
@@ -796,29 +795,29 @@ export const GetAgentResponseSchema: GenMessage<GetAgentResponse> = /*@__PURE__*
   messageDesc(file_gymmesh_agent_v1_agent, 19);
 
 /**
- * Runs rollouts. An agent keeps nothing that may not be lost: the collector's
- * journal is the truth.
+ * Runs rollouts. An agent keeps only data that may be lost: the collector's journal
+ * is the source of truth.
  *
  * One attempt, in order: resolve the environment and create a session there;
  * send `started`; call the model and run its tool calls until a stop reason;
- * verify; send `verified` and `completed`; close the session. Whatever fails
- * ends the attempt with `failed`, attributed to one boundary, and the session
- * is closed all the same. The terminal event is sent after verification, and
+ * verify; send `verified` and `completed`; close the session. Any failure ends the
+ * attempt with `failed`, attributed to one boundary, and the session is closed as
+ * well. The terminal event is sent after verification, and
  * closing the session neither delays nor changes the outcome.
  *
- * When no session can be had, `started` is sent all the same, with what is
- * known and `session_id` empty, and then `failed` (RESOURCE). An environment that
- * nobody serves is such a failure, with SERVICE_NOT_FOUND.
+ * When no session can be opened, `started` is still sent, with the known fields and
+ * an empty `session_id`, and then `failed` (RESOURCE). If nobody serves the
+ * environment, the failure has SERVICE_NOT_FOUND.
  *
- * The tool calls of one answer run side by side. They are run also when a limit
- * is reached with that answer: a limit forbids the next model call only, so
- * that the environment's state fits what the model asked for. The function
- * calls of an answer that was cut short are not run.
+ * The tool calls of one answer run concurrently. They run even if that answer
+ * reaches a limit: a limit forbids only the next model call, so that the
+ * environment's state matches the model's calls. The function calls of an
+ * incomplete answer are not run.
  *
  * An error in a call of the environment belongs to TOOL when it came from
- * CallTool, except that a session that is gone and a fault of the environment
- * itself (ENVIRONMENT_FAULT) belong to RESOURCE; an error of a model belongs to
- * MODEL, wherever the model was called from.
+ * CallTool, except that a missing session and a fault of the environment itself
+ * (ENVIRONMENT_FAULT) belong to RESOURCE. An error of a model always belongs to
+ * MODEL, whoever called it.
  *
  * @generated from service gymmesh.agent.v1.AgentService
  */
@@ -826,18 +825,18 @@ export const AgentService: GenService<{
   /**
    * Runs one attempt and streams its events as they happen, by the stream law
    * of gymmesh.rollout.v1. A failure of the rollout is a `failed` event and
-   * ends the stream with OK; the RPC itself fails only when there was no
-   * rollout to speak of: a task without an environment is INVALID_ARGUMENT /
-   * REQUIRED_FIELD_MISSING with field `task.environment`, a task that names
-   * another agent NOT_FOUND / SERVICE_NOT_FOUND, an attempt that runs here
-   * already ALREADY_EXISTS / ROLLOUT_EXISTS, and a server on its way down
-   * UNAVAILABLE / DRAINING. Ids and names (rollout, run, environment, agent, models)
-   * that have control characters, or more than 512 characters, may be refused with
-   * INVALID_ARGUMENT / FIELD_INVALID. When the caller cancels or goes away, the attempt is
-   * stopped and its session closed.
-   * The call's deadline is the rollout's. The agent keeps back a short margin of
-   * it, so that `failed` (DEADLINE) still arrives; a caller must expect a bare
-   * DEADLINE_EXCEEDED as well.
+   * ends the stream with OK; the RPC itself fails only when no rollout began:
+   * a task without an environment is INVALID_ARGUMENT / REQUIRED_FIELD_MISSING with
+   * field `task.environment`, a task that names another agent NOT_FOUND /
+   * SERVICE_NOT_FOUND, an attempt that already runs here ALREADY_EXISTS /
+   * ROLLOUT_EXISTS, and a server that is shutting down UNAVAILABLE / DRAINING. Ids
+   * and names (rollout, run, environment, agent, models) that have control
+   * characters, or more than 512 characters, may be refused with INVALID_ARGUMENT /
+   * FIELD_INVALID. When the caller cancels or disconnects, the attempt is stopped and
+   * its session closed.
+   * The call's deadline is the rollout's. The agent reserves a short margin of it, so
+   * that `failed` (DEADLINE) still arrives. A caller must also expect a bare
+   * DEADLINE_EXCEEDED.
    *
    * @generated from rpc gymmesh.agent.v1.AgentService.RunRollout
    */
@@ -852,25 +851,25 @@ export const AgentService: GenService<{
    * credit and acknowledgements go up, and batches of events come down.
    *
    * Flow control: the agent sends at most as many events as it has credit for
-   * (one unit each). Starts beyond the agent's capacity wait in it, bounded, and
-   * beyond that bound are refused with `start_refused` / QUEUE_FULL.
+   * (one unit each). Starts beyond the agent's capacity wait in a bounded queue. When
+   * the queue is full they are refused with `start_refused` / QUEUE_FULL.
    *
-   * Reconnecting: batches carry a cursor that grows. A collector that lost the
-   * connection says hello with its stream_id and the last cursor it has
-   * stored; the agent goes on right after it, without a gap or a repeat, for as
-   * long as it keeps unacknowledged events (`welcome.resume_window_s`).
-   * When it no longer can, it says so with `welcome.resumed` false, and the
-   * collector starts new attempts of all that it had in flight.
-   * Rollouts go on while the collector is away, up to that window; then they are
-   * cancelled. A start, a cancel or a refusal that was on its way may be lost with
-   * the connection: the collector says starts of which no event has come, and
-   * cancels, once more. A second connection with the same stream_id takes the
-   * stream over, and the first ends with CANCELLED / CALLER_CANCELLED.
+   * Reconnecting: batches have an increasing cursor. A collector that lost the
+   * connection sends hello with its stream_id and the last cursor it has stored. The
+   * agent resumes right after it, without a gap or a repeat, for as long as it keeps
+   * unacknowledged events (`welcome.resume_window_s`). When it no longer can, it
+   * answers `welcome.resumed` false, and the collector starts new attempts of all
+   * rollouts that it had in flight.
+   * Rollouts continue while the collector is disconnected, up to that window; then
+   * they are cancelled. A start, a cancel or a refusal in transit may be lost with the
+   * connection: the collector resends cancels, and starts without an event so far. A
+   * second connection with the same stream_id takes over the stream, and the first
+   * ends with CANCELLED / CALLER_CANCELLED.
    *
-   * A collector that has said all ends its side of the stream; the agent ends
-   * the other one with OK once all that was started has ended. An agent on its way
-   * down refuses starts (DRAINING), lets attempts end for as long as it can, and
-   * ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
+   * A collector with nothing more to send ends its side of the stream. The agent ends
+   * the other side with OK once all started attempts have ended. An agent that is
+   * shutting down refuses starts (DRAINING), lets attempts end for as long as it can,
+   * and ends the stream with UNAVAILABLE / DRAINING. A message that breaks these rules
    * ends the connection with INVALID_ARGUMENT; the stream can be resumed.
    *
    * @generated from rpc gymmesh.agent.v1.AgentService.Collect

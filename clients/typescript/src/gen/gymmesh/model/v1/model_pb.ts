@@ -23,7 +23,7 @@ export const file_gymmesh_model_v1_model: GenFile = /*@__PURE__*/
   fileDesc("ChxneW1tZXNoL21vZGVsL3YxL21vZGVsLnByb3RvEhBneW1tZXNoLm1vZGVsLnYxIrEBCg9Db252ZXJzYXRpb25SZWYSEAoCaWQYASABKAlCBOJBAQISHAoOcGFyZW50X2NhbGxfaWQYAiABKAlCBOJBAQESGgoMcGFyZW50X3Rva2VuGAMgASgMQgTiQQEBEkAKDXByZWZpeF90b2tlbnMYBCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlByZWZpeFRva2Vuc0IE4kEBAUgAiAEBQhAKDl9wcmVmaXhfdG9rZW5zIkAKDFByZWZpeFRva2VucxIXCgl0b2tlbl9pZHMYASABKAxCBOJBAQISFwoJaXRlbV9lbmRzGAIgAygNQgTiQQECIvoCChVDcmVhdGVSZXNwb25zZVJlcXVlc3QSOgoGcGFyYW1zGAEgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXNCBOJBAQISGAoKcm9sbG91dF9pZBgCIAEoCUIE4kEBARIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQEBEkIKDGNvbnZlcnNhdGlvbhgEIAEoCzIhLmd5bW1lc2gubW9kZWwudjEuQ29udmVyc2F0aW9uUmVmQgTiQQEBSACIAQESPAoHY2FwdHVyZRgFIAEoCzIgLmd5bW1lc2gubW9kZWwudjEuQ2FwdHVyZU9wdGlvbnNCBOJBAQFIAYgBARIVCgdjYWxsX2lkGAYgASgJQgTiQQEBEhcKBHNlZWQYByABKANCBOJBAQFIAogBARIZCgthcHBlbmRfb25seRgIIAEoCEIE4kEBAUIPCg1fY29udmVyc2F0aW9uQgoKCF9jYXB0dXJlQgcKBV9zZWVkIrQCChZDcmVhdGVSZXNwb25zZVJlc3BvbnNlEjAKCHJlc3BvbnNlGAEgASgLMh4uZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2USDwoHY2FsbF9pZBgCIAEoCRIzCgZ0b2tlbnMYAyABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlRva2VuQ2FwdHVyZUgAiAEBEhAKCHF1ZXVlX3VzGAQgASgEEhIKCmZyb21fY2FjaGUYBSABKAgSGgoSY29udmVyc2F0aW9uX3Rva2VuGAYgASgMEhMKC2VuZHBvaW50X3VzGAcgASgEEhAKCHJldHJ5X3VzGAggASgEEi4KB3JldHJpZXMYCSADKAsyHS5neW1tZXNoLm1vZGVsLnYxLkNhbGxSZXRyaWVzQgkKB190b2tlbnMiVAoVU3RyZWFtUmVzcG9uc2VSZXF1ZXN0EjsKBGNhbGwYASABKAsyJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdEIE4kEBAiKSAQoWU3RyZWFtUmVzcG9uc2VSZXNwb25zZRIwCgVkZWx0YRgBIAEoCzIfLmd5bW1lc2gubW9kZWwudjEuUmVzcG9uc2VEZWx0YUgAEj0KCWNvbXBsZXRlZBgCIAEoCzIoLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZUgAQgcKBWZyYW1lImgKDVJlc3BvbnNlRGVsdGESFAoMb3V0cHV0X2luZGV4GAEgASgNEg4KBHRleHQYAiABKAxIABITCglhcmd1bWVudHMYAyABKAxIABITCglyZWFzb25pbmcYBCABKAxIAEIHCgVkZWx0YSIwChRBYm9ydFJlc3BvbnNlUmVxdWVzdBIYCgpyZXF1ZXN0X2lkGAEgASgJQgTiQQECIhcKFUFib3J0UmVzcG9uc2VSZXNwb25zZSIRCg9HZXRNb2RlbFJlcXVlc3QiiwIKEU1vZGVsQ2FwYWJpbGl0aWVzEhEKCXN0cmVhbWluZxgBIAEoCBIRCgl0b2tlbl9pZHMYAiABKAgSEAoIbG9ncHJvYnMYAyABKAgSFQoNY29udmVyc2F0aW9ucxgEIAEoCBINCgVhYm9ydBgFIAEoCBIOCgZpbWFnZXMYBiABKAgSDQoFdG9vbHMYByABKAgSDAoEc2VlZBgIIAEoCBITCgthcHBlbmRfb25seRgJIAEoCBIRCglzaWRlX2RhdGEYCiADKAkSQwoUbG9ncHJvYl9kaXN0cmlidXRpb24YCyABKA4yJS5neW1tZXNoLm1vZGVsLnYxLkxvZ3Byb2JEaXN0cmlidXRpb24i6AEKEEdldE1vZGVsUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIPCgdiYWNrZW5kGAIgASgJEhYKDmVuZHBvaW50X21vZGVsGAMgASgJEjkKDGNhcGFiaWxpdGllcxgEIAEoCzIjLmd5bW1lc2gubW9kZWwudjEuTW9kZWxDYXBhYmlsaXRpZXMSFgoOY29udGV4dF90b2tlbnMYBSABKA0SHAoPd2VpZ2h0c192ZXJzaW9uGAYgASgESACIAQESGAoQY29udHJhY3RfdmVyc2lvbhgHIAEoCUISChBfd2VpZ2h0c192ZXJzaW9uIlkKGFNldFdlaWdodHNWZXJzaW9uUmVxdWVzdBIaCgd2ZXJzaW9uGAEgASgEQgTiQQECSACIAQESFQoHYWRhcHRlchgCIAEoCUIE4kEBAUIKCghfdmVyc2lvbiI/ChlTZXRXZWlnaHRzVmVyc2lvblJlc3BvbnNlEhUKCHByZXZpb3VzGAEgASgESACIAQFCCwoJX3ByZXZpb3VzMpsECgxNb2RlbFNlcnZpY2USaQoOQ3JlYXRlUmVzcG9uc2USJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdBooLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZSIEiKAZBBJrCg5TdHJlYW1SZXNwb25zZRInLmd5bW1lc2gubW9kZWwudjEuU3RyZWFtUmVzcG9uc2VSZXF1ZXN0GiguZ3ltbWVzaC5tb2RlbC52MS5TdHJlYW1SZXNwb25zZVJlc3BvbnNlIgSIoBkEMAESZgoNQWJvcnRSZXNwb25zZRImLmd5bW1lc2gubW9kZWwudjEuQWJvcnRSZXNwb25zZVJlcXVlc3QaJy5neW1tZXNoLm1vZGVsLnYxLkFib3J0UmVzcG9uc2VSZXNwb25zZSIEiKAZBBJXCghHZXRNb2RlbBIhLmd5bW1lc2gubW9kZWwudjEuR2V0TW9kZWxSZXF1ZXN0GiIuZ3ltbWVzaC5tb2RlbC52MS5HZXRNb2RlbFJlc3BvbnNlIgSIoBkBEnIKEVNldFdlaWdodHNWZXJzaW9uEiouZ3ltbWVzaC5tb2RlbC52MS5TZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QaKy5neW1tZXNoLm1vZGVsLnYxLlNldFdlaWdodHNWZXJzaW9uUmVzcG9uc2UiBIigGQNCegoTaW8uZ3ltbWVzaC5tb2RlbC52MUIKTW9kZWxQcm90b1ABWkJnaXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL21vZGVsL3YxO21vZGVsdjGqAhBHeW1tZXNoLk1vZGVsLlYxYgZwcm90bzM", [file_gymmesh_access_v1_access, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_google_api_field_behavior]);
 
 /**
- * Where a call stands in a conversation, so that only what is new travels.
+ * A call's position in a conversation, so that only new items are sent.
  *
  * @generated from message gymmesh.model.v1.ConversationRef
  */
@@ -47,9 +47,9 @@ export type ConversationRef = Message<"gymmesh.model.v1.ConversationRef"> & {
   /**
    * The `conversation_token` that came with the parent call's answer; set
    * exactly when `parent_call_id` is. A server that does not hold the call with
-   * this very token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. Opaque to
-   * the caller, who compares nothing itself: a caller that changed any item of
-   * the conversation since then must send it whole.
+   * exactly this token answers FAILED_PRECONDITION / CONVERSATION_UNKNOWN. The token
+   * is opaque to the caller. A caller that has since changed any item of the
+   * conversation must send the whole conversation.
    *
    * @generated from field: bytes parent_token = 3;
    */
@@ -88,11 +88,11 @@ export type PrefixTokens = Message<"gymmesh.model.v1.PrefixTokens"> & {
   /**
    * For each of the leading items of `params.input` that the tokens cover, the
    * number of tokens up to and including it. An item whose own end is not known
-   * has the end of the next one that is known: a caller that only knows where
-   * calls begin and end gives all items of a call's prompt the prompt's end, and
-   * all items of its answer the answer's. The last end is the number of tokens;
-   * when it is less, or there is none, items that the remaining tokens stand
-   * for were changed, and the call is a fork (FORK_REASON_HISTORY_REWRITTEN).
+   * has the next known end: a caller that knows only where calls begin and end sets
+   * the prompt's end for all items of a call's prompt, and the answer's end for all
+   * items of its answer. The last end is the number of tokens. If it is less, or
+   * there is none, the items of the remaining tokens were changed, and the call is a
+   * fork (FORK_REASON_HISTORY_REWRITTEN).
    *
    * @generated from field: repeated uint32 item_ends = 2;
    */
@@ -113,7 +113,7 @@ export const PrefixTokensSchema: GenMessage<PrefixTokens> = /*@__PURE__*/
  */
 export type CreateResponseRequest = Message<"gymmesh.model.v1.CreateResponseRequest"> & {
   /**
-   * What is asked: the whole conversation, or only its new items when
+   * The request: the whole conversation, or only its new items when
    * `conversation.parent_call_id` is set.
    *
    * @generated from field: gymmesh.responses.v1.ResponseParams params = 1;
@@ -165,18 +165,18 @@ export type CreateResponseRequest = Message<"gymmesh.model.v1.CreateResponseRequ
   callId: string;
 
   /**
-   * Seeds the sampling where the backend can; absent: the backend's own chance.
-   * A backend that cannot ignores it, and GetModel says so.
+   * Seeds the sampling; absent: the backend chooses. A backend that cannot seed its
+   * sampling ignores it, and GetModel says so.
    *
    * @generated from field: optional int64 seed = 7;
    */
   seed?: bigint | undefined;
 
   /**
-   * Keep the tokens of the conversation so far and render only the new items
-   * behind them, also where the chat template would write the history otherwise.
-   * Where that is not possible the prompt is rendered whole, as a fork. A server
-   * whose capabilities do not have `append_only` ignores it.
+   * Keep the tokens of the conversation so far, and render only the new items after
+   * them, even if the chat template would now write the history differently. If
+   * that is not possible, the whole prompt is rendered, as a fork. A server without
+   * the capability `append_only` ignores it.
    *
    * @generated from field: bool append_only = 8;
    */
@@ -235,10 +235,10 @@ export type CreateResponseResponse = Message<"gymmesh.model.v1.CreateResponseRes
   fromCache: boolean;
 
   /**
-   * Stands for the conversation up to and including this answer, as the server
-   * holds it; for `parent_token` of the next call. At most 64 bytes, unlike that
-   * of any other answer. Empty when the call had no `conversation`, or when
-   * nothing is kept: the next call then sends the conversation whole.
+   * Identifies the conversation up to and including this answer, as the server holds
+   * it; for `parent_token` of the next call. At most 64 bytes, and unique to this
+   * answer. Empty when the call had no `conversation`, or when the server keeps
+   * nothing; the next call must then send the whole conversation.
    *
    * @generated from field: bytes conversation_token = 6;
    */
@@ -259,8 +259,7 @@ export type CreateResponseResponse = Message<"gymmesh.model.v1.CreateResponseRes
   retryUs: bigint;
 
   /**
-   * How often the endpoint was asked again, by reason, in the order of the first
-   * of each.
+   * The retries at the endpoint, by reason, in the order of each reason's first.
    *
    * @generated from field: repeated gymmesh.model.v1.CallRetries retries = 9;
    */
@@ -641,8 +640,8 @@ export const SetWeightsVersionResponseSchema: GenMessage<SetWeightsVersionRespon
   messageDesc(file_gymmesh_model_v1_model, 13);
 
 /**
- * One model, whatever serves it. Stateless as far as a caller can tell:
- * conversations are a cache, and any replica can answer any call.
+ * One model, independent of its backend. Stateless for callers: conversations are
+ * only a cache, and any replica can answer any call.
  *
  * Every RPC honours the caller's deadline: when it passes, the server stops the
  * work at the endpoint as well and answers DEADLINE_EXCEEDED / MODEL_TIMEOUT.
@@ -654,17 +653,17 @@ export const ModelService: GenService<{
   /**
    * Asks the model for one answer and returns it whole.
    *
-   * The server must pass every parameter of `params` on, or refuse the call
-   * with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED naming the one that its
-   * backend cannot express; it never drops one silently. An answer that was cut
+   * The server must pass every parameter of `params` to its backend, or refuse the
+   * call with INVALID_ARGUMENT / PARAMETER_UNSUPPORTED and the name of the
+   * unsupported one. It never drops a parameter silently. An answer that was cut
    * short is a success whose response has status `incomplete`. A conversation
-   * longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. All other
-   * trouble with the endpoint is one of the MODEL_* reasons.
+   * longer than the context is OUT_OF_RANGE / MODEL_CONTEXT_EXCEEDED. Other
+   * failures of the endpoint have one of the MODEL_* reasons.
    *
    * A call with the request_id of an earlier call waits for that call, if it is
-   * still running, or returns its very response; see `request_id`. When the
-   * caller goes away or its deadline passes, the generation ends, unless another
-   * call waits for it under the same request_id.
+   * still running, or returns the same response; see `request_id`. When the caller
+   * disconnects or its deadline passes, the generation ends, unless another call
+   * with the same request_id waits for it.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.CreateResponse
    */
@@ -674,10 +673,11 @@ export const ModelService: GenService<{
     output: typeof CreateResponseResponseSchema;
   },
   /**
-   * As CreateResponse, but sends the answer as it is generated: any number of
-   * deltas, then exactly one `completed`, which holds the whole answer (a
-   * reader may ignore every delta; one of an unknown kind it must). A stream that ends without `completed` and
-   * without an error is broken and must be treated as PEER_UNAVAILABLE.
+   * Like CreateResponse, but sends the answer as it is generated: any number of
+   * deltas, then exactly one `completed`, which holds the whole answer. A reader may
+   * ignore all deltas, and must ignore deltas of an unknown kind. A stream that ends
+   * without `completed` and without an error is broken and must be treated as
+   * PEER_UNAVAILABLE.
    * A server whose backend cannot stream sends only `completed`.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.StreamResponse
@@ -688,10 +688,10 @@ export const ModelService: GenService<{
     output: typeof StreamResponseResponseSchema;
   },
   /**
-   * Stops the generation of an answer. The call that asked for it then returns
-   * what there is, with its tokens, as status `incomplete` and reason
-   * `aborted`. NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
-   * UNIMPLEMENTED / NOT_OFFERED when GetModel says that `abort` is not there.
+   * Stops the generation of an answer. The call that requested it then returns the
+   * partial answer, with its tokens, as status `incomplete` and reason `aborted`.
+   * NOT_FOUND / RESPONSE_NOT_FOUND when no such call runs here, and
+   * UNIMPLEMENTED / NOT_OFFERED when GetModel does not have `abort`.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.AbortResponse
    */

@@ -1,7 +1,7 @@
 // Tasks, rollouts, and the events that a rollout is made of.
 //
-// Identity. A run asks for rollouts; each is named by (run_id, task_id,
-// repeat_index) and has a rollout_id that stands for the three. Attempts of one
+// Identity. A run requests rollouts. Each is identified by (run_id, task_id,
+// repeat_index), and by a rollout_id that stands for the three. Attempts of one
 // rollout are numbered from 1 by the collector before they are sent.
 //
 // The stream law. The events of one attempt, as one subscriber receives them:
@@ -11,14 +11,14 @@
 //   3. end with exactly one of `completed` and `failed`, and nothing follows;
 //   4. have exactly one `verified` before `completed`, whatever the
 //      verification's status, and at most one before `failed`.
-// A stream that ends without a terminal event is broken and is not data. A
-// reader that meets an event kind it does not know goes on if `ignorable` is
-// true and otherwise fails the rollout with CONTRACT_VIOLATED. An unknown value of
-// StopReason, VerificationStatus or Boundary is CONTRACT_VIOLATED as well, since
-// the outcome would be guessed; of any other enum it counts as UNSPECIFIED.
+// A stream that ends without a terminal event is broken and is not data. A reader
+// skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
+// rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
+// or Boundary is also CONTRACT_VIOLATED, because the outcome would be a guess. An
+// unknown value of any other enum counts as UNSPECIFIED.
 //
-// Conversations. Each event carries only what is new. What a model call saw is
-// found by following parents:
+// Conversations. Each event has only new items. The conversation of a model call is
+// found by following its parents:
 //   conversation(call) = base + call.context_items + call.response.output
 //     + the outputs of the tool calls whose model_call_id is this call, in the
 //       order of the function_call items in call.response.output
@@ -143,8 +143,7 @@ export type Failure = Message<"gymmesh.rollout.v1.Failure"> & {
   status?: Status | undefined;
 
   /**
-   * True when a new attempt (in a fresh session) can do no harm and may
-   * succeed.
+   * True when a new attempt (in a new session) is harmless and may succeed.
    *
    * @generated from field: bool retry_safe = 3;
    */
@@ -179,10 +178,10 @@ export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
  */
 export type RewardComponent = Message<"gymmesh.rollout.v1.RewardComponent"> & {
   /**
-   * The component's name, the same for every task of an environment. One that
-   * is called like an actor of the agent (ModelCallCompleted.actor) is that
-   * actor's reward: who trains on each actor's conversation takes it there in
-   * place of the scalar, and the scalar for actors without a component.
+   * The component's name, the same for every task of an environment. A component
+   * with the name of an actor (ModelCallCompleted.actor) is that actor's reward:
+   * trainers that learn from each actor's conversation use it instead of the scalar,
+   * and the scalar for actors without a component.
    *
    * @generated from field: string name = 1;
    */
@@ -196,7 +195,7 @@ export type RewardComponent = Message<"gymmesh.rollout.v1.RewardComponent"> & {
   value: number;
 
   /**
-   * Its weight in the scalar reward, where the scalar is a weighted sum.
+   * Its weight in the scalar reward, if the scalar is a weighted sum.
    *
    * @generated from field: optional double weight = 3;
    */
@@ -211,9 +210,9 @@ export const RewardComponentSchema: GenMessage<RewardComponent> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 2);
 
 /**
- * A reward for a part of a rollout, for trainers that give credit to turns. The
- * part is a stretch of model calls of one actor, and within them, where it is
- * known, a stretch of output tokens.
+ * A reward for a part of a rollout, for trainers that give credit to turns. The part
+ * is a range of model calls of one actor and, if known, a range of output tokens
+ * within them.
  *
  * @generated from message gymmesh.rollout.v1.RewardSpan
  */
@@ -276,9 +275,9 @@ export const RewardSpanSchema: GenMessage<RewardSpan> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 3);
 
 /**
- * What is left of a session when its rollout has stopped, so that the rollout can
- * be judged again. It may hold expected answers: it goes to the row, and into no
- * export and no bundle.
+ * The state of a session when its rollout has stopped, so that the rollout can be
+ * judged again. It may hold expected answers: it is written to the row, but not to
+ * exports or bundles.
  *
  * @generated from message gymmesh.rollout.v1.FinalState
  */
@@ -369,8 +368,8 @@ export type Verification = Message<"gymmesh.rollout.v1.Verification"> & {
   components: RewardComponent[];
 
   /**
-   * What the verdict rests on, as a JSON object (extracted answer, failing
-   * tests); empty means none. Its keys go to the output row.
+   * The grounds of the verdict, as a JSON object (extracted answer, failing tests);
+   * empty means none. Its keys are written to the output row.
    *
    * @generated from field: bytes evidence_json = 4;
    */
@@ -470,7 +469,7 @@ export const VerificationSchema: GenMessage<Verification> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 6);
 
 /**
- * What model calls made on behalf of a rollout consumed.
+ * The tokens of model calls made on behalf of a rollout.
  *
  * @generated from message gymmesh.rollout.v1.ModelCallUsage
  */
@@ -555,7 +554,7 @@ export const CallTimingsSchema: GenMessage<CallTimings> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 8);
 
 /**
- * What a rollout did, in all.
+ * The totals of a rollout.
  *
  * @generated from message gymmesh.rollout.v1.Counts
  */
@@ -568,7 +567,7 @@ export type Counts = Message<"gymmesh.rollout.v1.Counts"> & {
   modelCalls: number;
 
   /**
-   * Tool calls answered, in whatever way.
+   * Tool calls answered, with any outcome.
    *
    * @generated from field: uint32 tool_calls = 2;
    */
@@ -638,7 +637,7 @@ export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
   recordTimeUnixNano: bigint;
 
   /**
-   * True when a reader that does not know the kind may go on without it.
+   * True when a reader that does not know the kind may skip it.
    *
    * @generated from field: bool ignorable = 5;
    */
@@ -724,7 +723,7 @@ export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
     case: "failed";
   } | {
     /**
-     * Something that a custom agent wants to keep. Ignorable.
+     * A value that a custom agent keeps. Ignorable.
      *
      * @generated from field: gymmesh.rollout.v1.Annotation annotation = 19;
      */
@@ -732,7 +731,7 @@ export type RolloutEvent = Message<"gymmesh.rollout.v1.RolloutEvent"> & {
     case: "annotation";
   } | {
     /**
-     * A medium that items of later events name. Ignorable.
+     * A medium that items of later events refer to. Ignorable.
      *
      * @generated from field: gymmesh.rollout.v1.MediaAdded media_added = 20;
      */
@@ -911,9 +910,9 @@ export const ProgramSchema: GenMessage<Program> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 12);
 
 /**
- * An image or another medium. It travels once: items name it by its digest, as
- * `gymmesh-media:` and the digest, where they would have a URL. The data URL
- * `data:<media_type>;base64,<data>` in its place gives the item back.
+ * An image or another medium. It is sent once. Items refer to it by
+ * `gymmesh-media:` and its digest instead of a URL. To restore an item, replace the
+ * reference by the data URL `data:<media_type>;base64,<data>`.
  *
  * @generated from message gymmesh.rollout.v1.Media
  */
@@ -948,8 +947,8 @@ export const MediaSchema: GenMessage<Media> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 13);
 
 /**
- * A medium came in; sent before the first event whose items name it, and right
- * after `started` where that one does.
+ * A new medium; sent before the first event whose items refer to it, or right after
+ * `started` if that event does.
  *
  * @generated from message gymmesh.rollout.v1.MediaAdded
  */
@@ -990,8 +989,8 @@ export type SandboxOpened = Message<"gymmesh.rollout.v1.SandboxOpened"> & {
   role: string;
 
   /**
-   * How it ended, where an event SandboxEnded says so; absent: it ran when the rollout
-   * ended, and ends with its session. Folding sets it: an event and an answer leave it out.
+   * How it ended, from the event SandboxEnded; absent: it was running when the rollout
+   * ended, and ends with its session. Folding sets it: events and answers omit it.
    *
    * @generated from field: optional gymmesh.rollout.v1.SandboxEnd end = 3;
    */
@@ -1006,8 +1005,8 @@ export const SandboxOpenedSchema: GenMessage<SandboxOpened> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 15);
 
 /**
- * A sandbox ended before the terminal event. Sent once for each at most, and only for one
- * that an event SandboxOpened named.
+ * A sandbox ended before the terminal event. Sent at most once for each sandbox, and only
+ * after an event SandboxOpened for it.
  *
  * @generated from message gymmesh.rollout.v1.SandboxEnded
  */
@@ -1097,7 +1096,7 @@ export type ProgramEnded = Message<"gymmesh.rollout.v1.ProgramEnded"> & {
   detail: string;
 
   /**
-   * The end of what it wrote, bounded; may be cut anywhere.
+   * The end of its output, bounded; may be cut anywhere.
    *
    * @generated from field: bytes output_tail = 4;
    */
@@ -1171,7 +1170,7 @@ export const OutputDeltaSchema: GenMessage<OutputDelta> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 19);
 
 /**
- * A model call that came to an answer.
+ * A model call that returned an answer.
  *
  * @generated from message gymmesh.rollout.v1.ModelCallCompleted
  */
@@ -1214,15 +1213,15 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   trainable: boolean;
 
   /**
-   * True when the conversation does not continue the parent's but begins anew
-   * with context_items (another actor, a rewritten history).
+   * True when the conversation does not continue the parent's but begins with
+   * context_items (another actor, a rewritten history).
    *
    * @generated from field: bool detached = 6;
    */
   detached: boolean;
 
   /**
-   * Items put before this answer that no other event carries.
+   * Items before this answer that are in no other event.
    *
    * @generated from field: repeated gymmesh.responses.v1.Item context_items = 7;
    */
@@ -1250,14 +1249,14 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   timings?: CallTimings | undefined;
 
   /**
-   * How often the endpoint was asked again before it answered, by reason.
+   * The retries at the endpoint before it answered, by reason.
    *
    * @generated from field: repeated gymmesh.model.v1.CallRetries retries = 11;
    */
   retries: CallRetries[];
 
   /**
-   * How the call hangs on those before it, where a gateway captured it.
+   * How the call relates to earlier ones, if a gateway captured it.
    *
    * @generated from field: gymmesh.rollout.v1.CallLink link = 12;
    */
@@ -1272,24 +1271,24 @@ export type ModelCallCompleted = Message<"gymmesh.rollout.v1.ModelCallCompleted"
   sideCall: string;
 
   /**
-   * How the conversation departs from the parent's, where it does and no tokens
-   * say it (`tokens.fork`).
+   * How the conversation differs from the parent's, if it does and `tokens.fork` does
+   * not say it.
    *
    * @generated from field: optional gymmesh.model.v1.Fork fork = 14;
    */
   fork?: Fork | undefined;
 
   /**
-   * The parameters that a captured program asked for and the run replaced, as a
-   * JSON object; empty when none were.
+   * The parameters of a captured program's request that the run replaced, as a JSON
+   * object; empty when none were.
    *
    * @generated from field: bytes replaced_params_json = 15;
    */
   replacedParamsJson: Uint8Array;
 
   /**
-   * What a captured program's request had that the model service was not sent, such
-   * as a parameter or a kind of tool that it does not know: names, each once.
+   * The parts of a captured program's request that were not sent to the model service,
+   * such as an unknown parameter or kind of tool: names, each once.
    *
    * @generated from field: repeated string left_out = 16;
    */
@@ -1347,8 +1346,8 @@ export const ToolCallStartedSchema: GenMessage<ToolCallStarted> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 21);
 
 /**
- * A tool call was answered. Side-by-side calls may be answered in any order;
- * the conversation takes the outputs in the order of the calls.
+ * A tool call was answered. Concurrent calls may be answered in any order; the
+ * conversation has the outputs in the order of the calls.
  *
  * @generated from message gymmesh.rollout.v1.ToolCallCompleted
  */
@@ -1602,7 +1601,7 @@ export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
   messageDesc(file_gymmesh_rollout_v1_rollout, 26);
 
 /**
- * Something that a custom agent wants to keep with the rollout.
+ * A value that a custom agent keeps with the rollout.
  *
  * @generated from message gymmesh.rollout.v1.Annotation
  */
@@ -1643,7 +1642,7 @@ export const AnnotationSchema: GenMessage<Annotation> = /*@__PURE__*/
  */
 export type ToolCallRecord = Message<"gymmesh.rollout.v1.ToolCallRecord"> & {
   /**
-   * The answer, or absent fields where the rollout ended before it.
+   * The answer; its fields are absent if the rollout ended before it.
    *
    * @generated from field: gymmesh.rollout.v1.ToolCallCompleted completed = 1;
    */
@@ -1778,14 +1777,14 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   endedUnixNano: bigint;
 
   /**
-   * What custom agents kept.
+   * The annotations of custom agents.
    *
    * @generated from field: repeated gymmesh.rollout.v1.Annotation annotations = 15;
    */
   annotations: Annotation[];
 
   /**
-   * The media that items name.
+   * The media that items refer to.
    *
    * @generated from field: repeated gymmesh.rollout.v1.Media media = 16;
    */
@@ -1864,7 +1863,7 @@ export enum Boundary {
 
   /**
    * A budget of the operator or of the run. A limit of the policy itself (max
-   * steps, output tokens, context) is no failure but a stop reason.
+   * steps, output tokens, context) is not a failure but a stop reason.
    *
    * @generated from enum value: BOUNDARY_BUDGET = 6;
    */
@@ -1906,7 +1905,7 @@ export const BoundarySchema: GenEnum<Boundary> = /*@__PURE__*/
   enumDesc(file_gymmesh_rollout_v1_rollout, 0);
 
 /**
- * Why a rollout that completed came to its end.
+ * Why a completed rollout ended.
  *
  * @generated from enum gymmesh.rollout.v1.StopReason
  */
@@ -1970,8 +1969,8 @@ export enum StopReason {
   AGENT_RULE = 7,
 
   /**
-   * The answer was aborted (AbortResponse) and the agent was told to keep what
-   * there was.
+   * The answer was aborted (AbortResponse) and the agent is configured to keep the
+   * partial answer.
    *
    * @generated from enum value: STOP_REASON_ABORTED = 8;
    */
@@ -1985,8 +1984,8 @@ export enum StopReason {
   PROGRAM_EXITED = 9,
 
   /**
-   * The program was stopped at the task's own limit of time, which the policy has
-   * to keep.
+   * The program was stopped at the task's own time limit, which is a limit of the
+   * policy.
    *
    * @generated from enum value: STOP_REASON_PROGRAM_TIMEOUT = 10;
    */
@@ -2000,7 +1999,7 @@ export const StopReasonSchema: GenEnum<StopReason> = /*@__PURE__*/
   enumDesc(file_gymmesh_rollout_v1_rollout, 1);
 
 /**
- * Why there is no outcome with a verdict, or what the verdict is.
+ * Whether there is a verdict, and if not, why.
  *
  * @generated from enum gymmesh.rollout.v1.VerificationStatus
  */
@@ -2075,7 +2074,7 @@ export enum SandboxEndCause {
   LIFE = 3,
 
   /**
-   * It was ended at its limit of memory.
+   * It was ended at its memory limit.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_OUT_OF_MEMORY = 4;
    */
@@ -2096,7 +2095,7 @@ export enum SandboxEndCause {
   SHUTDOWN = 6,
 
   /**
-   * It, its host or its service is gone or cannot be reached.
+   * It, its host or its service ended or is unreachable.
    *
    * @generated from enum value: SANDBOX_END_CAUSE_LOST = 7;
    */
@@ -2110,13 +2109,13 @@ export const SandboxEndCauseSchema: GenEnum<SandboxEndCause> = /*@__PURE__*/
   enumDesc(file_gymmesh_rollout_v1_rollout, 3);
 
 /**
- * How a call that a gateway captured hangs on the calls before it.
+ * How a call that a gateway captured relates to earlier calls.
  *
  * @generated from enum gymmesh.rollout.v1.CallLink
  */
 export enum CallLink {
   /**
-   * The agent made the call itself: `parent_call_id` says it.
+   * The agent made the call itself; see `parent_call_id`.
    *
    * @generated from enum value: CALL_LINK_UNSPECIFIED = 0;
    */
@@ -2130,7 +2129,7 @@ export enum CallLink {
   CONTINUATION = 1,
 
   /**
-   * It begins at its parent with a history that was changed since; see `fork`.
+   * It begins at its parent with a history that has since changed; see `fork`.
    *
    * @generated from enum value: CALL_LINK_FORK = 2;
    */
@@ -2144,7 +2143,7 @@ export enum CallLink {
   SIDE = 3,
 
   /**
-   * It cannot be told.
+   * The relation is not known.
    *
    * @generated from enum value: CALL_LINK_UNKNOWN = 4;
    */

@@ -36,7 +36,7 @@ export type ExpectedAnswer = Message<"gymmesh.verify.v1.ExpectedAnswer"> & {
   kind: AnswerKind;
 
   /**
-   * The bare answer: what stands for it in a sentence, a box or a fence; empty for
+   * The bare answer, as it appears in a sentence, a box or a fence; empty for
    * ANSWER_KIND_CALLS.
    *
    * @generated from field: bytes answer = 2;
@@ -44,15 +44,15 @@ export type ExpectedAnswer = Message<"gymmesh.verify.v1.ExpectedAnswer"> & {
   answer: Uint8Array;
 
   /**
-   * What a policy would say: its items, in order, as a transcript has them. The
-   * outputs of tool calls are left out: the caller makes the calls.
+   * The policy's items, in order, as in a transcript. The outputs of tool calls are
+   * omitted: the caller makes the calls.
    *
    * @generated from field: repeated gymmesh.responses.v1.Item items = 3;
    */
   items: Item[];
 
   /**
-   * The reward that it earns; absent: the most that the environment gives.
+   * The reward that it earns; absent: the environment's highest.
    *
    * @generated from field: optional double reward = 4;
    */
@@ -129,7 +129,7 @@ export const GetExpectedResponseSchema: GenMessage<GetExpectedResponse> = /*@__P
  */
 export type VerifyRequest = Message<"gymmesh.verify.v1.VerifyRequest"> & {
   /**
-   * The session of the attempt; empty when there is none (any more).
+   * The session of the attempt; empty when it does not exist, or no longer.
    *
    * @generated from field: string session_id = 1;
    */
@@ -188,7 +188,7 @@ export type VerifyRequest = Message<"gymmesh.verify.v1.VerifyRequest"> & {
   finalState?: FinalState | undefined;
 
   /**
-   * Sandboxes that the agent worked in, to be looked at by the verifier.
+   * Sandboxes that the agent worked in, for the verifier to inspect.
    *
    * @generated from field: repeated gymmesh.sandbox.v1.SandboxGrant sandboxes = 9;
    */
@@ -380,7 +380,7 @@ export const VerifyGroupResponseSchema: GenMessage<VerifyGroupResponse> = /*@__P
   messageDesc(file_gymmesh_verify_v1_verify, 8);
 
 /**
- * What an answer is made of, which decides what variants of it make sense.
+ * The kind of an answer, which decides how an audit varies it.
  *
  * @generated from enum gymmesh.verify.v1.AnswerKind
  */
@@ -458,19 +458,19 @@ export const VerifyService: GenService<{
   /**
    * Judges one attempt. Called once the rollout has stopped and before its
    * session is closed; without a session when `verify_needs_session` is false.
-   * A session that is needed and not there (any more) is NOT_FOUND /
-   * SESSION_NOT_FOUND; one that is not needed does not matter.
+   * A required session that does not exist, or no longer, is NOT_FOUND /
+   * SESSION_NOT_FOUND. A session that is not required is ignored.
    *
    * The verdict is VERIFIED with a finite reward; PENDING when it comes later
    * or with the group; SKIPPED when this task is deliberately not judged, with
-   * the reason. Trouble is never a reward: a fault of the verifier is INTERNAL /
-   * VERIFIER_FAULT, and one that took too long DEADLINE_EXCEEDED /
-   * VERIFIER_TIMEOUT. A bad or empty answer by the model is no trouble and is
-   * judged. The same request gives the same verdict again, unless a judge
-   * model is asked.
+   * the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+   * VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
+   * VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
+   * judged. The same request returns the same verdict, unless a judge model is
+   * asked.
    *
-   * An error has no `model_usage`. Where models were called before it, the
-   * status's details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
+   * An error has no `model_usage`. If models were called before it, the status's
+   * details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
    *
    * @generated from rpc gymmesh.verify.v1.VerifyService.Verify
    */
@@ -482,7 +482,7 @@ export const VerifyService: GenService<{
   /**
    * Judges the repeats of one task together (ranking, diversity, relative
    * rewards). Called when every member has stopped; members that failed are
-   * left out. The verdicts come back in the order of the members, one each.
+   * omitted. There is one verdict for each member, in the order of the members.
    * Offered only when GetEnvironment says `judges_groups`; otherwise
    * UNIMPLEMENTED / NOT_OFFERED.
    *
@@ -497,9 +497,8 @@ export const VerifyService: GenService<{
   serviceDesc(file_gymmesh_verify_v1_verify, 0);
 
 /**
- * What an audit of the verifier needs and no policy may have. Lives at the
- * address of the VerifyService; an operator permits it, and by default nobody
- * has the permission.
+ * Answers for audits of the verifier, which no policy may see. Lives at the address
+ * of the VerifyService. An operator grants the permission; by default nobody has it.
  *
  * @generated from service gymmesh.verify.v1.AuditService
  */
