@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
 
 from gymmesh_client import open_run
@@ -19,15 +18,22 @@ def first_of(path: Path) -> list[StoredRollout]:
 
 
 def best_of(path: Path) -> list[StoredRollout]:
-    """The rollout with the highest reward, the first of equal ones; none where nothing has one."""
-    found = max(_judged(path), key=itemgetter(0), default=None)
+    """The rollout with the highest reward; none where nothing has one.
+
+    Of equal ones the first by task id and repeat, whatever order they ended in.
+    """
+    found = min(_judged(path), key=lambda one: (-one[0], *_place(one[1])), default=None)
     return [] if found is None else [found[1]]
 
 
 def worst_of(path: Path) -> list[StoredRollout]:
     """The rollout with the lowest reward; as `best_of`."""
-    found = min(_judged(path), key=itemgetter(0), default=None)
+    found = min(_judged(path), key=lambda one: (one[0], *_place(one[1])), default=None)
     return [] if found is None else [found[1]]
+
+
+def _place(rollout: StoredRollout) -> tuple[str, int]:
+    return rollout.task_id, rollout.repeat_index
 
 
 def of_id(path: Path, rollout_id: str) -> list[StoredRollout]:

@@ -251,7 +251,9 @@ async def test_a_peer_that_breaks_the_protocol_over_and_over_is_logged_once_and_
     for _ in range(20):
         await _break_one()
     (record,) = _warned(caplog)
-    assert record.startswith("hand broke the mux protocol, so the stream was closed: 'message'")
+    assert record.startswith(
+        "hand broke the mux protocol, so the stream was closed: the peer sent 'message'"
+    )
     now = 1.0
     await _break_one()
     assert _warned(caplog)[1:] == [f"{record} (19 more since the last such line)"]

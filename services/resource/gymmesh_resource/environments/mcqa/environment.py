@@ -168,7 +168,8 @@ def _fitting(task: Task, mode: ReadingMode) -> None:
             raise TaskInvalid(
                 "grading_mode",
                 f"is {mode}, but the prompt doesn't ask for \\boxed{{}}. Use "
-                'lenient_answer_colon_md for "Answer: C", or template_metadata.output_regex for any other form',
+                'lenient_answer_colon_md for "Answer: C", or template_metadata.output_regex for '
+                "any other form",
             )
     elif asks_for_box and (mode == "lenient_answer_colon" or not _ASKS_FOR_COLON.search(prompt)):
         raise TaskInvalid(
