@@ -43,10 +43,19 @@ class Mesh:
         self._services = services
 
     def kill(self, kind: str) -> str:
-        """Ends a service with SIGKILL; returns its address."""
+        """Ends a service with SIGKILL, and returns its address.
+
+        `gym-cli up` is stopped before, and starts the service again once it goes on: a service that
+        is started again between two of Consul's checks would never be seen to be gone.
+        """
         (found,) = [one for one in self._services if one["kind"] == kind]
+        self.process.send_signal(signal.SIGSTOP)
         os.kill(found["pid"], signal.SIGKILL)
         return str(found["address"])
+
+    def resume(self) -> None:
+        """Lets `gym-cli up` go on."""
+        self.process.send_signal(signal.SIGCONT)
 
 
 @asynccontextmanager
@@ -145,8 +154,12 @@ async def test_every_rollout_has_one_outcome_whatever_dies(consul: Agent, tmp_pa
         whole = asyncio.create_task(ended_within(collect))
         await asyncio.sleep(3.0)
         for number, kind in enumerate(KINDS):
-            killed = meshes[number % 2].kill(kind)
-            await view.right(f"{kind} killed", partial(view.lacks, kind, killed))
+            mesh_of_it = meshes[number % 2]
+            try:
+                killed = mesh_of_it.kill(kind)
+                await view.right(f"{kind} killed", partial(view.lacks, kind, killed))
+            finally:
+                mesh_of_it.resume()
             await passing(consul, 6)  # started again, at the same address
             await view.right(f"{kind} started again", view.whole)
         assert collect.returncode is None, "the collection was over before all had died"
