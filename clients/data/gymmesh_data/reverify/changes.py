@@ -153,8 +153,12 @@ class VerdictChanges:
             "replayed": self.replayed,
             "replayed_differing": self.differing,
             "differences": self.differences,
-            "rollouts": [one._asdict() for one in self.rollouts],
+            "rollouts": [one._asdict() for one in self._in_order()],
         }
+
+    def _in_order(self) -> list[RewardChange]:
+        """The changed rollouts by task and repeat, whatever order they ended in."""
+        return sorted(self.rollouts, key=lambda one: (one.task_id, one.repeat_index))
 
     def table(self) -> list[str]:
         """The comparison, for people: a line for each environment, and what became of rewards."""
@@ -174,7 +178,7 @@ class VerdictChanges:
         rows += [f"reward        {count} {kind}" for kind, count in kinds[:_MOST_KINDS]]
         if len(kinds) > _MOST_KINDS:
             rows.append(f"reward        {len(kinds) - _MOST_KINDS} other changes")
-        rows += [f"changed       {one}" for one in self.rollouts[:_MOST_SHOWN]]
+        rows += [f"changed       {one}" for one in self._in_order()[:_MOST_SHOWN]]
         if len(self.rollouts) > _MOST_SHOWN:
             more = self.changed - _MOST_SHOWN
             rows.append(f"changed       {more} other rollouts; see --json and the rows")
