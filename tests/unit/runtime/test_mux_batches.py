@@ -68,7 +68,7 @@ BIG = b"x" * (MIB + 1)
         (unary, Cancel(1), "'cancel' came for a call"),
         (unary, Credit(1, 1), "'credit' came for a call"),
         (unary, Chunk(1, b"x", True), "a chunk came for a message that was complete"),
-        (unary, End(1, None), "ended well without a response"),
+        (unary, End(1, None), "ended with status OK and without a response"),
         (unary, Message(1, BIG, False), "more than 1048576 bytes"),
         (unary_answered, Message(1, b"b", False), "a second response"),
         (unary_answered, Chunk(1, b"b", True), "a chunk came for a message that was complete"),

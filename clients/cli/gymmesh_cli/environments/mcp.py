@@ -93,7 +93,8 @@ def _environment(
         return environment_alone(name, mesh.load())
     if mesh != MeshOptions():
         raise click.UsageError(
-            "--registry selects a running mesh, so options that configure another mesh don't apply"
+            "--registry selects a running mesh, so options that configure a mesh don't apply. "
+            "Remove them, such as --config and --set"
         )
     return environment_at(registry, name, security.over())
 

@@ -54,7 +54,7 @@ def tools_of(tools: Any, where: str) -> list[Json]:
 
 def _of_message(message: Any, where: str) -> list[Json]:
     if not isinstance(message, dict):
-        raise RowRefused(f"{where}: must be a message, an object with a role and content")
+        raise RowRefused(f"{where}: must be a message: an object with a role and content")
     role, content = message.get("role"), message.get("content")
     if role == "tool":
         call_id, output = _text(message, "tool_call_id", where), _text_of(content, where)

@@ -159,8 +159,8 @@ class StepSeries:
             return
         self._told_left = True
         _LOG.warning(
-            "step %d was left early with %d unfinished groups, which %s. Leave steps by `async "
-            "with collector.step(…, leftovers=…) as step`",
+            "step %d was left early with %d unfinished groups, which %s. Put its loop inside `"
+            "async with collector.step(…, leftovers=…) as step:`",
             step.number,
             step.counts["left"],
             "were dropped" if step.options.leftovers == "drop" else "come in the next step",

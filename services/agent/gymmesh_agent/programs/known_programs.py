@@ -32,7 +32,7 @@ class ProgramInstall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         if bool(self.npm) == bool(self.pip):
-            raise ValueError("install: needs either npm or pip")
+            raise ValueError("install: give exactly one of npm and pip")
         if bool(self.npm) != bool(self.node):
             raise ValueError("install.node: works only with npm")
 

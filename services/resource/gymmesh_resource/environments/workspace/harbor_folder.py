@@ -209,7 +209,10 @@ def _of_set(key: str, files: FileSet, folder: TaskFolder) -> Iterator[tuple[str,
         root = folder.find(f"{key}folder", files.folder)
         for path in sorted(root.rglob("*")):
             if path.is_symlink():
-                raise TaskInvalid(f"{key}folder", f"has the link {path.name}; a folder has files")
+                raise TaskInvalid(
+                    f"{key}folder",
+                    f"has the link {path.name}; only files and folders can be written",
+                )
             if path.is_file():
                 mode = path.stat().st_mode & 0o777
                 yield path.relative_to(root).as_posix(), FolderFile(path.read_bytes(), mode)

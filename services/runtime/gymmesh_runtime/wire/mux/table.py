@@ -234,9 +234,9 @@ class CallTable:
         status = end.status if end.HasField("status") and end.status.code else None
         if status is None:
             if call.chunks is not None:
-                raise Violation("a call ended well before the last chunk of a message")
+                raise Violation("a call ended with status OK before the last chunk of a message")
             if call.credit is None and call.response is None:
-                raise Violation("a unary call ended well without a response")
+                raise Violation("a unary call ended with status OK and without a response")
         del self._outgoing[number]
         self._assembly.drop(call)
         return CallEnded(call, status)

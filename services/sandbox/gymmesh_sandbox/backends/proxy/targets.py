@@ -84,7 +84,9 @@ def target_of(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes
     path = url[3].partition("#")[0]
     found = ProxyTarget(host, port, path if path.startswith("/") else f"/{path}")
     if hosts and _authority(hosts[0].decode("latin-1").strip(), _HTTP_PORT) != (host, port):
-        raise RefusedError(400, "The header Host names another host than the request's URL.")
+        raise RefusedError(
+            400, "The header Host names another host or port than the request's URL."
+        )
     framings = {name for name, _ in headers} & {b"content-length", b"transfer-encoding"}
     if len(framings) > 1:
         raise RefusedError(400, "The request has both Content-Length and Transfer-Encoding.")

@@ -50,7 +50,9 @@ class SessionModel(Model):
         tools = [] if tools is None else tools
         messages = [ChatMessageUser(content=input)] if isinstance(input, str) else input
         if session is None:
-            raise RuntimeError("no sample runs in which the model could be called")
+            raise RuntimeError(
+                "the model was called while no sample runs. Call it only within a sample"
+            )
         if session.api is None:
             if session.opened.done():
                 raise AgentPlayed
