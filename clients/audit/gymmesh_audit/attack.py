@@ -29,7 +29,7 @@ class Attack:
 
     name: of the attack, the same for all tasks. wins: whether it should earn the gold's reward;
     None: only that there is a verdict is checked. calls: made before the message. message: None
-    where nothing is said. turns: the calls of each further turn, before the message is said again.
+    where nothing is said. turns: the calls of each further turn, before the message is sent again.
     raw_calls: calls whose arguments are bytes as a model wrote them.
     echo: the message is what the tools answered. judge: how a scripted judge behaves.
     """

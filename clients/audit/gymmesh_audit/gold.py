@@ -45,7 +45,7 @@ class Gold:
     """An answer that earns the best reward.
 
     answer: the bare answer. form: the message, with `{answer}` in place of it. calls: made before.
-    turns: the calls of each further turn, after which the message is said again.
+    turns: the calls of each further turn, after which the message is sent again.
     reward: what it should earn, where the environment says so.
     """
 

@@ -107,11 +107,8 @@ def write_rows(
 
 
 def _rows(tasks: Path, number_ids: bool) -> Iterator[TaskRow]:
-    from gymmesh_client.problems import TaskProblem, UserError
+    from gymmesh_cli.shared.task_choice import right_rows
     from gymmesh_client.tasks import TaskDefaults, TaskReader
 
-    defaults = TaskDefaults("any", "any")
-    for entry in TaskReader(defaults, number_repeated_ids=number_ids).read(tasks):
-        if isinstance(entry, TaskProblem):
-            raise UserError(one_line(entry.at(tasks)))
-        yield entry
+    reader = TaskReader(TaskDefaults("any", "any"), number_repeated_ids=number_ids)
+    return right_rows(reader, tasks)

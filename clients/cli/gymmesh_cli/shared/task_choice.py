@@ -80,12 +80,17 @@ def checked_rows(
         yield entry if problem is None else TaskProblem(entry.line, *problem)
 
 
-def right_tasks(reader: TaskReader, path: Path) -> Iterator[Task]:
-    """The tasks of a file, as far as its rows are right. Raises UserError at one that is wrong."""
+def right_rows(reader: TaskReader, path: Path) -> Iterator[TaskRow]:
+    """The rows of a file, as far as they are right. Raises UserError at one that is wrong."""
     for entry in reader.read(path):
         if isinstance(entry, TaskProblem):
             raise UserError(one_line(entry.at(path)))
-        yield entry.task
+        yield entry
+
+
+def right_tasks(reader: TaskReader, path: Path) -> Iterator[Task]:
+    """The tasks of a file, as `right_rows` has them."""
+    return (row.task for row in right_rows(reader, path))
 
 
 def choose_tasks(
