@@ -197,6 +197,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"request_id": "r-17/1/c2"}}
     """
+    ERROR_REASON_SIDE_DATA_NOT_FOUND: _ErrorReason.ValueType  # 59
+    """NOT_FOUND. The service does not store side data of that digest (any more).
+    Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
+    "metadata": {"digest": "6f1e…"}}
+    """
     ERROR_REASON_TOKENS_DIVERGED: _ErrorReason.ValueType  # 52
     """ABORTED. The prompt of a call did not begin with the tokens of the call
     before it and no fork was declared (the exact-token law).
@@ -298,6 +303,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION. The run's state does not allow the command.
     Example: {"reason": "RUN_STATE", "domain": "gymmesh",
     "metadata": {"run_id": "run-3", "state": "FINISHED"}}
+    """
+    ERROR_REASON_CONSUMER_REPLACED: _ErrorReason.ValueType  # 92
+    """ABORTED. The consumer was taken for dead, and its groups were sent to others. It
+    starts again at cursor 0 and drops what it had not acknowledged.
+    Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
+    "metadata": {"run_id": "run-3", "consumer": "rank-2"}}
     """
     ERROR_REASON_LEASE_NOT_FOUND: _ErrorReason.ValueType  # 100
     """NOT_FOUND. The registration's lease expired or never existed; register again.
@@ -586,6 +597,11 @@ ERROR_REASON_RESPONSE_NOT_FOUND: ErrorReason.ValueType  # 51
 Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
+ERROR_REASON_SIDE_DATA_NOT_FOUND: ErrorReason.ValueType  # 59
+"""NOT_FOUND. The service does not store side data of that digest (any more).
+Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
+"metadata": {"digest": "6f1e…"}}
+"""
 ERROR_REASON_TOKENS_DIVERGED: ErrorReason.ValueType  # 52
 """ABORTED. The prompt of a call did not begin with the tokens of the call
 before it and no fork was declared (the exact-token law).
@@ -687,6 +703,12 @@ ERROR_REASON_RUN_STATE: ErrorReason.ValueType  # 91
 """FAILED_PRECONDITION. The run's state does not allow the command.
 Example: {"reason": "RUN_STATE", "domain": "gymmesh",
 "metadata": {"run_id": "run-3", "state": "FINISHED"}}
+"""
+ERROR_REASON_CONSUMER_REPLACED: ErrorReason.ValueType  # 92
+"""ABORTED. The consumer was taken for dead, and its groups were sent to others. It
+starts again at cursor 0 and drops what it had not acknowledged.
+Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
+"metadata": {"run_id": "run-3", "consumer": "rank-2"}}
 """
 ERROR_REASON_LEASE_NOT_FOUND: ErrorReason.ValueType  # 100
 """NOT_FOUND. The registration's lease expired or never existed; register again.

@@ -429,6 +429,7 @@ class ModelCapabilities(_message.Message):
     APPEND_ONLY_FIELD_NUMBER: _builtins.int
     SIDE_DATA_FIELD_NUMBER: _builtins.int
     LOGPROB_DISTRIBUTION_FIELD_NUMBER: _builtins.int
+    SCORING_FIELD_NUMBER: _builtins.int
     streaming: _builtins.bool
     """StreamResponse sends deltas."""
     token_ids: _builtins.bool
@@ -451,6 +452,8 @@ class ModelCapabilities(_message.Message):
     """`append_only` is honoured."""
     logprob_distribution: _tokens_pb2.LogprobDistribution.ValueType
     """Which distribution captured log probabilities are of."""
+    scoring: _builtins.bool
+    """ScoreContinuations is offered."""
     @_builtins.property
     def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The side data that can be captured, by name."""
@@ -469,10 +472,11 @@ class ModelCapabilities(_message.Message):
         append_only: _builtins.bool = ...,
         side_data: _abc.Iterable[_builtins.str] | None = ...,
         logprob_distribution: _tokens_pb2.LogprobDistribution.ValueType = ...,
+        scoring: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "append_only", b"append_only", "conversations", b"conversations", "images", b"images", "logprob_distribution", b"logprob_distribution", "logprobs", b"logprobs", "seed", b"seed", "side_data", b"side_data", "streaming", b"streaming", "token_ids", b"token_ids", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "append_only", b"append_only", "conversations", b"conversations", "images", b"images", "logprob_distribution", b"logprob_distribution", "logprobs", b"logprobs", "scoring", b"scoring", "seed", b"seed", "side_data", b"side_data", "streaming", b"streaming", "token_ids", b"token_ids", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -581,3 +585,160 @@ class SetWeightsVersionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__previous) -> _WhichOneofReturnType__previous | None: ...
 
 Global___SetWeightsVersionResponse: _TypeAlias = SetWeightsVersionResponse  # noqa: Y015
+
+@_typing.final
+class ScoreContinuationsRequest(_message.Message):
+    """Asks how probable texts are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARAMS_FIELD_NUMBER: _builtins.int
+    CONTINUATIONS_FIELD_NUMBER: _builtins.int
+    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
+    rollout_id: _builtins.str
+    """The rollout on whose behalf the call is made, as in CreateResponse."""
+    @_builtins.property
+    def params(self) -> _responses_pb2.ResponseParams:
+        """The conversation before each continuation, whole, with its instructions and
+        tools. Sampling parameters are ignored: scores are at temperature 1, before any
+        cut.
+        """
+
+    @_builtins.property
+    def continuations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The texts, each as the beginning of the model's answer; at least one, at most
+        256. An empty one is INVALID_ARGUMENT / FIELD_INVALID.
+        """
+
+    def __init__(
+        self,
+        *,
+        params: _responses_pb2.ResponseParams | None = ...,
+        continuations: _abc.Iterable[_builtins.str] | None = ...,
+        rollout_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["params", b"params"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continuations", b"continuations", "params", b"params", "rollout_id", b"rollout_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreContinuationsRequest: _TypeAlias = ScoreContinuationsRequest  # noqa: Y015
+
+@_typing.final
+class ContinuationScore(_message.Message):
+    """How probable one text is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    LOGPROBS_FIELD_NUMBER: _builtins.int
+    GREEDY_FIELD_NUMBER: _builtins.int
+    token_ids: _builtins.bytes
+    """The text's token ids, each a little-endian int32: those that the prompt and the
+    text together have after the prompt's.
+    """
+    logprobs: _builtins.bytes
+    """The log probability of each of them, each a little-endian float32."""
+    greedy: _builtins.bool
+    """Whether each of them is the most probable token at its place."""
+    def __init__(
+        self,
+        *,
+        token_ids: _builtins.bytes = ...,
+        logprobs: _builtins.bytes = ...,
+        greedy: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["greedy", b"greedy", "logprobs", b"logprobs", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContinuationScore: _TypeAlias = ContinuationScore  # noqa: Y015
+
+@_typing.final
+class ScoreContinuationsResponse(_message.Message):
+    """The scores."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCORES_FIELD_NUMBER: _builtins.int
+    PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
+    prompt_tokens: _builtins.int
+    """How many tokens the prompt has."""
+    weights_version: _builtins.int
+    """The version of the weights; absent when not known."""
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContinuationScore]:
+        """One for each continuation, in order."""
+
+    def __init__(
+        self,
+        *,
+        scores: _abc.Iterable[Global___ContinuationScore] | None = ...,
+        prompt_tokens: _builtins.int = ...,
+        weights_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "weights_version", b"weights_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "prompt_tokens", b"prompt_tokens", "scores", b"scores", "weights_version", b"weights_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__weights_version: _TypeAlias = _typing.Literal["weights_version"]  # noqa: Y015
+    _WhichOneofArgType__weights_version: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weights_version) -> _WhichOneofReturnType__weights_version | None: ...
+
+Global___ScoreContinuationsResponse: _TypeAlias = ScoreContinuationsResponse  # noqa: Y015
+
+@_typing.final
+class ReadSideDataRequest(_message.Message):
+    """Asks for the numbers of side data."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    digest: _builtins.bytes
+    """The digest in SideData."""
+    offset: _builtins.int
+    """The first byte wanted, from 0."""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.bytes = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadSideDataRequest: _TypeAlias = ReadSideDataRequest  # noqa: Y015
+
+@_typing.final
+class ReadSideDataResponse(_message.Message):
+    """A piece of the numbers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The piece."""
+    size: _builtins.int
+    """How many bytes there are in all; the same in each piece."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadSideDataResponse: _TypeAlias = ReadSideDataResponse  # noqa: Y015

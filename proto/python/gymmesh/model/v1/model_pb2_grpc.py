@@ -65,6 +65,16 @@ class ModelServiceStub:
                 request_serializer=gymmesh_dot_model_dot_v1_dot_model__pb2.SetWeightsVersionRequest.SerializeToString,
                 response_deserializer=gymmesh_dot_model_dot_v1_dot_model__pb2.SetWeightsVersionResponse.FromString,
                 _registered_method=True)
+        self.ScoreContinuations = channel.unary_unary(
+                '/gymmesh.model.v1.ModelService/ScoreContinuations',
+                request_serializer=gymmesh_dot_model_dot_v1_dot_model__pb2.ScoreContinuationsRequest.SerializeToString,
+                response_deserializer=gymmesh_dot_model_dot_v1_dot_model__pb2.ScoreContinuationsResponse.FromString,
+                _registered_method=True)
+        self.ReadSideData = channel.unary_stream(
+                '/gymmesh.model.v1.ModelService/ReadSideData',
+                request_serializer=gymmesh_dot_model_dot_v1_dot_model__pb2.ReadSideDataRequest.SerializeToString,
+                response_deserializer=gymmesh_dot_model_dot_v1_dot_model__pb2.ReadSideDataResponse.FromString,
+                _registered_method=True)
 
 
 class ModelServiceServicer:
@@ -136,6 +146,27 @@ class ModelServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ScoreContinuations(self, request, context):
+        """Scores texts that the model did not write: for each continuation, the log
+        probabilities that the model gives its tokens after the conversation. Samples
+        nothing, and has no side effect, so every call can be retried. A server without
+        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
+        CreateResponse.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadSideData(self, request, context):
+        """Reads the numbers of side data that this service stored; see SideData. Pieces of
+        at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
+        SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
+        UNIMPLEMENTED / NOT_OFFERED when it stores none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +194,16 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.SetWeightsVersion,
                     request_deserializer=gymmesh_dot_model_dot_v1_dot_model__pb2.SetWeightsVersionRequest.FromString,
                     response_serializer=gymmesh_dot_model_dot_v1_dot_model__pb2.SetWeightsVersionResponse.SerializeToString,
+            ),
+            'ScoreContinuations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScoreContinuations,
+                    request_deserializer=gymmesh_dot_model_dot_v1_dot_model__pb2.ScoreContinuationsRequest.FromString,
+                    response_serializer=gymmesh_dot_model_dot_v1_dot_model__pb2.ScoreContinuationsResponse.SerializeToString,
+            ),
+            'ReadSideData': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadSideData,
+                    request_deserializer=gymmesh_dot_model_dot_v1_dot_model__pb2.ReadSideDataRequest.FromString,
+                    response_serializer=gymmesh_dot_model_dot_v1_dot_model__pb2.ReadSideDataResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -306,6 +347,60 @@ class ModelService:
             '/gymmesh.model.v1.ModelService/SetWeightsVersion',
             gymmesh_dot_model_dot_v1_dot_model__pb2.SetWeightsVersionRequest.SerializeToString,
             gymmesh_dot_model_dot_v1_dot_model__pb2.SetWeightsVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScoreContinuations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gymmesh.model.v1.ModelService/ScoreContinuations',
+            gymmesh_dot_model_dot_v1_dot_model__pb2.ScoreContinuationsRequest.SerializeToString,
+            gymmesh_dot_model_dot_v1_dot_model__pb2.ScoreContinuationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadSideData(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gymmesh.model.v1.ModelService/ReadSideData',
+            gymmesh_dot_model_dot_v1_dot_model__pb2.ReadSideDataRequest.SerializeToString,
+            gymmesh_dot_model_dot_v1_dot_model__pb2.ReadSideDataResponse.FromString,
             options,
             channel_credentials,
             insecure,

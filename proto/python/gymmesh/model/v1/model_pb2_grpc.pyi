@@ -79,6 +79,19 @@ class ModelServiceStub:
     FIELD_INVALID; the current one again is a success. A service whose model
     does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
     """
+    ScoreContinuations: _grpc.UnaryUnaryMultiCallable[_model_pb2.ScoreContinuationsRequest, _model_pb2.ScoreContinuationsResponse]
+    """Scores texts that the model did not write: for each continuation, the log
+    probabilities that the model gives its tokens after the conversation. Samples
+    nothing, and has no side effect, so every call can be retried. A server without
+    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
+    CreateResponse.
+    """
+    ReadSideData: _grpc.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]
+    """Reads the numbers of side data that this service stored; see SideData. Pieces of
+    at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
+    SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
+    UNIMPLEMENTED / NOT_OFFERED when it stores none.
+    """
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
@@ -130,6 +143,19 @@ class ModelServiceAsyncStub(ModelServiceStub):
     WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
     FIELD_INVALID; the current one again is a success. A service whose model
     does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+    """
+    ScoreContinuations: _aio.UnaryUnaryMultiCallable[_model_pb2.ScoreContinuationsRequest, _model_pb2.ScoreContinuationsResponse]  # type: ignore[assignment]
+    """Scores texts that the model did not write: for each continuation, the log
+    probabilities that the model gives its tokens after the conversation. Samples
+    nothing, and has no side effect, so every call can be retried. A server without
+    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
+    CreateResponse.
+    """
+    ReadSideData: _aio.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]  # type: ignore[assignment]
+    """Reads the numbers of side data that this service stored; see SideData. Pieces of
+    at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
+    SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
+    UNIMPLEMENTED / NOT_OFFERED when it stores none.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -209,6 +235,31 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
         FIELD_INVALID; the current one again is a success. A service whose model
         does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+        """
+
+    @_abc_1.abstractmethod
+    def ScoreContinuations(
+        self,
+        request: _model_pb2.ScoreContinuationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_pb2.ScoreContinuationsResponse, _abc.Awaitable[_model_pb2.ScoreContinuationsResponse]]:
+        """Scores texts that the model did not write: for each continuation, the log
+        probabilities that the model gives its tokens after the conversation. Samples
+        nothing, and has no side effect, so every call can be retried. A server without
+        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
+        CreateResponse.
+        """
+
+    @_abc_1.abstractmethod
+    def ReadSideData(
+        self,
+        request: _model_pb2.ReadSideDataRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_model_pb2.ReadSideDataResponse], _abc.AsyncIterator[_model_pb2.ReadSideDataResponse]]:
+        """Reads the numbers of side data that this service stored; see SideData. Pieces of
+        at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
+        SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
+        UNIMPLEMENTED / NOT_OFFERED when it stores none.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -27,7 +27,7 @@ from gymmesh.rollout.v1 import rollout_pb2 as gymmesh_dot_rollout_dot_v1_dot_rol
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18gymmesh/run/v1/run.proto\x12\x0egymmesh.run.v1\x1a\x1egymmesh/access/v1/access.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1fgoogle/api/field_behavior.proto\"M\n\x0c\x46\x61ilureCount\x12.\n\x08\x62oundary\x18\x01 \x01(\x0e\x32\x1c.gymmesh.rollout.v1.Boundary\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"\xb3\x02\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.gymmesh.run.v1.RunState\x12\x11\n\trequested\x18\x03 \x01(\x04\x12\x11\n\tcompleted\x18\x04 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x04\x12\x11\n\tin_flight\x18\x06 \x01(\x04\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\r\x12.\n\x08\x66\x61ilures\x18\x08 \x03(\x0b\x32\x1c.gymmesh.run.v1.FailureCount\x12\x18\n\x0bmean_reward\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x11started_unix_nano\x18\n \x01(\x06\x12\x0e\n\x06output\x18\x0b \x01(\t\x12\x10\n\x08identity\x18\x0c \x01(\x0c\x42\x0e\n\x0c_mean_reward\"D\n\x0fListRunsRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"N\n\x10ListRunsResponse\x12!\n\x04runs\x18\x01 \x03(\x0b\x32\x13.gymmesh.run.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\rGetRunRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"2\n\x0eGetRunResponse\x12 \n\x03run\x18\x01 \x01(\x0b\x32\x13.gymmesh.run.v1.Run\"\xc2\x02\n\x11\x43ontrolRunRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12)\n\x05pause\x18\x02 \x01(\x0b\x32\x18.gymmesh.run.v1.PauseRunH\x00\x12+\n\x06resume\x18\x03 \x01(\x0b\x32\x19.gymmesh.run.v1.ResumeRunH\x00\x12)\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x18.gymmesh.run.v1.DrainRunH\x00\x12+\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x19.gymmesh.run.v1.CancelRunH\x00\x12\'\n\x04tune\x18\x06 \x01(\x0b\x32\x17.gymmesh.run.v1.TuneRunH\x00\x12\x33\n\x0c\x63\x61ncel_group\x18\x07 \x01(\x0b\x32\x1b.gymmesh.run.v1.CancelGroupH\x00\x42\t\n\x07\x63ommand\"\n\n\x08PauseRun\"\x0b\n\tResumeRun\"\n\n\x08\x44rainRun\"\x0b\n\tCancelRun\"3\n\x07TuneRun\x12\x18\n\x0b\x63oncurrency\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_concurrency\"$\n\x0b\x43\x61ncelGroup\x12\x15\n\x07task_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"6\n\x12\x43ontrolRunResponse\x12 \n\x03run\x18\x01 \x01(\x0b\x32\x13.gymmesh.run.v1.Run\"{\n\x13StreamGroupsRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1a\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12 \n\rmax_staleness\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x10\n\x0e_max_staleness\"}\n\x14StreamGroupsResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12&\n\x04task\x18\x02 \x01(\x0b\x32\x18.gymmesh.rollout.v1.Task\x12-\n\x08rollouts\x18\x03 \x03(\x0b\x32\x1b.gymmesh.rollout.v1.Rollout*\x99\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11RUN_STATE_RUNNING\x10\x01\x12\x14\n\x10RUN_STATE_PAUSED\x10\x02\x12\x16\n\x12RUN_STATE_DRAINING\x10\x03\x12\x16\n\x12RUN_STATE_FINISHED\x10\x04\x12\x15\n\x11RUN_STATE_STOPPED\x10\x05\x32\xee\x02\n\nRunService\x12S\n\x08ListRuns\x12\x1f.gymmesh.run.v1.ListRunsRequest\x1a .gymmesh.run.v1.ListRunsResponse\"\x04\x88\xa0\x19\x01\x12M\n\x06GetRun\x12\x1d.gymmesh.run.v1.GetRunRequest\x1a\x1e.gymmesh.run.v1.GetRunResponse\"\x04\x88\xa0\x19\x01\x12Y\n\nControlRun\x12!.gymmesh.run.v1.ControlRunRequest\x1a\".gymmesh.run.v1.ControlRunResponse\"\x04\x88\xa0\x19\x03\x12\x61\n\x0cStreamGroups\x12#.gymmesh.run.v1.StreamGroupsRequest\x1a$.gymmesh.run.v1.StreamGroupsResponse\"\x04\x88\xa0\x19\x02\x30\x01\x42p\n\x11io.gymmesh.run.v1B\x08RunProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/run/v1;runv1\xaa\x02\x0eGymmesh.Run.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18gymmesh/run/v1/run.proto\x12\x0egymmesh.run.v1\x1a\x1egymmesh/access/v1/access.proto\x1a gymmesh/rollout/v1/rollout.proto\x1a\x1fgoogle/api/field_behavior.proto\"M\n\x0c\x46\x61ilureCount\x12.\n\x08\x62oundary\x18\x01 \x01(\x0e\x32\x1c.gymmesh.rollout.v1.Boundary\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\"\xb3\x02\n\x03Run\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.gymmesh.run.v1.RunState\x12\x11\n\trequested\x18\x03 \x01(\x04\x12\x11\n\tcompleted\x18\x04 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x04\x12\x11\n\tin_flight\x18\x06 \x01(\x04\x12\x13\n\x0b\x63oncurrency\x18\x07 \x01(\r\x12.\n\x08\x66\x61ilures\x18\x08 \x03(\x0b\x32\x1c.gymmesh.run.v1.FailureCount\x12\x18\n\x0bmean_reward\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x19\n\x11started_unix_nano\x18\n \x01(\x06\x12\x0e\n\x06output\x18\x0b \x01(\t\x12\x10\n\x08identity\x18\x0c \x01(\x0c\x42\x0e\n\x0c_mean_reward\"D\n\x0fListRunsRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"N\n\x10ListRunsResponse\x12!\n\x04runs\x18\x01 \x03(\x0b\x32\x13.gymmesh.run.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\rGetRunRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"2\n\x0eGetRunResponse\x12 \n\x03run\x18\x01 \x01(\x0b\x32\x13.gymmesh.run.v1.Run\"\xc2\x02\n\x11\x43ontrolRunRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12)\n\x05pause\x18\x02 \x01(\x0b\x32\x18.gymmesh.run.v1.PauseRunH\x00\x12+\n\x06resume\x18\x03 \x01(\x0b\x32\x19.gymmesh.run.v1.ResumeRunH\x00\x12)\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x18.gymmesh.run.v1.DrainRunH\x00\x12+\n\x06\x63\x61ncel\x18\x05 \x01(\x0b\x32\x19.gymmesh.run.v1.CancelRunH\x00\x12\'\n\x04tune\x18\x06 \x01(\x0b\x32\x17.gymmesh.run.v1.TuneRunH\x00\x12\x33\n\x0c\x63\x61ncel_group\x18\x07 \x01(\x0b\x32\x1b.gymmesh.run.v1.CancelGroupH\x00\x42\t\n\x07\x63ommand\"\n\n\x08PauseRun\"\x0b\n\tResumeRun\"\n\n\x08\x44rainRun\"\x0b\n\tCancelRun\"3\n\x07TuneRun\x12\x18\n\x0b\x63oncurrency\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_concurrency\"$\n\x0b\x43\x61ncelGroup\x12\x15\n\x07task_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"6\n\x12\x43ontrolRunResponse\x12 \n\x03run\x18\x01 \x01(\x0b\x32\x13.gymmesh.run.v1.Run\"\xac\x01\n\x13StreamGroupsRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1a\n\x0c\x61\x66ter_cursor\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\x12 \n\rmax_staleness\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12\x16\n\x08\x63onsumer\x18\x04 \x01(\tB\x04\xe2\x41\x01\x01\x12\x17\n\tconsumers\x18\x05 \x01(\rB\x04\xe2\x41\x01\x01\x42\x10\n\x0e_max_staleness\"^\n\x18\x41\x63knowledgeGroupsRequest\x12\x14\n\x06run_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x16\n\x08\x63onsumer\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x14\n\x06\x63ursor\x18\x03 \x01(\x04\x42\x04\xe2\x41\x01\x02\"\x1b\n\x19\x41\x63knowledgeGroupsResponse\"}\n\x14StreamGroupsResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12&\n\x04task\x18\x02 \x01(\x0b\x32\x18.gymmesh.rollout.v1.Task\x12-\n\x08rollouts\x18\x03 \x03(\x0b\x32\x1b.gymmesh.rollout.v1.Rollout*\x99\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11RUN_STATE_RUNNING\x10\x01\x12\x14\n\x10RUN_STATE_PAUSED\x10\x02\x12\x16\n\x12RUN_STATE_DRAINING\x10\x03\x12\x16\n\x12RUN_STATE_FINISHED\x10\x04\x12\x15\n\x11RUN_STATE_STOPPED\x10\x05\x32\xde\x03\n\nRunService\x12S\n\x08ListRuns\x12\x1f.gymmesh.run.v1.ListRunsRequest\x1a .gymmesh.run.v1.ListRunsResponse\"\x04\x88\xa0\x19\x01\x12M\n\x06GetRun\x12\x1d.gymmesh.run.v1.GetRunRequest\x1a\x1e.gymmesh.run.v1.GetRunResponse\"\x04\x88\xa0\x19\x01\x12Y\n\nControlRun\x12!.gymmesh.run.v1.ControlRunRequest\x1a\".gymmesh.run.v1.ControlRunResponse\"\x04\x88\xa0\x19\x03\x12\x61\n\x0cStreamGroups\x12#.gymmesh.run.v1.StreamGroupsRequest\x1a$.gymmesh.run.v1.StreamGroupsResponse\"\x04\x88\xa0\x19\x02\x30\x01\x12n\n\x11\x41\x63knowledgeGroups\x12(.gymmesh.run.v1.AcknowledgeGroupsRequest\x1a).gymmesh.run.v1.AcknowledgeGroupsResponse\"\x04\x88\xa0\x19\x02\x42p\n\x11io.gymmesh.run.v1B\x08RunProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/run/v1;runv1\xaa\x02\x0eGymmesh.Run.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,6 +51,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STREAMGROUPSREQUEST'].fields_by_name['after_cursor']._serialized_options = b'\342A\001\001'
   _globals['_STREAMGROUPSREQUEST'].fields_by_name['max_staleness']._loaded_options = None
   _globals['_STREAMGROUPSREQUEST'].fields_by_name['max_staleness']._serialized_options = b'\342A\001\001'
+  _globals['_STREAMGROUPSREQUEST'].fields_by_name['consumer']._loaded_options = None
+  _globals['_STREAMGROUPSREQUEST'].fields_by_name['consumer']._serialized_options = b'\342A\001\001'
+  _globals['_STREAMGROUPSREQUEST'].fields_by_name['consumers']._loaded_options = None
+  _globals['_STREAMGROUPSREQUEST'].fields_by_name['consumers']._serialized_options = b'\342A\001\001'
+  _globals['_ACKNOWLEDGEGROUPSREQUEST'].fields_by_name['run_id']._loaded_options = None
+  _globals['_ACKNOWLEDGEGROUPSREQUEST'].fields_by_name['run_id']._serialized_options = b'\342A\001\002'
+  _globals['_ACKNOWLEDGEGROUPSREQUEST'].fields_by_name['consumer']._loaded_options = None
+  _globals['_ACKNOWLEDGEGROUPSREQUEST'].fields_by_name['consumer']._serialized_options = b'\342A\001\001'
+  _globals['_ACKNOWLEDGEGROUPSREQUEST'].fields_by_name['cursor']._loaded_options = None
+  _globals['_ACKNOWLEDGEGROUPSREQUEST'].fields_by_name['cursor']._serialized_options = b'\342A\001\002'
   _globals['_RUNSERVICE'].methods_by_name['ListRuns']._loaded_options = None
   _globals['_RUNSERVICE'].methods_by_name['ListRuns']._serialized_options = b'\210\240\031\001'
   _globals['_RUNSERVICE'].methods_by_name['GetRun']._loaded_options = None
@@ -59,8 +69,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RUNSERVICE'].methods_by_name['ControlRun']._serialized_options = b'\210\240\031\003'
   _globals['_RUNSERVICE'].methods_by_name['StreamGroups']._loaded_options = None
   _globals['_RUNSERVICE'].methods_by_name['StreamGroups']._serialized_options = b'\210\240\031\002'
-  _globals['_RUNSTATE']._serialized_start=1548
-  _globals['_RUNSTATE']._serialized_end=1701
+  _globals['_RUNSERVICE'].methods_by_name['AcknowledgeGroups']._loaded_options = None
+  _globals['_RUNSERVICE'].methods_by_name['AcknowledgeGroups']._serialized_options = b'\210\240\031\002'
+  _globals['_RUNSTATE']._serialized_start=1723
+  _globals['_RUNSTATE']._serialized_end=1876
   _globals['_FAILURECOUNT']._serialized_start=143
   _globals['_FAILURECOUNT']._serialized_end=220
   _globals['_RUN']._serialized_start=223
@@ -89,10 +101,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELGROUP']._serialized_end=1237
   _globals['_CONTROLRUNRESPONSE']._serialized_start=1239
   _globals['_CONTROLRUNRESPONSE']._serialized_end=1293
-  _globals['_STREAMGROUPSREQUEST']._serialized_start=1295
-  _globals['_STREAMGROUPSREQUEST']._serialized_end=1418
-  _globals['_STREAMGROUPSRESPONSE']._serialized_start=1420
-  _globals['_STREAMGROUPSRESPONSE']._serialized_end=1545
-  _globals['_RUNSERVICE']._serialized_start=1704
-  _globals['_RUNSERVICE']._serialized_end=2070
+  _globals['_STREAMGROUPSREQUEST']._serialized_start=1296
+  _globals['_STREAMGROUPSREQUEST']._serialized_end=1468
+  _globals['_ACKNOWLEDGEGROUPSREQUEST']._serialized_start=1470
+  _globals['_ACKNOWLEDGEGROUPSREQUEST']._serialized_end=1564
+  _globals['_ACKNOWLEDGEGROUPSRESPONSE']._serialized_start=1566
+  _globals['_ACKNOWLEDGEGROUPSRESPONSE']._serialized_end=1593
+  _globals['_STREAMGROUPSRESPONSE']._serialized_start=1595
+  _globals['_STREAMGROUPSRESPONSE']._serialized_end=1720
+  _globals['_RUNSERVICE']._serialized_start=1879
+  _globals['_RUNSERVICE']._serialized_end=2357
 # @@protoc_insertion_point(module_scope)

@@ -459,6 +459,8 @@ class StreamGroupsRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     AFTER_CURSOR_FIELD_NUMBER: _builtins.int
     MAX_STALENESS_FIELD_NUMBER: _builtins.int
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    CONSUMERS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     after_cursor: _builtins.int
@@ -469,22 +471,79 @@ class StreamGroupsRequest(_message.Message):
     """Leave out groups whose oldest weights are more than this many versions
     behind the current ones; they are counted in the run, not sent.
     """
+    consumer: _builtins.str
+    """The name of one of several consumers that share the run's groups, such as the
+    rank of a data-parallel trainer. Empty: a reader of all groups.
+    """
+    consumers: _builtins.int
+    """How many consumers share the groups. Required with `consumer`, and the same in
+    all of them.
+    """
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         after_cursor: _builtins.int = ...,
         max_staleness: _builtins.int | None = ...,
+        consumer: _builtins.str = ...,
+        consumers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness", "max_staleness", b"max_staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness", "after_cursor", b"after_cursor", "max_staleness", b"max_staleness", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness", "after_cursor", b"after_cursor", "consumer", b"consumer", "consumers", b"consumers", "max_staleness", b"max_staleness", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_staleness: _TypeAlias = _typing.Literal["max_staleness"]  # noqa: Y015
     _WhichOneofArgType__max_staleness: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_staleness) -> _WhichOneofReturnType__max_staleness | None: ...
 
 Global___StreamGroupsRequest: _TypeAlias = StreamGroupsRequest  # noqa: Y015
+
+@_typing.final
+class AcknowledgeGroupsRequest(_message.Message):
+    """A consumer has groups."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CONSUMER_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    """The run."""
+    consumer: _builtins.str
+    """The consumer; empty: the reader of all groups."""
+    cursor: _builtins.int
+    """Acknowledges all groups that this consumer was sent, up to this cursor."""
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        consumer: _builtins.str = ...,
+        cursor: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "cursor", b"cursor", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcknowledgeGroupsRequest: _TypeAlias = AcknowledgeGroupsRequest  # noqa: Y015
+
+@_typing.final
+class AcknowledgeGroupsResponse(_message.Message):
+    """They are acknowledged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcknowledgeGroupsResponse: _TypeAlias = AcknowledgeGroupsResponse  # noqa: Y015
 
 @_typing.final
 class StreamGroupsResponse(_message.Message):

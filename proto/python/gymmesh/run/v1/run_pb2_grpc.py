@@ -56,6 +56,11 @@ class RunServiceStub:
                 request_serializer=gymmesh_dot_run_dot_v1_dot_run__pb2.StreamGroupsRequest.SerializeToString,
                 response_deserializer=gymmesh_dot_run_dot_v1_dot_run__pb2.StreamGroupsResponse.FromString,
                 _registered_method=True)
+        self.AcknowledgeGroups = channel.unary_unary(
+                '/gymmesh.run.v1.RunService/AcknowledgeGroups',
+                request_serializer=gymmesh_dot_run_dot_v1_dot_run__pb2.AcknowledgeGroupsRequest.SerializeToString,
+                response_deserializer=gymmesh_dot_run_dot_v1_dot_run__pb2.AcknowledgeGroupsResponse.FromString,
+                _registered_method=True)
 
 
 class RunServiceServicer:
@@ -91,6 +96,18 @@ class RunServiceServicer:
         trainer. A group is sent once its outcomes are on disk; groups that were
         not acknowledged by `after_cursor` are sent again on a new stream. Ends
         with OK when the run is finished and all was sent.
+
+        Consumers that share the groups (`consumer` is set) get each group once: it is
+        sent to the consumer that was sent the fewest tokens so far. Groups that a
+        consumer did not acknowledge are sent to the others when it is dead: when it had
+        no stream for the time that the collector allows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AcknowledgeGroups(self, request, context):
+        """Acknowledges groups while their stream goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,6 +135,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.StreamGroups,
                     request_deserializer=gymmesh_dot_run_dot_v1_dot_run__pb2.StreamGroupsRequest.FromString,
                     response_serializer=gymmesh_dot_run_dot_v1_dot_run__pb2.StreamGroupsResponse.SerializeToString,
+            ),
+            'AcknowledgeGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcknowledgeGroups,
+                    request_deserializer=gymmesh_dot_run_dot_v1_dot_run__pb2.AcknowledgeGroupsRequest.FromString,
+                    response_serializer=gymmesh_dot_run_dot_v1_dot_run__pb2.AcknowledgeGroupsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -230,6 +252,33 @@ class RunService:
             '/gymmesh.run.v1.RunService/StreamGroups',
             gymmesh_dot_run_dot_v1_dot_run__pb2.StreamGroupsRequest.SerializeToString,
             gymmesh_dot_run_dot_v1_dot_run__pb2.StreamGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcknowledgeGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gymmesh.run.v1.RunService/AcknowledgeGroups',
+            gymmesh_dot_run_dot_v1_dot_run__pb2.AcknowledgeGroupsRequest.SerializeToString,
+            gymmesh_dot_run_dot_v1_dot_run__pb2.AcknowledgeGroupsResponse.FromString,
             options,
             channel_credentials,
             insecure,

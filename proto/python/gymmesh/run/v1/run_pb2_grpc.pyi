@@ -49,7 +49,14 @@ class RunServiceStub:
     trainer. A group is sent once its outcomes are on disk; groups that were
     not acknowledged by `after_cursor` are sent again on a new stream. Ends
     with OK when the run is finished and all was sent.
+
+    Consumers that share the groups (`consumer` is set) get each group once: it is
+    sent to the consumer that was sent the fewest tokens so far. Groups that a
+    consumer did not acknowledge are sent to the others when it is dead: when it had
+    no stream for the time that the collector allows.
     """
+    AcknowledgeGroups: _grpc.UnaryUnaryMultiCallable[_run_pb2.AcknowledgeGroupsRequest, _run_pb2.AcknowledgeGroupsResponse]
+    """Acknowledges groups while their stream goes on."""
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
@@ -72,7 +79,14 @@ class RunServiceAsyncStub(RunServiceStub):
     trainer. A group is sent once its outcomes are on disk; groups that were
     not acknowledged by `after_cursor` are sent again on a new stream. Ends
     with OK when the run is finished and all was sent.
+
+    Consumers that share the groups (`consumer` is set) get each group once: it is
+    sent to the consumer that was sent the fewest tokens so far. Groups that a
+    consumer did not acknowledge are sent to the others when it is dead: when it had
+    no stream for the time that the collector allows.
     """
+    AcknowledgeGroups: _aio.UnaryUnaryMultiCallable[_run_pb2.AcknowledgeGroupsRequest, _run_pb2.AcknowledgeGroupsResponse]  # type: ignore[assignment]
+    """Acknowledges groups while their stream goes on."""
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by a collector, on loopback or a unix socket, to callers that hold its
@@ -116,6 +130,19 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         trainer. A group is sent once its outcomes are on disk; groups that were
         not acknowledged by `after_cursor` are sent again on a new stream. Ends
         with OK when the run is finished and all was sent.
+
+        Consumers that share the groups (`consumer` is set) get each group once: it is
+        sent to the consumer that was sent the fewest tokens so far. Groups that a
+        consumer did not acknowledge are sent to the others when it is dead: when it had
+        no stream for the time that the collector allows.
         """
+
+    @_abc_1.abstractmethod
+    def AcknowledgeGroups(
+        self,
+        request: _run_pb2.AcknowledgeGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.AcknowledgeGroupsResponse, _abc.Awaitable[_run_pb2.AcknowledgeGroupsResponse]]:
+        """Acknowledges groups while their stream goes on."""
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,1 @@
+"""Generated from the contract under proto/gymmesh. Do not edit."""
