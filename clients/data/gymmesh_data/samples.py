@@ -48,10 +48,10 @@ class Sample:
 
 
 def samples_of(rollout: StoredRollout) -> list[Sample]:
-    """The samples of a rollout: one, and another for each call that did not go on from what there
-    was (a fork: the history was rewritten). Conversations that the agent left (it began anew with a
-    summary, say) have samples of their own, in the order in which they ended. Each freely sampled
-    id is trained in one sample only, and each sample has some.
+    """The samples of a rollout: one, plus one for each fork (a call whose history was rewritten). A
+    conversation that the agent abandoned (for example to start again with a summary) has its own
+    sample, in the order in which they ended. Each freely sampled id is trained in exactly one
+    sample, and each sample has at least one.
 
     Raises:
         NoTokens: the row has no token ids to train, or the prompt of a call is not known.

@@ -74,11 +74,11 @@ def distinct(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
-    """The completed rollouts of each path, then its failed ones; a path given twice is read once.
-    Raises as `read_rollouts`.
+    """The completed rollouts of each path, then its failed ones. A path given twice is read once.
+    Raises the errors of `read_rollouts`.
 
-    The failures of a run are those that are current; those of a file stand in NAME.failures.jsonl
-    beside it, if that is there.
+    For a run, only its current failures. For a file NAME.jsonl, those of NAME.failures.jsonl in the
+    same folder, if that file exists.
     """
     for path in distinct(paths):
         yield from read_rollouts([path])

@@ -57,10 +57,10 @@ class LineFile:
         resume: bool,
         pack: Callable[[Path, Path], None] | None = None,
     ) -> int:
-        """Write the lines, and give the file its name. Returns the bytes that already existed.
+        """Write the lines, then rename the file. Returns the bytes that already existed.
 
-        `pack`: makes the file of the lines, where it is not these lines themselves. Raises
-        UserError where the disk takes no more, or what is there was made of something else.
+        `pack`: converts the lines to the final file, for formats other than JSON lines. Raises
+        UserError if the disk is full, or if the existing file was made from different input.
         """
         try:
             make_folder(self.path.parent)

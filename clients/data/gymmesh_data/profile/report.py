@@ -182,11 +182,11 @@ def profile(
 ) -> Profile:
     """Profile some runs and files together, in one pass over their rows.
 
-    A rollout that is in several of them counts once. Failed and unjudged rollouts count in no
-    reward, never as 0.
+    A rollout that several of them have counts once. Failed and unjudged rollouts count in no
+    reward, and never as 0.
 
     Args:
-        on_rollout: called with each as it is read.
+        on_rollout: called with each rollout as it is read.
 
     Raises:
         UserError: a file cannot be read, has a row that is no rollout's, or there are no rows.
