@@ -48,10 +48,10 @@ class Found:
 
 
 def find_sources(paths: Iterable[Path]) -> Found:
-    """The runs and files that some paths stand for; a folder stands for all that are in it.
+    """The runs and files at some paths. A folder means all runs and files in it.
 
     Raises:
-        UserError: a path is not there, or there is nothing to show.
+        UserError: a path does not exist, or has no rollouts.
     """
     found = Found()
     for path in paths:
