@@ -39,6 +39,7 @@ class RemembersArguments(GroupedCommand):
     """A command that can say how it was called, and resumes by its output alone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = self.plain_help(ctx, args)
         given = self._given(ctx, args)
         if given.get("resume") and not any(given.get(name) for name in _TASKS):
             args = self._resumed(ctx, args, given)
