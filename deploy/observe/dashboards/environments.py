@@ -138,8 +138,8 @@ _SANDBOXES: Final = Row(
         Panel(
             "Sandbox endings",
             rates(_scope, m.SANDBOX_ENDINGS, "ending"),
-            "How they ended: by themselves, or for their time, output or memory; failed is the"
-            " sandbox's own fault.",
+            "Programs by their end: exited, or killed at a limit of time, output or memory;"
+            " failed is a fault of the sandbox.",
             "ops",
             "areas",
             width=6,

@@ -17,7 +17,7 @@ _RUN: Final = click.argument("run_id", metavar="[RUN]", default="")
 _CONTROLS: Final = (
     (
         "pause",
-        "Pause a run: start no more rollouts.",
+        "Pause a run: start no new rollouts.",
         "Running rollouts continue. `gym-cli runs resume` starts more.",
     ),
     ("resume", "Resume a paused run.", "Undoes `gym-cli runs pause`."),

@@ -140,7 +140,7 @@ class TrackerLink:
         if pipe.is_closing():
             return False
         if pipe.transport.get_write_buffer_size() + len(line) > _MOST_WAITING:
-            self._say("it accepts no more messages; messages that don't fit are dropped")
+            self._say("it accepts no further messages; messages that don't fit are dropped")
             return False
         pipe.write(line)
         return True

@@ -64,7 +64,7 @@ def find_sources(paths: Iterable[Path]) -> Found:
             found.add(_file(absolute))
         else:
             raise UserError(
-                f"{path}: is not there; name a run's output, a file of rows or a folder"
+                f"{path}: does not exist; name a run's output, a file of rows or a folder"
             )
     if not found.sources:
         named = ", ".join(map(str, paths)) or "nothing"

@@ -195,5 +195,5 @@ def recipe_named(name: str) -> Recipe:
     """A recipe by its name. Raises UserError if there is none."""
     found = {one.name: one for one in recipes()}
     if name not in found:
-        raise UserError(f"there is no data set {name!r}; {nearest(name, found)}")
+        raise UserError(f"no data set is named {name!r}; {nearest(name, found)}")
     return found[name]

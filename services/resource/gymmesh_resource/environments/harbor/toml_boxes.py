@@ -38,7 +38,7 @@ def agents_box(folder: Path, said: TaskToml) -> TaskBox:
     if machine.mcp_servers:
         raise TaskRefused(
             place("environment.mcp_servers"),
-            "is not supported: no service beside the sandbox runs these servers",
+            "is not supported: gymmesh runs no servers outside the sandbox",
         )
     refuse_there(folder, f"{_AGENTS}/{_COMPOSE}")
     around = inside(folder, _AGENTS)

@@ -131,7 +131,7 @@ class MathEnvironment(Environment[None]):
         refuse_others(task, _SERVERS if not self._judge else _SERVERS_WITH_THIS_JUDGE)
         verifier = task.payload.get("verifier_type", "math_with_judge")
         if verifier != "math_with_judge":
-            raise TaskInvalid("verifier_type", "must be math_with_judge here, or left out")
+            raise TaskInvalid("verifier_type", "must be math_with_judge, or absent")
         expected = _expected(task)
         if not expected.strip():
             raise TaskInvalid("expected_answer", "is empty")

@@ -162,7 +162,7 @@ class Exchange:
         """Takes a batch. Raises Violation and ValueError."""
         frames = unpack(data).frames
         if not frames:
-            raise Violation("a batch came without a frame")
+            raise Violation("a batch had no frame")
         for frame in frames:
             event = self.table.receive(frame)
             if event is not None:
