@@ -1,4 +1,4 @@
-"""What a stored rollout's actors beside the root agent said. Pure."""
+"""The conversations of a stored rollout's actors other than the root agent. Pure."""
 
 from __future__ import annotations
 

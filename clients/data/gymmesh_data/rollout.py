@@ -1,7 +1,7 @@
-"""One stored rollout: what its row says, checked.
+"""One stored rollout: its row's content, checked.
 
-Rows are untrusted: they may come from another program or another machine. What an export reads of
-a row is checked here or where it is used, and a mistake names the row's place and its key.
+Rows are untrusted: they may be from a different program or machine. Keys that an export reads are
+checked here or at their use, and errors name the row's place and the key.
 """
 
 from __future__ import annotations
@@ -213,7 +213,9 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def work_elsewhere(self) -> str:
-        """What there is to say where a program's work may be another conversation; mostly empty."""
+        """A note if a program's work may be in a conversation other than the main one; usually
+        empty.
+        """
         notes = self.columns.annotations
         asked = {one.model_call_id: bytes(one.value) for one in notes if one.key.endswith(ASKED)}
         return work_elsewhere(self.columns.calls, asked)

@@ -1,8 +1,8 @@
 """The exact tokens of a rollout as training samples. Pure.
 
-A row has, with each model call, the ids that the call read beyond those of the call before it, the
-ids that it sampled and their log probabilities. Nothing is tokenised again: a sample is made of
-these ids alone, in time linear in them.
+For each model call, a row has the ids that the call read in addition to those of the previous call,
+the ids that it sampled, and their log probabilities. Nothing is tokenised again: a sample is made
+from these ids only, in linear time.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class TokenRead(NamedTuple):
 
 
 def token_reads(rollout: StoredRollout) -> Iterator[TokenRead]:
-    """What each call of the conversation read that has tokens, from those of all that are before
-    it.
+    """The tokens that each call of the conversation read, joined from the tokens of all earlier
+    calls.
     """
     before = _before(rollout)
     known: list[int] = []

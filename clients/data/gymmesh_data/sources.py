@@ -24,11 +24,11 @@ _FAILURES: Final = ".failures.jsonl"
 
 
 def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
-    """The rollouts of some runs and files, in the order in which they stand there; a path that is
-    given twice is read once.
+    """The rollouts of some runs and files, in the order of the rows. A path given twice is read
+    once.
 
     Raises:
-        UserError: a file cannot be read, or has a row that is no rollout's.
+        UserError: a file cannot be read, or a row is not a rollout's.
     """
     for path in distinct(paths):
         if is_run(path):

@@ -1,6 +1,6 @@
-"""gym-cli runs: look at what is being collected, and steer it; join shards.
+"""gym-cli runs: show and control running collectors; join shards.
 
-What its commands do is in `steering`, imported when one runs.
+The code of the commands is in `steering`, which is imported when a command runs.
 """
 
 from __future__ import annotations

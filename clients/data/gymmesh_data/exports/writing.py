@@ -1,9 +1,9 @@
 """A file that gets its name once it is complete: JSON lines, or a file made from them at the end.
 An interrupted one can be resumed.
 
-Lines go to NAME.part; now and then NAME.part.json says how much of it is on disk. Going on makes
-the same lines again and compares them with what is there by its checksum, so nothing that changed
-meanwhile (the rollouts, the options) can leave a file of two halves that do not belong together.
+Lines go to NAME.part; NAME.part.json regularly records how much of it is on disk. Resuming makes
+the same lines again and compares them with the file by its checksum. So a change in the meantime
+(of the rollouts, the options) can't produce a file of two halves that don't belong together.
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ _INVALID: Final = ("BAD_ARGUMENTS", "UNKNOWN_TOOL")
 
 @dataclass(slots=True)
 class TaskTotals:
-    """What came of one task's rollouts.
+    """The results of one task's rollouts.
 
     Attributes:
         prompt: the 8 bytes of the first rollout's input; mixed: whether another one has another.
         judged, unjudged, failed: rollouts with a reward, without one, and without an outcome.
         answers: by answer, how many rollouts gave it and how many of these solved the task.
         seen, contents: the 8 bytes of each rollout's id, and of each different content.
-        doubles: judged rollouts whose content another one of the task had before.
+        doubles: judged rollouts with the same content as an earlier rollout of the task.
     """
 
     environment: str
