@@ -61,10 +61,11 @@ class AuditOptions:
     """The extent of an audit.
 
     seed: the seed of all random choices; the same seed tries the same attacks in the same order.
-    tasks: the most tasks. cheap: only attacks without variants, and the expected answers
-    themselves. deal: each constant answer is tried on one task only. retarget: also the same tasks
-    with different expected answers. deliberate: the environment's intended findings; None: none, or
-    its own list. must_find: the entries of `deliberate` that a complete audit must find.
+    tasks: the most tasks. cheap: only attacks that need no expected answer, and the expected
+    answers themselves. deal: each constant answer is tried on one task only. retarget: also the
+    same tasks with different expected answers. deliberate: the environment's intended findings;
+    None: none, or its own list. must_find: the entries of `deliberate` that a complete audit must
+    find.
     """
 
     seed: int = 0
@@ -124,7 +125,7 @@ async def audit(
     models replace those that the environment asks. memory: measures the memory of verdicts, if the
     environment is in this process.
 
-    Raises MeshError if the environment is unreachable.
+    Raises MeshError if the environment cannot be called at all.
     """
     return await _Audit(player, name, options, known, scripted, memory).run(tasks)
 

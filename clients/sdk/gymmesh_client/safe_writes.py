@@ -1,7 +1,8 @@
-"""What a command may write over: never one of its inputs, and never a file that is not its own.
+"""Which files a command may overwrite: never one of its inputs, and never a file that is not its
+own.
 
-Files are compared by what they are (device and inode), so a link, another spelling of a path or
-a folder's second name hides nothing.
+Files are compared by device and inode, so links, different spellings of a path, and a folder's
+second name are recognised.
 """
 
 from __future__ import annotations

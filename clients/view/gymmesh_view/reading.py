@@ -75,11 +75,11 @@ class Reading:
         return {"summary": summary} | detail
 
     def tokens(self, key: str, call: int, thread: int = 0) -> Json:
-        """The sampled tokens of a model call, see `tokens_of`, with their texts where the row or a
-        vocabulary has them. `tokenizer`: the file that the texts are of, empty where the row has
+        """The sampled tokens of a model call, see `tokens_of`, with their texts if the row or a
+        vocabulary has them. `tokenizer`: the file that the texts are from, empty if the row has
         them; `problem`: why there are no texts, or why they may be wrong.
 
-        Raises UserError where there is no such rollout.
+        Raises UserError if the rollout does not exist.
 
         Args:
             thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
@@ -115,7 +115,7 @@ class Reading:
         return sorted(rows, key=lambda row: (row["source"], row["run_id"], row["repeat"]))
 
     def raw(self, key: str) -> bytes:
-        """The row as it stands in its file. Raises UserError where there is none."""
+        """The row, unchanged. Raises UserError if it does not exist."""
         _, place = self.store.place(key)
         return self._line(place)
 

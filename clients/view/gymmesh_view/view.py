@@ -74,10 +74,10 @@ async def serve(
 
 
 def outputs_of_runs(names: Iterable[str]) -> list[Path]:
-    """The outputs of runs that go on, by the beginnings of their ids; `live` is each of them.
+    """The outputs of running runs, by the beginnings of their ids; `live` means each of them.
 
     Raises:
-        UserError: there is none of a name, or several.
+        UserError: a name matches no run, or several.
     """
     entries = list(read_entries())
     found: list[Path] = []

@@ -103,7 +103,7 @@ class Row(Columns, dict=True):
 
     @cached_property
     def extras(self) -> Mapping[str, JsonValue]:
-        """The keys that are no columns, parsed: the task's own, and those of the evidence."""
+        """The keys that are not columns, parsed: the task's own, and those of the evidence."""
         return {key: parsed(value) for key, value in self.members.items() if key not in COLUMNS}
 
     def sent_params(self, call: ModelCall) -> Mapping[str, Any]:
@@ -297,7 +297,7 @@ def parsed(text: Raw | bytes) -> JsonValue:
 
 
 def members_of(text: bytes) -> Mapping[str, Raw]:
-    """The members of a JSON object, not parsed. Raises RowError for what is no object."""
+    """The members of a JSON object, not parsed. Raises RowError if it is not an object."""
     try:
         return _MEMBERS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

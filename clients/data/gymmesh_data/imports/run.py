@@ -98,8 +98,8 @@ def import_file(
 ) -> ImportSummary:
     """Write the rows of other programs' files as tasks, or as rollouts.
 
-    Rows are read one after another, except from JSON files that are one document. Ids of earlier
-    tasks are kept on disk.
+    Rows are read one after another, except from JSON files that are one document. Facts about
+    earlier tasks are kept on disk.
 
     Args:
         name: the name of the format, one of `IMPORT_FORMATS`, or `KNOWN`.

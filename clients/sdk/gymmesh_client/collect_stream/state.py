@@ -1,7 +1,7 @@
-"""What a collector asked one agent for, what came of it, and what is stored. Pure.
+"""A collector's requests to one agent, their results, and which results are stored. Pure.
 
-It owns no socket, task or clock. Every attempt that is added ends exactly once, through its
-`ended`: with None after its terminal event, else with the error that ended it.
+It owns no socket, task or clock. Every added attempt ends exactly once, through its `ended`: with
+None after its terminal event, otherwise with the error that ended it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What each kind of failure means for a further attempt: the one table.
+"""How each kind of failure affects a further attempt: the only table for this.
 
-A failure has the last word on whether a fresh attempt is safe (`retry_safe`). Where it is, this
-table says how: whether the attempt counts against the rollout's attempts, how long to wait,
-whether it is a sign that too much is in flight, and whether something that the rollout needs is
-away.
+The failure itself decides whether a fresh attempt is safe (`retry_safe`). If it is, this table
+decides how to retry: whether the attempt counts against the rollout's attempts, how long to wait,
+whether it shows that too many rollouts are in flight, and whether a service that the rollout needs
+is unreachable.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def service_is_away(ended: Ended) -> bool:
 
 
 def is_unknown(ended: Ended) -> bool:
-    """Whether the agent's mesh has never heard of the environment, going by what it knows."""
+    """Whether the agent's mesh does not know the environment, by the failure's metadata."""
     known = ended.metadata.get("known")
     return (
         ended.reason == Reason.ERROR_REASON_SERVICE_NOT_FOUND

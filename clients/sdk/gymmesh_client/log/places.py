@@ -38,7 +38,7 @@ class FilePlaces:
         return records.unpack_places(bytes(self._packed[first * records.PLACE_BYTES :]))
 
     def move(self, moves: Moves, file: RowFile) -> None:
-        """Where they are after a compaction, without those that it took out."""
+        """The places after a compaction, without the removed rows."""
         moved = [moves.of(place) for place in self.places()]
         self._packed = bytearray(
             b"".join(records.pack_place(place) for place in moved if place.file == file)

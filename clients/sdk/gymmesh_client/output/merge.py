@@ -80,8 +80,8 @@ class Part:
 
     @staticmethod
     def of(path: Path) -> Part:
-        """The shard whose rows are there. Raises UserError where there is no run, or one without
-        shards, or where a collector is at work.
+        """The shard with rows at this path. Raises UserError if there is no run, or one without
+        shards, or if a collector is using it.
         """
         session = latest_session(OutputFiles(path))
         if session is None:
@@ -111,20 +111,21 @@ def merge(
     accept: Collection[str] = (),
     notify: Callable[[str], None] = lambda notice: None,
 ) -> RunSummary:
-    """Join the outputs of all shards of a run, in any order, which are only read; the figures of
-    the whole, which are also kept beside it. With `overwrite` it replaces a run that is there.
+    """Join the outputs of all shards of a run, in any order; the shards are only read. Returns the
+    figures of the whole run, which are also stored with it. With `overwrite` it replaces an
+    existing run.
 
     Args:
-        accept: in what shards may differ: `environments`, their versions, or nothing.
+        accept: how shards may differ: `environments` (their versions), or not at all.
         notify: called with each difference that was accepted, and with environments whose source
             files differ under one version; a sentence each. The whole's NAME.run.json has them.
 
     Raises:
         UserError: the outputs are not all shards of one run, each once and finished; one is
             damaged; or the output is refused, as by `gymmesh_client.output.check`.
-        OutputError: the disk takes nothing more.
+        OutputError: the disk is full.
 
-    Whatever ends it early, no output is left, unless the process is killed.
+    If it ends early, no output is left, unless the process is killed.
     """
     parts = whole_run([Part.of(path) for path in paths], accept)
     identity = _whole_identity(parts)
@@ -167,8 +168,8 @@ def _write_whole(
 
 
 def whole_run(parts: Sequence[Part], accept: Collection[str] = ()) -> list[Part]:
-    """The shards in their order. Raises UserError unless they are all shards of one run, each once,
-    made of the same but for what is accepted, as in `merge`.
+    """The shards in order. Raises UserError unless they are all shards of one run, each once, with
+    the same inputs except for accepted differences, as in `merge`.
     """
     first = parts[0]
     for part in parts[1:]:

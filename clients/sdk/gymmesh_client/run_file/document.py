@@ -1,7 +1,7 @@
-"""What NAME.run.json says of a run. Pure, but for what this process and machine are called.
+"""The content of NAME.run.json. Pure, except for the names of this process and machine.
 
-The file is one JSON object. `sessions` has an entry for each time that a collector worked at the
-run; what stands beside it is of the last one, and `counts` of the run as a whole.
+The file is one JSON object. `sessions` has an entry for each session of a collector. The other keys
+are those of the last session, and `counts` is of the whole run.
 """
 
 from __future__ import annotations

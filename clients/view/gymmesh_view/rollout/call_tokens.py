@@ -49,9 +49,9 @@ def calls_of(rollout: StoredRollout, most: int | None = None) -> list[Json]:
 
 
 def tokens_of(rollout: StoredRollout, call: int) -> Json:
-    """The sampled tokens of a call: `ids`, `logprobs` (None where not captured), `texts` (None
-    where the row has none), `left`: how many more there are, and `said`: what the call said, as
-    texts that its tokens must spell.
+    """The sampled tokens of a call: `ids`, `logprobs` (None if not captured), `texts` (None if the
+    row has none), `left`: the number of further tokens, and `said`: the texts of the answer, which
+    its tokens must spell.
     """
     for number, (begin, end, one) in enumerate(rollout.answers()):
         tokens = rollout.tokens_of(one)
