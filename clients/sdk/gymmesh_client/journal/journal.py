@@ -73,8 +73,8 @@ class Journal:
 
     @staticmethod
     def create(files: OutputFiles, session: dict[str, Any], disk: Disk | None = None) -> Journal:
-        """Begin a run and delete the old files. Raises OutputError if the disk cannot be written, and
-        UserError if a collector is using the output.
+        """Begin a run and delete the old files. Raises OutputError if the disk cannot be written,
+        and UserError if a collector is using the output.
         """
         disk = disk or Disk()
         with existing_locked(files.journal), contextlib.ExitStack() as undo:
