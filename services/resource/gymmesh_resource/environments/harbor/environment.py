@@ -72,17 +72,17 @@ _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 @dataclass(slots=True)
 class HarborState:
-    """What is kept of a session.
+    """The state of a session.
 
     before: the processes from before the agent's step. own_tests: whether the image has tests of
         its own. one_shell: whether the tool's commands share their folder and variables.
-    ends: the monotonic clock when the agent's time is up, if ever.
-    step: the number of the step under way, from 0. verdicts: those of steps, by number.
-    ended: why no further step follows, as one clause; empty: one may.
-    taken: the artifacts of the step under way, once they were taken.
-    judged_apart: how many sandboxes were made for tests alone.
-    fault: why a step that had ended has no reward.
-    said: how many items of the conversation belong to steps that have ended.
+    ends: the monotonic time at which the agent's time is up, if limited.
+    step: the number of the current step, from 0. verdicts: the verdicts of steps, by number.
+    ended: why no further step follows, as one clause; empty: a step may follow.
+    taken: the artifacts of the current step, once collected.
+    judged_apart: how many sandboxes were created only for tests.
+    fault: why an ended step has no reward.
+    said: how many items of the conversation belong to ended steps.
     prepared: whether the sandbox is ready for the agent. servers: the task's MCP servers, if any.
     """
 
@@ -132,17 +132,17 @@ class HarborEnvironment(Environment[HarborState]):
         images: the sandbox service's image for a task's path, for the path of tests whose folder
             has a Dockerfile, for the image that a task names, or for `*`, all others. Without one,
             the image that the task names, or one that is built.
-        network: what sandboxes reach. Without it, what the task says, but tasks with a public
-            network are refused; `task`: those as well; anything else, as SandboxSpec has it, takes
-            the place of what tasks say.
-        variables: what `${NAME}` in a task's variables stands for.
-        reward: which number of a reward.json with several is the rollout's reward.
+        network: the network of sandboxes. Default: as the task says, but tasks with a public
+            network are rejected. `task`: also a public network. Any other value, as in SandboxSpec,
+            replaces the task's.
+        variables: the values for `${NAME}` in a task's variables.
+        reward: which number of a reward.json with several numbers is the rollout's reward.
         shell_timeout_s: seconds that a command of the tool may take.
-        keep_running: patterns of the paths of tasks whose tests need what the agent left running,
-            such as a server. It can change what the tests do.
+        keep_running: patterns of the paths of tasks whose tests need processes that the agent left
+            running, such as a server. These can change what the tests do.
         artifacts_mb: MiB of an artifact's archive, compressed; a larger one counts as missing.
-        storage_limit: whether a task's `storage_mb` bounds what its sandbox writes. Backends that
-            cannot do that refuse such a task.
+        storage_limit: whether a task's `storage_mb` limits the bytes that its sandbox writes.
+            Backends without this limit reject such a task.
         """
         if not Path(tasks).is_dir():
             raise ValueError(f"tasks: there is no folder {tasks}.")

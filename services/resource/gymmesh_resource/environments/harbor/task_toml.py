@@ -200,7 +200,7 @@ def _solution(folder: Path, part: str) -> tuple[Path | None, TaskFiles | None]:
 
 def _check_included(files: TaskFiles, part: str, script: str) -> None:
     if script in files.without:
-        raise TaskRefused(f"{part}/{script}", f"is left out by {IGNORE_FILE}")
+        raise TaskRefused(f"{part}/{script}", f"is excluded by {IGNORE_FILE}")
 
 
 def _artifacts(entries: Sequence[str | ArtifactTable], table: str) -> tuple[Artifact, ...]:
