@@ -50,19 +50,19 @@ class RolloutContext:
     """One rollout, as its agent sees it.
 
     Args:
-        plan: with the session's tools.
-        session: open.
+        plan: the plan, with the session's tools.
+        session: the open session.
 
     Attributes:
-        options: the options of the request, as they came.
+        options: the options of the request, unchanged.
         limits: the limits in force: the request's, else the configuration's.
         params: the parameters of policy calls, session tools included, without input.
-        items: the items that every conversation starts from.
+        items: the first items of every conversation.
         multi_turn: whether `next_turn` may be called.
         sandboxes: the sandboxes to work in, by role: those that the session lends, and the
             agent's own.
-        tally: what was done so far.
-        last_call: the last answered call of any actor, side calls aside; None: there is none.
+        tally: the counts so far.
+        last_call: the last answered call of any actor, except side calls; None if there is none.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class RolloutContext:
         """Ask a model for one answer, given the conversation so far and then `items`.
 
         Args:
-            items: new items that no tool or turn brought (a critic's remarks, a prompt).
+            items: new items that are not from a tool or turn (a critic's remarks, a prompt).
             role: which model; the options or the configuration name its service.
             actor: the actor that calls; empty for the root agent, whose conversation is judged.
             parent: the call to continue. None: the actor's own last call, or the attempt's first

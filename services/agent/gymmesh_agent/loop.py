@@ -163,11 +163,11 @@ class ToolLoop:
         calls: Sequence[responses_pb2.FunctionCall] | None = None,
         status: str | None = None,
     ) -> Action:
-        """The model answered, with so many tokens and these function calls.
+        """The model answered, with this number of tokens and these function calls.
 
         Args:
-            calls: those of `answer`; None: to be read from it.
-            status: its status; None: to be read from it.
+            calls: the function calls of `answer`; None: read them from it.
+            status: the status of `answer`; None: read it from it.
         """
         if self._state is not _State.MODEL:
             raise self._wrong_report(_State.MODEL)

@@ -64,21 +64,21 @@ class AttemptId(msgspec.Struct, frozen=True, dict=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RolloutPlan:
-    """What a request asks for, completed by the agent's configuration.
+    """A request's settings, completed by the agent's configuration.
 
     Attributes:
         options: the options of the request.
         limits: the policy's limits in force.
         max_wall_s: the operator's budget in seconds.
-        bounds: how many events, and bytes of them, there may be.
+        bounds: the most events, and the most bytes of events.
         models: the names of model services, by role.
-        deltas: whether answers are sent on as they are generated.
+        deltas: whether answers are sent as they are generated.
         capture: which tokens are to be captured; None: none.
-        append_only: whether the prompts of captured calls keep the tokens of those before.
-        allow_divergence: whether a breach of the exact-token law is let pass.
+        append_only: whether the prompts of captured calls keep the tokens of earlier calls.
+        allow_divergence: whether a violation of the exact-token law is only counted.
         max_staleness: the most versions that the oldest weights may be behind; None: no limit.
         skip_verification: whether the rollout is not to be judged.
-        keep_final_state: whether the session's final state goes along with the verdict.
+        keep_final_state: whether the verdict includes the session's final state.
         params: the parameters of policy calls, without input; see `RolloutPlans.with_tools`.
         items: the items before the first model call: the agent's own, then the task's.
     """

@@ -122,7 +122,7 @@ class Environments:
     async def describe(
         self, instance: discovery_pb2.Instance, timeout: float, *, again: bool = False
     ) -> resource_pb2.GetEnvironmentResponse:
-        """What the environment is, by its own word; with `again`, asked anew. Raises MeshError."""
+        """The environment's own description; with `again`, requested again. Raises MeshError."""
         known = self._descriptions.get(instance.id)
         if known is None or again:
             peer: ResourcePeer = self.directory.peer(instance)

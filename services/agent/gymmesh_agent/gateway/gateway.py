@@ -95,7 +95,7 @@ class Gateway:
 
     @property
     def cause(self) -> Exception | None:
-        """What the block's end will raise; None while the rollout may go on."""
+        """The error that the end of the block will raise; None while the rollout may continue."""
         return self._session.cause
 
     @property

@@ -220,13 +220,13 @@ class ModelRequest(msgspec.Struct, eq=False):
         model: the name of the model service.
         role: the role that the model has.
         changes: Responses parameters that this call alone changes.
-        captured: all of its parameters but the input, where a gateway captured it; there are no
-            `changes` then. None: the agent makes it.
+        captured: all parameters except the input, if a gateway captured the call; there are no
+            `changes` then. None: the agent makes the call.
         items: the whole conversation.
-        parent: the call of the same service that it continues; empty when there is none, or when
-            that call left neither a kept conversation nor tokens.
+        parent: the call of the same service that it continues; empty if there is none, or if that
+            call has neither a kept conversation nor tokens.
         continuation: None: the conversation is not worth keeping.
-        is_plain: whether it is sent without its conversation, for whatever reason.
+        is_plain: whether it is sent without its conversation, for any reason.
     """
 
     call_id: str

@@ -39,10 +39,10 @@ class _CallTokens:
 
 @dataclass(frozen=True, slots=True)
 class SettledTokens:
-    """What became of a call's tokens.
+    """The result of checking a call's tokens.
 
     Attributes:
-        capture: what the rollout's event says: as received, but for tokens that the parent has.
+        capture: the capture for the rollout's event: as received, without the parent's tokens.
         fork: the reason of a declared fork, by name; empty when there is none.
         diverged: the place of the first token that breaks the law; None when none does.
     """
@@ -88,10 +88,10 @@ class CapturedTokens:
         return settled
 
     def prefix(self, call_id: str, *, unchanged: bool) -> model_pb2.PrefixTokens | None:
-        """What is sent along with a conversation that is sent whole after this call.
+        """The prefix for a conversation that is sent whole after this call.
 
         Args:
-            unchanged: whether the items that the tokens stand for are still those.
+            unchanged: whether the items of the tokens are unchanged.
         """
         last = self._calls.get(call_id)
         if last is None:

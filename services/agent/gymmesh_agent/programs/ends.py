@@ -58,10 +58,10 @@ _SHOWN: Final = 400  # characters of output in an error
 class ProgramEnd:
     """How a program ended.
 
-    cause: a value of the contract's ExitCause. exit_code: where it ended by itself, else None.
-    signal: what ended it; 0: none. output_tail: the end of what it wrote.
-    left: the names of processes that it left, which were killed. answers: model calls that were
-    answered. awaited: whether a model call was under way then.
+    cause: a value of the contract's ExitCause. exit_code: the code if it exited, else None. signal:
+    the signal that ended it; 0: none. output_tail: the end of its output. left: the names of
+    processes that it left, which were killed. answers: the number of answered model calls. awaited:
+    whether a model call was in progress at the end.
     """
 
     cause: process_pb2.ExitCause.ValueType

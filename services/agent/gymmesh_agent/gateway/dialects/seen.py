@@ -38,9 +38,9 @@ class ReadTools(NamedTuple):
 class SeenRequests:
     """The items and tools of a rollout's requests. Threads may share it.
 
-    Items are in two generations. When the young one has twice the bytes of the request that was
-    just read, it becomes the old one, which is forgotten. So no more is held than a few times the
-    longest conversation, whatever a program sends.
+    Items are in two generations. When the young generation has twice the bytes of the latest
+    request, it replaces the old one, which is dropped. So memory is limited to a few times the
+    longest conversation, for any program.
     """
 
     def __init__(self) -> None:

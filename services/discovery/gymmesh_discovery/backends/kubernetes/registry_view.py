@@ -33,7 +33,7 @@ class KubernetesView(Listing):
         return self._refresh(self._put(slice_name, instances))
 
     def replace(self, slices: Mapping[str, Sequence[Instance]]) -> list[Change]:
-        """Takes all slices; those that are not among them are gone."""
+        """Replaces all slices; slices that are not among them are removed."""
         ids: set[str] = set()
         for name in self._slices.keys() - slices.keys():
             ids |= self._put(name, [])
