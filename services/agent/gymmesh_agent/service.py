@@ -89,7 +89,7 @@ class AgentService(Service, SandboxUser):
             raise ConfigError(str(error), path=f"agents.{self.name}") from None
         except BaseException as error:
             at = f" at {place}" if (place := place_of(error)) else ""
-            cause = f"the agent cannot be made: {described(error)}{at}"
+            cause = f"the agent cannot be created: {described(error)}{at}"
             raise ConfigError(cause, path=f"agents.{self.name}") from error
 
     @cached_property

@@ -361,7 +361,7 @@ class Environment(Generic[S]):
         if not isinstance(examples, str | os.PathLike):
             raise DefinitionError(
                 f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be a list"
-                " of task rows, or the name of a file of them beside the class's module."
+                " of task rows, or the name of a file with them next to the class's module."
             )
         module = sys.modules.get(type(self).__module__)
         file = getattr(module, "__file__", None) or inspect.getfile(type(self))

@@ -71,7 +71,7 @@ def checked_rows(
 
     Raises:
         UserError: the file cannot be read.
-        ConfigError: an environment cannot be made.
+        ConfigError: an environment cannot be created.
     """
     for entry in reader.read(path):
         problem = None
@@ -113,7 +113,7 @@ def choose_tasks(
 
     Raises:
         UserError: rows are invalid (the first few are named), or there are none.
-        ConfigError: an environment cannot be made.
+        ConfigError: an environment cannot be created.
     """
     ids: list[str] = []
     environments: set[str] = set()

@@ -189,7 +189,7 @@ def make_folder_of(files: OutputFiles) -> None:
     try:
         make_folder(folder)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {os_reason(error)}") from None
+        raise UserError(f"{folder}: cannot be created: {os_reason(error)}") from None
 
 
 def _kept(files: OutputFiles, on_row: OnRow, on_failure: OnRow) -> None:

@@ -116,7 +116,7 @@ def weights_spans(said: Iterable[tuple[int, int]]) -> list[tokens_pb2.WeightsSpa
         raise AnswerInvalid("its weight versions are not a list of spans") from None
     places = [span.first_token for span in spans]
     if places and (places[0] or places != sorted(places)):
-        raise AnswerInvalid("its weight versions do not begin at its first token, or go back")
+        raise AnswerInvalid("its weight versions do not begin at its first token, or decrease")
     return spans
 
 

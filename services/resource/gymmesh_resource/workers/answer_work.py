@@ -28,10 +28,10 @@ _BROKEN = {
     -signal.SIGPROF: "it took more than its processor time",
     _NO_MEMORY: "it needed more than its memory",
     # What libraries end a process with: a stack or an allocation that is beyond them.
-    -signal.SIGSEGV: "it broke the process that worked on it",
-    -signal.SIGABRT: "it broke the process that worked on it",
-    -signal.SIGBUS: "it broke the process that worked on it",
-    -signal.SIGFPE: "it broke the process that worked on it",
+    -signal.SIGSEGV: "it crashed the process that worked on it",
+    -signal.SIGABRT: "it crashed the process that worked on it",
+    -signal.SIGBUS: "it crashed the process that worked on it",
+    -signal.SIGFPE: "it crashed the process that worked on it",
 }
 
 

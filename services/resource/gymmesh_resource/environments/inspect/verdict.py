@@ -40,7 +40,7 @@ def verdict_of(answer: Mapping[str, Any], wanted: str | None) -> Outcome:
         key = next(iter(numbers), None)
     if key is None or key not in numbers:
         shown = repr(score["value"])[:_SHOWN]
-        raise NoVerdict(f"the scorer {name} gave {shown}, of which Inspect makes no number")
+        raise NoVerdict(f"the scorer {name} gave {shown}, which Inspect can't convert to a number")
     components = {
         one if not part else f"{one}.{part}": number
         for one in scores
