@@ -163,7 +163,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def facts(self) -> type[BackendFacts]:
-        """What the backend's class says of it. Raises ValueError where there is no such backend."""
+        """The facts of the backend's class. Raises ValueError if the backend does not exist."""
         return backend_class(self.backend)
 
     @property

@@ -17,7 +17,7 @@ from gymmesh_runtime.errors import MeshError
 
 
 class Tokenizer(Protocol):
-    """What is needed of a tokenizer; those of `transformers` have it."""
+    """The required interface of a tokenizer; those of `transformers` have it."""
 
     def apply_chat_template(self, conversation: list[dict[str, Any]], **options: Any) -> Any:
         """The token ids of a conversation."""

@@ -1,12 +1,12 @@
-"""A model whose tokens a program samples: the trainer's own engine as a backend.
+"""A model whose tokens a program samples: the trainer's engine as a backend.
 
-The engine takes token ids and gives token ids; chat templates, tool calls and the exact-token law
-are done here, with the tokenizer that the trainer uses. A conversation goes on from the very
-tokens of the calls before it (see gymmesh_model.tokens.continuation); where the template rewrites
-the history, an append-only call keeps the tokens all the same (gymmesh_model.tokens.append_only),
-and any other is a fork and says so. Nothing that the model wrote is tokenised again.
+The engine accepts and returns token ids. This module does chat templates, tool calls and the
+exact-token law, with the trainer's tokenizer. A conversation continues from exactly the tokens of
+the earlier calls (see gymmesh_model.tokens.continuation). If the template rewrites the history, an
+append-only call keeps the tokens nevertheless (gymmesh_model.tokens.append_only), and any other
+call is a declared fork. The model's text is never tokenised again.
 
-Not for configurations: a program makes one and hands it to `gymmesh_mesh.embedded`.
+Not for configurations: a program creates it and passes it to `gymmesh_mesh.embedded`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _depth(value: Any) -> int:
 
 
 def sent_name(written: str, tools: object) -> str:
-    """The name of a call as it is sent back; `tools`: those of the request, as JSON."""
+    """The name of a call as it is sent back; `tools`: the request's tools, as JSON."""
     if is_tool_name(written):
         return written
     offered = tools if isinstance(tools, list) else []

@@ -81,8 +81,8 @@ def messages_from_input(
     """`input` and `instructions` of Responses parameters as a list of chat messages.
 
     value: the `input`, text or a list of items. tools: those of the parameters. Raises MeshError
-    PARAMETER_UNSUPPORTED, naming the place (`input[3].type`), or FIELD_INVALID for what is no
-    Responses input at all.
+    PARAMETER_UNSUPPORTED, naming the place (`input[3].type`), or FIELD_INVALID if it is not a
+    Responses input.
     """
     messages: list[Json] = []
     if isinstance(instructions, str):

@@ -46,12 +46,12 @@ def to_chat(
     items: Sequence[pb.Item] | None = None,
     shared: Json | None = None,
 ) -> Json:
-    """The chat request that asks for what `params` ask for.
+    """The chat request for `params`.
 
-    params: the body of a Responses request, parsed; not changed. seed: used when the
-    parameters have none of their own. items: the input, in place of that of `params`. shared:
-    what `settings_to_chat` gave for them, if it was asked before; not changed. Raises MeshError
-    PARAMETER_UNSUPPORTED or FIELD_INVALID.
+    params: the body of a Responses request, parsed; not changed. seed: used if the parameters have
+    no seed. items: the input, in place of that of `params`. shared: the result of
+    `settings_to_chat` for them, if known; not changed. Raises MeshError PARAMETER_UNSUPPORTED or
+    FIELD_INVALID.
     """
     instructions, tools = params.get("instructions"), params.get("tools")
     if items is None:

@@ -89,8 +89,8 @@ def constrain(body: Mapping[str, Any], options: ConstraintOptions = _DEFAULT) ->
         "auto", "required", or a named function. With no tool to call and no answer
         pattern the answer stays unconstrained, and the caller's `response_format` is kept;
         with tools, a `response_format` of type `json_schema` shapes the final answer.
-    Returns a new body; all keys that are not about tools are kept as they are. Never
-    raises for a tool schema: what cannot be expressed is left out of the constraint.
+    Returns a new body; all keys that are not about tools are unchanged. Never raises for a tool
+    schema: the constraint omits parts that it can't express.
     """
     plan = _plan(body, options)
     result = {key: value for key, value in body.items() if key not in _TOOL_KEYS}

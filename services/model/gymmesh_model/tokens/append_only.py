@@ -117,7 +117,7 @@ def common_tail(one: bytes, other: bytes) -> bytes:
 
 
 def behind(prefix: Prefix, tail: bytes, ends: Ends) -> bytes | None:
-    """The tokens that come behind the known ones; None where the answer's end cannot be told.
+    """The tokens after the known ones; None if the answer's end is unclear.
 
     tail: behind the mark, as read off. An answer that ended with a stop token has sampled a part
     of the tail already: that token, or the one that stands for the template's. An answer that was

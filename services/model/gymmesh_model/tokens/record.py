@@ -1,4 +1,4 @@
-"""The tokens of one call: what it continues, and what it gave. Pure.
+"""The tokens of one call: the prefix that it continues, and its output. Pure.
 
 Token ids and log probabilities are the contract's bytes; lists of Python numbers exist only where
 JSON is read or written.
@@ -122,24 +122,24 @@ def weights_spans(said: Iterable[tuple[int, int]]) -> list[tokens_pb2.WeightsSpa
 
 @dataclass(slots=True)
 class TokenRecord:
-    """Filled in by a backend while it answers; so an aborted call keeps what it had.
+    """A backend fills it in while it answers, so an aborted call keeps its tokens so far.
 
-    The prompt is the call's prefix, as long as `prefix_tokens` says, and then `prompt`.
+    The prompt is the first `prefix_tokens` tokens of the call's prefix, and then `prompt`.
 
     Attributes:
         prompt: the prompt's tokens after the prefix; int32, little-endian.
         prefix_tokens: how many tokens of the prefix the prompt begins with: all, or none.
-        output, logprobs: of the sampled tokens, in pieces; int32 and float32, little-endian.
-        weights: which weights sampled; empty where the backend does not say.
+        output, logprobs: those of the sampled tokens, in pieces; int32 and float32, little-endian.
+        weights: the versions of the sampling weights; empty if the backend does not report them.
         fork: why the prompt does not begin with the prefix.
-        closed: whether the output ends with the model's stop token; None: not known.
-        rendered: how the template rendered the whole prompt, where that is something else than
-            the tokens that were read.
-        known: whether the backend gave any tokens.
+        closed: whether the output ends with the model's stop token; None: unknown.
+        rendered: the template's rendering of the whole prompt, if it differs from the tokens that
+            were read.
+        known: whether the backend returned any tokens.
         preamble: see Prefix.
-        distribution: which one the log probabilities are of.
-        constraint: what kept all of the output from being sampled freely, if anything.
-        constrained: where only stretches of it were not: these, in order.
+        distribution: the distribution of the log probabilities.
+        constraint: the constraint on sampling the whole output, if any.
+        constrained: the constrained parts in order, if only parts of the output were.
     """
 
     logprobs_asked: bool = False

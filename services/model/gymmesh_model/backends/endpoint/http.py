@@ -41,8 +41,8 @@ SHORT: Final = 4096
 def sendable(make: Callable[[], bytes]) -> bytes | Sendable:
     """The body that `make` writes, for `HttpEndpoint.post`.
 
-    A short one is kept, and what it is made of need not be; a long one is given up once it was
-    sent. Raises what `make` raises.
+    A short body is kept, so its source need not be. A long one is dropped after sending. Raises the
+    errors of `make`.
     """
     body = make()
     return exactly(body) if len(body) <= SHORT else Sendable(make, body)

@@ -141,7 +141,7 @@ def without_fix(error: MeshError) -> str:
 
 
 def excerpt(said: bytes | str, secrets: tuple[str, ...] = ()) -> str:
-    """The beginning of what an endpoint said: one line, no secrets, no control characters."""
+    """The beginning of an endpoint's text: one line, without secrets or control characters."""
     text = said[:_MOST_READ].decode(errors="replace") if isinstance(said, bytes) else said
     for secret in secrets:
         text = text.replace(secret, MASK)

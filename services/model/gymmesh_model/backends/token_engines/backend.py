@@ -21,7 +21,7 @@ from gymmesh_model.errors import misconfigured, options_of, unreachable
 class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `options` of a model behind a server of token ids.
 
-    tokenizer: the model's, with its chat template: a folder, a Hugging Face id, or
+    tokenizer: the model's tokenizer, with its chat template: a folder, a Hugging Face id, or
         `module:function` that returns one.
     tool_parser: how tool calls stand in the model's text: `hermes`, `llama` or `mistral`; null: as
         the renderer of its family reads them (extra `renderers`), `hermes` where there is none.
@@ -29,7 +29,7 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     template: further arguments of the chat template, as `{enable_thinking: false}`.
     stop_token_ids: the ids that end an answer; null: the tokenizer's end of sequence.
     context_tokens: the longest prompt and answer together; 0: as the server says.
-    priority: of requests, where the server schedules by priority.
+    priority: the priority of requests, if the server schedules by priority.
     """
 
     tokenizer: str

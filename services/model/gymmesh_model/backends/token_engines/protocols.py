@@ -55,8 +55,8 @@ class TokenProtocol(ABC):
     def generation(
         self, answer: Mapping[str, Any], prompt: Sequence[int], params: SamplingParams
     ) -> Generation:
-        """What the server sampled. Raises AnswerInvalid for what is not exact, and MeshError as
-        `Generation.ended`.
+        """The tokens that the server sampled. Raises AnswerInvalid if they are not exact, and
+        MeshError as `Generation.ended`.
         """
 
     def probe(self) -> Json | None:
