@@ -234,7 +234,7 @@ OTHER = RunIdentity("u" * 64, "c" * 64, "1.0")
         (
             Shard(1, 3),
             {},
-            r"part-1\.jsonl was collected with another number of shards \(3\) than .*part-0",
+            r"part-1\.jsonl was collected with a different number of shards \(3\) than .*part-0",
         ),
         (Shard(0, 2), {}, r"part-1\.jsonl and .*part-0.*\.jsonl are both shard 0/2"),
         (Shard(1, 2), {"run_id": "day"}, r"with another run \(day\) than .*part-0.*\(night\)"),

@@ -219,7 +219,7 @@ def _check_same(first: Part, part: Part) -> None:
             )
         if said != was:
             raise UserError(
-                f"{part.path} was collected with another {what} ({said}) than {first.path} "
+                f"{part.path} was collected with a different {what} ({said}) than {first.path} "
                 f"({was}). All shards of a run need the same --run-id, task file, configuration "
                 "and options"
             )
