@@ -214,8 +214,8 @@ def _check_same(first: Part, part: Part) -> None:
         keys = _changed_keys(first, part) if what == _PARTS_OF_IDENTITY["config"] else ""
         if said != was and keys:
             raise UserError(
-                f"{part.path} was collected with another configuration than {first.path}: {keys}. "
-                "All shards of a run need the same configuration"
+                f"{part.path} was collected with a different configuration than {first.path}: "
+                f"{keys}. All shards of a run need the same configuration"
             )
         if said != was:
             raise UserError(
@@ -237,7 +237,7 @@ def _check_versions(first: Part, part: Part, accept: Collection[str]) -> None:
     found = version_changes(first.identity.environments, part.identity.environments)
     if found and "environments" not in accept:
         raise UserError(
-            f"{part.path} was collected with another version of an environment or its verifier "
+            f"{part.path} was collected with a different version of an environment or its verifier "
             f"than {first.path} ({'; '.join(found)}). Collect it again with the same version, or "
             "merge anyway with --accept-change environments"
         )
