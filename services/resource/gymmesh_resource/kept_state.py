@@ -46,7 +46,7 @@ class NotKept(ValueError):
 
 
 class StateClasses:
-    """The classes that a state may be made of: those that these modules know by name.
+    """The classes that a state may contain: those that these modules know by name.
 
     stand_ins: whether a dataclass that they do not know is read as an object with its fields alone.
     """

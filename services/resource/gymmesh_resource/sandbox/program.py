@@ -1,4 +1,4 @@
-"""What a sandbox is asked and what it answers: programs, limits, results.
+"""The requests and answers of a sandbox: programs, limits, results.
 
 `Sandbox` is all that an environment needs to know of where its programs run; bubblewrap is
 behind it here, and a container service could be.

@@ -1,4 +1,5 @@
-"""Work on what a model wrote, in a worker process: what the answer causes, and what it does not.
+"""Work on a model's answer in a worker process. Separates failures that the answer causes from
+others.
 
 Invariant: `AnswerTooMuch` means that the work itself used up its processor time or its memory, or
 broke its process. A busy machine, a full queue, a worker killed from outside or one that cannot

@@ -1,6 +1,6 @@
 """Runs blocking code in threads, so that it does not block the event loop.
 
-Invariant: a caller that gives up gets its place back at once, whatever its thread still does.
+Invariant: a caller that stops waiting frees its place at once, even if its thread still runs.
 
 The standard library's executor waits for its threads when the process ends, so one tool that
 hangs would keep the process from ending; and a thread that hangs would keep its place for ever.

@@ -1,4 +1,4 @@
-"""What became of an episode, as verifiers reports it: a verdict, or why there is none. Pure.
+"""The result of an episode, as verifiers reports it: a verdict, or why there is none. Pure.
 
 Invariant: a number that verifiers has for an episode that failed, or for one that was not scored,
 is never a reward. It sums what was scored, so an episode without any score has 0 there.

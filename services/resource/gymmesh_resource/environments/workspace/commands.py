@@ -1,8 +1,8 @@
 """Runs the checks of a workspace, each to a score from 0 to 1.
 
-A check that fails is the policy's doing. What the machine does is not: a check that got no
-processor raises TimeoutError, one that was killed from outside is run again, and a reward file
-that a check left out is a fault of the verifier.
+A failed check is caused by the policy. Effects of the machine are not: a check without processor
+time raises TimeoutError, a check killed from outside is run again, and a missing reward file is a
+fault of the verifier.
 """
 
 from __future__ import annotations
