@@ -435,6 +435,7 @@ class CreateSessionResponse(_message.Message):
     ENVIRONMENT_VERSION_FIELD_NUMBER: _builtins.int
     MULTI_TURN_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id, hard to guess, unique at this instance."""
     instance_id: _builtins.str
@@ -467,6 +468,13 @@ class CreateSessionResponse(_message.Message):
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_grant_pb2.SandboxGrant]:
         """Sandboxes of the session that the agent may work in. No event has a lease."""
 
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The answers among which the task has the model choose, each whole and as the
+        verifier reads it, in an order that does not depend on the right one; empty: the
+        task is open. For agents that have them scored instead of sampling an answer.
+        """
+
     def __init__(
         self,
         *,
@@ -478,10 +486,11 @@ class CreateSessionResponse(_message.Message):
         environment_version: _builtins.str = ...,
         multi_turn: _builtins.bool = ...,
         sandboxes: _abc.Iterable[_grant_pb2.SandboxGrant] | None = ...,
+        choices: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_version", b"environment_version", "instance_id", b"instance_id", "items", b"items", "multi_turn", b"multi_turn", "sandboxes", b"sandboxes", "seed", b"seed", "session_id", b"session_id", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "environment_version", b"environment_version", "instance_id", b"instance_id", "items", b"items", "multi_turn", b"multi_turn", "sandboxes", b"sandboxes", "seed", b"seed", "session_id", b"session_id", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
