@@ -155,11 +155,9 @@ async def test_a_task_without_choices_fails(tmp_path: Path) -> None:
             environments={"endings": {"use": f"{tmp_path}/endings.py:Endings"}},
             agents={"choices": {"use": "choices"}},
         )
-        await cli.ended(await cli.start(*command))
-    failure = rows_of(tmp_path)["t"]["failure"]
-    assert failure["boundary"] == "AGENT"
-    assert failure["status"]["reason"] == "FIELD_INVALID"
-    assert "has no choices" in failure["status"]["message"]
+        done = await cli.ended(await cli.start(*command))
+    assert done.code != 0
+    done.said("AGENT FIELD_INVALID", "has no choices: its environment must return them")
 
 
 async def test_options_that_do_not_fit(tmp_path: Path) -> None:

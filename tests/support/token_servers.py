@@ -4,8 +4,9 @@
         …VllmEngine(server.url)…
         assert server.prompts[-1][: len(before)] == before
 
-They sample, and score the tokens of a prompt. They serve `POST /v1/completions` as vLLM answers it, or `POST /generate` and `/abort_request` as
-SGLang does, as far as the engines read them. `toy_tokenizer` is the tokenizer of both.
+They sample, and score the tokens of a prompt. They serve `POST /v1/completions` as vLLM answers
+it, or `POST /generate` and `/abort_request` as SGLang does, as far as the engines read them.
+`toy_tokenizer` is the tokenizer of both.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
         assert server.prompts[-1][: len(before)] == before
 
 It serves `POST /v1/chat/completions`, `/v1/chat/completions/render`, `/tokenize`, `/detokenize`,
-`/v1/completions` (to score a prompt's tokens) and `GET /weight_info`, as vLLM 0.32 answers them, as far as the backend reads them. Tool calls are
-parsed and written anew (`arguments` are other bytes than the model wrote), as its parsers do.
+`/v1/completions` (to score a prompt's tokens) and `GET /weight_info`, as vLLM 0.32 answers them, as
+far as the backend reads them. Tool calls are parsed and written anew (`arguments` are other bytes
+than the model wrote), as its parsers do.
 """
 
 from __future__ import annotations

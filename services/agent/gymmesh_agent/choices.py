@@ -1,4 +1,4 @@
-"""The agent `choices`: the policy scores a task's choices, and the most probable one is its answer."""
+"""The agent `choices`: the policy scores a task's choices; the most probable one is its answer."""
 
 from __future__ import annotations
 

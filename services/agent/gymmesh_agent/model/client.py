@@ -117,8 +117,8 @@ class ModelServices:
         if not about.capabilities.scoring:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"model '{model}' can't score choices: its backend '{about.backend}' returns no log "
-                "probabilities of given tokens. Use vllm, vllm_tokens or sglang, or the agent "
+                f"model '{model}' can't score choices: its backend '{about.backend}' returns no "
+                "log probabilities of given tokens. Use vllm, vllm_tokens or sglang, or the agent "
                 "tool_loop, which samples the answer",
                 metadata={"method": f"{MODEL_SERVICE}/ScoreContinuations", "model": model},
             )
@@ -337,7 +337,6 @@ class ModelClient:
             message.capture.CopyFrom(plan.capture)
             message.append_only = plan.append_only
         return message
-
 
     def _base(self, request: ModelRequest) -> responses_pb2.ResponseParams:
         """The parameters of a request, without its input and what it changes."""

@@ -102,9 +102,7 @@ def checked_scores(given: Any, tokens: int) -> TokenScores:
     return TokenScores(logprobs, bool(given.greedy))
 
 
-def scores_of(
-    ids: Sequence[int], entries: Sequence[tuple[Any, Any, Sequence[Any]]]
-) -> TokenScores:
+def scores_of(ids: Sequence[int], entries: Sequence[tuple[Any, Any, Sequence[Any]]]) -> TokenScores:
     """The scores of a continuation's ids by what a server says of each of its last tokens.
 
     entries: by token, its id, its log probability, and those of the most probable tokens there.
@@ -131,14 +129,14 @@ def response_of(
     response = model_pb2.ScoreContinuationsResponse(prompt_tokens=prompt)
     for ids, one in zip(continuations, scores, strict=True):
         response.scores.add(
-            token_ids=pack_ids(list(ids)), logprobs=pack_logprobs(list(one.logprobs)), greedy=one.greedy
+            token_ids=pack_ids(list(ids)),
+            logprobs=pack_logprobs(list(one.logprobs)),
+            greedy=one.greedy,
         )
     return response
 
 
-def vllm_score_request(
-    model: str, prompt: Sequence[int], after: Sequence[int]
-) -> dict[str, Any]:
+def vllm_score_request(model: str, prompt: Sequence[int], after: Sequence[int]) -> dict[str, Any]:
     """The body of vLLM's `POST /v1/completions` for the log probabilities of ids after a prompt.
 
     vLLM computes them with the prompt, and samples at least one token.
