@@ -309,11 +309,11 @@ def _items(
 
 def _texts(choices: object, method: Callable[..., Any]) -> list[str]:
     """A task's choices. Raises WrongResult for anything but texts."""
-    listed = isinstance(choices, Sequence) and not isinstance(choices, str | bytes)
-    texts = list(choices) if listed else [choices]  # type: ignore[call-overload]  # listed says so
-    if not listed or not all(isinstance(one, str) and one for one in texts):
-        raise WrongResult("must return a list of texts, none of them empty", method)
-    return texts
+    if isinstance(choices, Sequence) and not isinstance(choices, str | bytes):
+        texts = [one for one in choices if isinstance(one, str) and one]
+        if len(texts) == len(choices):
+            return texts
+    raise WrongResult("must return a list of texts, none of them empty", method)
 
 
 def _item(said: Said) -> responses_pb2.Item:
