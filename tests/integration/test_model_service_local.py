@@ -142,7 +142,7 @@ async def test_a_pattern_that_cannot_be_held() -> None:
 
 async def test_scores_are_those_of_an_unforced_answer() -> None:
     """Each token's log probability equals what the server lists for it where it is free."""
-    texts = ["Answer: A", "Answer: B", " umbrella", "Hello"]
+    texts = ["Answer: B", "Hello"]
     options = {"context": 1024, "slots": 2}
     service = ModelService(ModelConfig(options=options), "policy", "policy-0")
     await service.open(PeerDirectory())
@@ -177,7 +177,7 @@ async def test_scores_are_those_of_an_unforced_answer() -> None:
                     free = {"prompt": prompt + ids[:place], "n_predict": 1, "n_probs": 60_000}
                     [entry] = (await post("/completion", free))["completion_probabilities"]
                     listed = {one["id"]: one["logprob"] for one in entry["top_logprobs"]}
-                    assert found == pytest.approx(listed[ids[place]], abs=1e-2)
+                    assert found == pytest.approx(listed[ids[place]], abs=1e-3)
                     greedy &= max(listed, key=lambda one: listed[one]) == ids[place]
                 assert score.greedy == greedy
     finally:

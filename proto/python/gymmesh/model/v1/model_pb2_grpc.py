@@ -152,7 +152,8 @@ class ModelServiceServicer:
         nothing, and has no side effect, so every call can be retried. A server without
         the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
         change meanwhile, the server scores again. Other errors are those of
-        CreateResponse; a conversation with any of the texts must fit the context.
+        CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+        longest text is longer than the context.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

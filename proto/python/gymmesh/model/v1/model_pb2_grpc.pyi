@@ -85,7 +85,8 @@ class ModelServiceStub:
     nothing, and has no side effect, so every call can be retried. A server without
     the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
     change meanwhile, the server scores again. Other errors are those of
-    CreateResponse; a conversation with any of the texts must fit the context.
+    CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+    longest text is longer than the context.
     """
     ReadSideData: _grpc.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]
     """Reads the numbers of side data that this service stored; see SideData. Pieces of
@@ -151,7 +152,8 @@ class ModelServiceAsyncStub(ModelServiceStub):
     nothing, and has no side effect, so every call can be retried. A server without
     the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
     change meanwhile, the server scores again. Other errors are those of
-    CreateResponse; a conversation with any of the texts must fit the context.
+    CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+    longest text is longer than the context.
     """
     ReadSideData: _aio.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]  # type: ignore[assignment]
     """Reads the numbers of side data that this service stored; see SideData. Pieces of
@@ -250,7 +252,8 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         nothing, and has no side effect, so every call can be retried. A server without
         the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
         change meanwhile, the server scores again. Other errors are those of
-        CreateResponse; a conversation with any of the texts must fit the context.
+        CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+        longest text is longer than the context.
         """
 
     @_abc_1.abstractmethod
