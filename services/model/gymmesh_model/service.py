@@ -218,8 +218,8 @@ class ModelService(Service):
         return MeshError(
             errors.ERROR_REASON_NOT_OFFERED,
             f"model '{self.name}' can't score continuations: its backend '{kind}' returns no log "
-            "probabilities of given tokens. Use vllm, vllm_tokens, sglang, or an engine of token "
-            "ids that scores",
+            "probabilities of given tokens. Use vllm, vllm_tokens, sglang, local, or an engine of "
+            "token ids that scores",
             metadata={"method": _SCORE, "model": self.name},
         )
 

@@ -118,8 +118,8 @@ class ModelServices:
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_OFFERED,
                 f"model '{model}' can't score choices: its backend '{about.backend}' returns no "
-                "log probabilities of given tokens. Use vllm, vllm_tokens or sglang, or the agent "
-                "tool_loop, which samples the answer",
+                "log probabilities of given tokens. Use vllm, vllm_tokens, sglang or local, or the "
+                "agent tool_loop, which samples the answer",
                 metadata={"method": f"{MODEL_SERVICE}/ScoreContinuations", "model": model},
             )
 
