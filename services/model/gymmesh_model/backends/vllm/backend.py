@@ -52,7 +52,7 @@ from gymmesh_model.backends.vllm.render import (
     preamble_digest,
     render_at,
 )
-from gymmesh_model.backends.vllm.scoring import Scoring
+from gymmesh_model.backends.vllm.scoring import VllmScoring
 from gymmesh_model.backends.vllm.tails import Tails
 from gymmesh_model.backends.vllm.weights import follow_weights
 from gymmesh_model.config import ModelConfig
@@ -150,7 +150,7 @@ class VllmBackend(ChatBackend):
     ) -> model_pb2.ScoreContinuationsResponse:
         deadline = asyncio.get_running_loop().time() + call.timeout
         body = self._body(call)
-        scoring = Scoring(
+        scoring = VllmScoring(
             self._http,
             self._name,
             body.get("model") or "",

@@ -36,7 +36,7 @@ _LEAST_SECONDS: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
+class VllmScoring:
     """One call that scores continuations.
 
     Attributes:
