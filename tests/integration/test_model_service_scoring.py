@@ -247,3 +247,29 @@ async def test_an_engine_that_fails_is_the_programs_fault() -> None:
         error = await refused(service)
     assert error.reason_name == "INTERNAL_FAULT"
     assert "no memory" in error.message
+
+
+async def test_calls_wait_for_a_place_and_a_full_queue_refuses() -> None:
+    barrier, came = asyncio.Barrier(2), asyncio.Event()
+    async with (
+        TokenServer(barrier=barrier, check=lambda _: came.set()) as server,
+        opened(at("vllm_tokens", server.url, max_concurrency=1, max_queue=1)) as service,
+    ):
+        first = asyncio.create_task(scored(service, ["A"]))
+        second = asyncio.create_task(scored(service, ["B"]))
+        async with asyncio.timeout(BOUND_S):
+            await came.wait()
+            error = await refused(service)
+            assert error.reason_name == "QUEUE_FULL"
+            await barrier.wait()  # the first is answered
+            await first
+            await barrier.wait()
+            assert (await second).queue_us > 0
+
+
+async def test_a_call_ends_with_its_time() -> None:
+    async with (
+        TokenServer(barrier=asyncio.Barrier(2)) as server,
+        opened(at("vllm_tokens", server.url, timeout_s=0.05)) as service,
+    ):
+        assert (await refused(service)).reason_name == "MODEL_TIMEOUT"
