@@ -4,8 +4,9 @@
         …VllmEngine(server.url)…
         assert server.prompts[-1][: len(before)] == before
 
-They serve `POST /v1/completions` as vLLM answers it, or `POST /generate` and `/abort_request` as
-SGLang does, as far as the engines read them. `toy_tokenizer` is the tokenizer of both.
+They sample, and score the tokens of a prompt. They serve `POST /v1/completions` as vLLM answers
+it, or `POST /generate` and `/abort_request` as SGLang does, as far as the engines read them.
+`toy_tokenizer` is the tokenizer of both.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from tests.support.vllm_server import (
     encode,
     letters,
     logprob,
+    most_probable,
     refusal,
     render,
     says,
+    scored_completion,
 )
 
 Json = dict[str, Any]
@@ -46,6 +49,10 @@ class ToyTokenizer:
 
     def decode(self, token_ids: Sequence[int], **options: Any) -> str:
         return decode(token_ids)
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        assert options == {"add_special_tokens": False}
+        return encode(text)
 
     def apply_chat_template(self, conversation: list[Json], **options: Any) -> list[int]:
         written = [self._written(message) for message in conversation]
@@ -166,6 +173,9 @@ class TokenServer:
         if len(prompt) >= self.context:
             said = f"This model's maximum context length is {self.context} tokens."
             return refusal(400, said)
+        if "prompt_logprobs" in body or "logprob_start_len" in body:
+            self.prompts.append(prompt)
+            return web.json_response(self.alter(self._scored(body, prompt)))
         reply = self.script.pop(0) if self.script else self.default
         if reply.hangs_after is not None:
             self.hanging.set()
@@ -185,6 +195,21 @@ class TokenServer:
         first, second = (0.0, -9999.0) if self.mode == "processed_logprobs" else (-0.5, -1.5)
         top = [{"token_id:5": first, "token_id:6": second}]
         return {"choices": [{"finish_reason": "length", "logprobs": {"top_logprobs": top}}]}
+
+    def _scored(self, body: Json, prompt: list[int]) -> Json:
+        if self.kind == "vllm":
+            return scored_completion(prompt)
+        start = body["logprob_start_len"]
+        own = [[logprob(one), one, None] for one in prompt[start:]]
+        top = [[[logprob(best), best, None]] for best in map(most_probable, prompt[start:])]
+        meta = {
+            "id": body["rid"],
+            "finish_reason": {"type": "length", "length": 1},
+            "prompt_tokens": len(prompt),
+            "input_token_logprobs": [[None, prompt[start], None], *own[1:]],
+            "input_top_logprobs": [None, *top[1:]],
+        }
+        return {"text": "x", "output_ids": [1], "meta_info": meta}
 
     def _vllm(self, body: Json, reply: Reply, prompt: list[int], ids: list[int]) -> Json:
         choice: Json = {

@@ -645,6 +645,34 @@ class CallRetries(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return made
 
 
+class ScoredChoice(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A text that a model scored.
+
+    Attributes:
+        text: The text.
+        logprob: The sum of its tokens' log probabilities.
+        tokens: How many tokens it has.
+        greedy: Whether the model would write it at temperature 0.
+    """
+
+    text: str
+    logprob: float
+    tokens: int
+    greedy: bool = False
+
+    @staticmethod
+    def of(message: rollout_pb2.ScoredChoice) -> ScoredChoice:
+        """The columns of a message."""
+        made = ScoredChoice(
+            text=message.text,
+            logprob=values.finite(message.logprob, "logprob"),
+            tokens=message.tokens,
+        )
+        if message.greedy:
+            made.greedy = message.greedy
+        return made
+
+
 class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A model call. The calls form a tree: the model read the conversation of the parent call, and
     then this call's items before the answer.
@@ -677,6 +705,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         retries: How often the model service retried the endpoint, by reason.
         replaced_params: The parameters of a captured program's request that the run replaced.
         left_out: The parts of a captured program's request that were not sent to the model service.
+        choices: The texts that were scored instead of sampling the answer, which is one of them.
     """
 
     call_id: str
@@ -703,6 +732,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     retries: list[CallRetries] = []
     replaced_params: Raw | UnsetType = UNSET
     left_out: list[str] = []
+    choices: list[ScoredChoice] = []
 
     @staticmethod
     def of(
@@ -761,6 +791,8 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             made.replaced_params = values.json_text(call.replaced_params_json, "replaced_params")
         if call.left_out:
             made.left_out = call.left_out[:]
+        if call.choices:
+            made.choices = [ScoredChoice.of(one) for one in call.choices[:]]
         return made
 
 

@@ -37,6 +37,7 @@ from gymmesh_runtime.serving.service import Service
 
 KIND: Final = "gymmesh.model.v1.ModelService"
 
+_SCORE: Final = f"{KIND}/ScoreContinuations"
 _CLOSE_SECONDS: Final = 10.0
 _ABORT_SECONDS: Final = 5.0
 
@@ -191,6 +192,15 @@ class ModelService(Service):
         model.capabilities.images = backend.capabilities.images and self._config.images
         return model
 
+    async def ScoreContinuations(
+        self, request: model_pb2.ScoreContinuationsRequest, context: CallContext
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """The log probabilities of texts; see model.proto."""
+        runner = self._opened()
+        if not runner.backend.capabilities.scoring:
+            raise self._scores_not()
+        return await runner.score(request, context)
+
     async def SetWeightsVersion(
         self, request: model_pb2.SetWeightsVersionRequest, context: CallContext
     ) -> model_pb2.SetWeightsVersionResponse:
@@ -202,6 +212,16 @@ class ModelService(Service):
         if announce is not None:
             await announce(request.version)
         return model_pb2.SetWeightsVersionResponse(previous=previous)
+
+    def _scores_not(self) -> MeshError:
+        kind = "program" if self._given else self._config.backend
+        return MeshError(
+            errors.ERROR_REASON_NOT_OFFERED,
+            f"model '{self.name}' can't score continuations: its backend '{kind}' returns no log "
+            "probabilities of given tokens. Use vllm, vllm_tokens, sglang, local, or an engine of "
+            "token ids that scores",
+            metadata={"method": _SCORE, "model": self.name},
+        )
 
     def _opened(self) -> CallRunner:
         if self._runner is None:

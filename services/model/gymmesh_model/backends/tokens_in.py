@@ -12,9 +12,9 @@ Not for configurations: a program creates it and passes it to `gymmesh_mesh.embe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -33,8 +33,16 @@ from gymmesh_model.backends.engine_results import (
 )
 from gymmesh_model.backends.families import ModelFamily, Renderer
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.scores import (
+    TokenScores,
+    check_context,
+    checked_scores,
+    ids_after,
+    response_of,
+)
 from gymmesh_model.backends.templating import (
     ChatTemplate,
+    TextEncoder,
     Tokenizer,
     for_template,
     tokenizer_digest,
@@ -64,6 +72,8 @@ from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
 from gymmesh_responses import TOKEN_BYTES, unpack_ids
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.text.authors_code import as_exception
+
+T = TypeVar("T")
 
 _OPTIONS: Final = ChatOptions()
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
@@ -146,6 +156,7 @@ class TokenBackend(Backend):
             seed=True,
             append_only=True,
             logprob_distribution=logprob_distribution,
+            scoring=self._engine.scores and isinstance(tokenizer, TextEncoder),
         )
 
     async def open(self) -> None:
@@ -183,19 +194,51 @@ class TokenBackend(Backend):
         params_given = call.params if call.settings is None else call.settings.params
         return respond(self.endpoint_model, answer, params_given)
 
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        text, prompt = self._template.prompt_text(chat_body(call, _OPTIONS))
+        after = [
+            ids_after(prompt, self._template.encoded(text + one), place, one)
+            for place, one in enumerate(continuations)
+        ]
+        self.context_tokens = self.context_tokens or await self._engine.context_tokens()
+        longest = max(map(len, after))
+        check_context(self.endpoint_model, len(prompt), longest, self.context_tokens)
+
+        def read(given: object) -> list[TokenScores]:
+            if not isinstance(given, Sequence) or len(given) != len(after):
+                raise AnswerInvalid(f"score must return one TokenScores for each of {len(after)}")
+            return [checked_scores(one, len(ids)) for one, ids in zip(given, after, strict=True)]
+
+        try:
+            async with asyncio.timeout(call.timeout):
+                scores = await self._asked(lambda: self._engine.score(prompt, after, call), read)
+        except TimeoutError:
+            raise timed_out(self.endpoint_model, call.timeout) from None
+        return response_of(len(prompt), after, scores)
+
     async def _generation(
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
-        """What the engine sampled, checked. Raises MeshError, and CancelledError where the call is
-        cancelled, by the time limit as well.
-        """
-        try:
-            made = await self._sampled(prompt, params, call)
+        """What the engine sampled, checked. Raises as `_asked`."""
+
+        def read(made: object) -> Generation:
             if not isinstance(made, Generation):
                 raise AnswerInvalid(f"{WANTED}; it returned {type(made).__name__}")
             ids = checked_ids(made.token_ids)
             trained = call.record is not None and call.record.logprobs_asked
             logprobs = checked_logprobs(made.logprobs, len(ids), trained=trained)
+            return replace(made, token_ids=ids, logprobs=logprobs)
+
+        return await self._asked(lambda: self._engine.generate(prompt, params, call), read)
+
+    async def _asked(self, ask: Callable[[], Awaitable[object]], read: Callable[[object], T]) -> T:
+        """What the engine returns to `ask`, as `read` checks it. Raises MeshError, and
+        CancelledError where the call is cancelled, by the time limit as well.
+        """
+        try:
+            return read(await self._returned(ask))
         except AnswerInvalid as error:
             raise engine_answer_invalid(self.endpoint_model, str(error)) from None
         except MeshError:
@@ -207,11 +250,8 @@ class TokenBackend(Backend):
             if not self._engine.is_program:
                 raise fault from error
             raise authors_fault(self.endpoint_model, "engine", fault) from None
-        return replace(made, token_ids=ids, logprobs=logprobs)
 
-    async def _sampled(
-        self, prompt: list[int], params: SamplingParams, call: BackendCall
-    ) -> object:
+    async def _returned(self, ask: Callable[[], Awaitable[object]]) -> object:
         """What the engine returns. Raises CancelledError where the call was cancelled, whatever the
         engine made of that: nobody waits for its answer, and what it had by then is not one.
         """
@@ -221,7 +261,7 @@ class TokenBackend(Backend):
         made: object = None
         error: BaseException | None = None
         try:
-            made = await self._engine.generate(prompt, params, call)
+            made = await ask()
         except (Exception, asyncio.CancelledError) as caught:
             error = caught
         if task.cancelling() > cancels:

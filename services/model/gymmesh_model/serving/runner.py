@@ -12,6 +12,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.backends.calls import CallProgress, CallSettings, KnownSettings, RetryLog
+from gymmesh_model.backends.scores import check_continuations
 from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import unreadable, unsupported
 from gymmesh_model.ids import new_id
@@ -29,6 +30,7 @@ from gymmesh_runtime.security import owned
 # So much of the caller's time is kept back that the typed error still reaches it: more than the
 # two sixteenths of a second by which a time limit may be late.
 _MARGIN_SECONDS: Final = 0.15
+_LEAST_SECONDS: Final = 0.001
 
 
 class CallRunner:
@@ -104,6 +106,66 @@ class CallRunner:
         own_id = owned(context.identity, work.request_id)
         return self.calls.ask(own_id, digest, work, self._generate, self._aborted)
 
+    async def score(
+        self, request: model_pb2.ScoreContinuationsRequest, context: CallContext
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """The scores of texts, all by the same weights. Raises MeshError."""
+        check_continuations(request.continuations)
+        timeout = _seconds_for(context, self._timeout_s)
+        arrived = monotonic()
+        try:
+            await self._enter(timeout)
+            started = monotonic()
+            try:
+                scores = await self._scored(request, arrived + timeout)
+            finally:
+                self._limiter.leave()
+        except MeshError as error:
+            self._failed(error)
+            raise
+        scores.queue_us = int((started - arrived) * 1e6)
+        self._counts.scored(scores, request.rollout_id, started - arrived, monotonic() - started)
+        return scores
+
+    async def _enter(self, timeout: float) -> None:
+        """Waits for a place. Raises MeshError."""
+        if self._limiter.enter():
+            return
+        self._counts.waiting.inc()
+        try:
+            await self._limiter.wait(timeout)
+        finally:
+            self._counts.waiting.dec()
+
+    async def _scored(
+        self, request: model_pb2.ScoreContinuationsRequest, deadline: float
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """Scores until the weights stay the same throughout. deadline: monotonic seconds."""
+        if not self._reads_images:
+            _refuse_images(request.params.input)
+        params, items, settings = self._read(request.params, apart=True)
+        while True:
+            call = BackendCall(
+                params,
+                request.rollout_id,
+                "",
+                None,
+                max(deadline - monotonic(), _LEAST_SECONDS),
+                items=items,
+                settings=settings,
+                retries=RetryLog(),
+            )
+            versions = self._weights.begin()
+            try:
+                scores = await self.backend.score(call, request.continuations)
+            finally:
+                if versions:
+                    self._weights.end(versions)
+            if len(versions) < 2 and (not versions) == (self._weights.version is None):
+                if versions:
+                    scores.weights_version = versions[0]
+                return scores
+
     async def _generate(self, work: CallState) -> CreatedResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
         arrived = started = monotonic()
@@ -129,16 +191,20 @@ class CallRunner:
                     self._weights.end(versions)
                 limiter.leave()
         except MeshError as error:
-            if error.reason == errors.ERROR_REASON_PARAMETER_UNSUPPORTED:
-                kind = self.backend.kind or "program"
-                error.metadata.setdefault("backend", kind)
-                error.message = f"backend '{kind}': {error.message}"
-            self._counts.failed(error.reason_name)
+            self._failed(error)
             raise
         ended = monotonic()
         work.made_s = ended - started
         self._counts.made(work, started, ended)
         return self._answered(work, made)
+
+    def _failed(self, error: MeshError) -> None:
+        """Counts a failed call; an error about a parameter then names the backend."""
+        if error.reason == errors.ERROR_REASON_PARAMETER_UNSUPPORTED:
+            kind = self.backend.kind or "program"
+            error.metadata.setdefault("backend", kind)
+            error.message = f"backend '{kind}': {error.message}"
+        self._counts.failed(error.reason_name)
 
     def _check_conversation(self, work: CallState) -> None:
         """Raises CONVERSATION_UNKNOWN before the wait for a place rather than after it."""

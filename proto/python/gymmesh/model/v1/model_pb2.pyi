@@ -600,14 +600,16 @@ class ScoreContinuationsRequest(_message.Message):
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
         """The conversation before each continuation, whole, with its instructions and
-        tools. Sampling parameters are ignored: scores are at temperature 1, before any
-        cut.
+        tools. The server renders it as CreateResponse does. It ignores parameters that the
+        prompt does not depend on: scores are at temperature 1, before any cut.
         """
 
     @_builtins.property
     def continuations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, each as the beginning of the model's answer; at least one, at most
-        256. An empty one is INVALID_ARGUMENT / FIELD_INVALID.
+        256. An empty one is INVALID_ARGUMENT / FIELD_INVALID. So is one whose first
+        characters the tokenizer joins with the prompt's last ones: after the prompt's
+        tokens the model does not write it.
         """
 
     def __init__(
@@ -636,12 +638,14 @@ class ContinuationScore(_message.Message):
     GREEDY_FIELD_NUMBER: _builtins.int
     token_ids: _builtins.bytes
     """The text's token ids, each a little-endian int32: those that the prompt and the
-    text together have after the prompt's.
+    text, tokenised together, have after the prompt's.
     """
     logprobs: _builtins.bytes
-    """The log probability of each of them, each a little-endian float32."""
+    """The log probability of each of them, each a little-endian float32: finite and at
+    most 0, up to rounding.
+    """
     greedy: _builtins.bool
-    """Whether each of them is the most probable token at its place."""
+    """Whether no token is more probable than each of them at its place."""
     def __init__(
         self,
         *,
@@ -666,13 +670,16 @@ class ScoreContinuationsResponse(_message.Message):
     SCORES_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
+    QUEUE_US_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """How many tokens the prompt has."""
     weights_version: _builtins.int
     """The version of the weights; absent when not known."""
+    queue_us: _builtins.int
+    """Microseconds that the call waited in the service for a place."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContinuationScore]:
-        """One for each continuation, in order."""
+        """One for each continuation, in order. All are by the same weights."""
 
     def __init__(
         self,
@@ -680,10 +687,11 @@ class ScoreContinuationsResponse(_message.Message):
         scores: _abc.Iterable[Global___ContinuationScore] | None = ...,
         prompt_tokens: _builtins.int = ...,
         weights_version: _builtins.int | None = ...,
+        queue_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "weights_version", b"weights_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "prompt_tokens", b"prompt_tokens", "scores", b"scores", "weights_version", b"weights_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "prompt_tokens", b"prompt_tokens", "queue_us", b"queue_us", "scores", b"scores", "weights_version", b"weights_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__weights_version: _TypeAlias = _typing.Literal["weights_version"]  # noqa: Y015
     _WhichOneofArgType__weights_version: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version"]  # noqa: Y015

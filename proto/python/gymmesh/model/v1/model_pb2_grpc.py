@@ -150,8 +150,10 @@ class ModelServiceServicer:
         """Scores texts that the model did not write: for each continuation, the log
         probabilities that the model gives its tokens after the conversation. Samples
         nothing, and has no side effect, so every call can be retried. A server without
-        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
-        CreateResponse.
+        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+        change meanwhile, the server scores again. Other errors are those of
+        CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+        longest text is longer than the context.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

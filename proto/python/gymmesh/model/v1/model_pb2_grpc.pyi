@@ -83,8 +83,10 @@ class ModelServiceStub:
     """Scores texts that the model did not write: for each continuation, the log
     probabilities that the model gives its tokens after the conversation. Samples
     nothing, and has no side effect, so every call can be retried. A server without
-    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
-    CreateResponse.
+    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+    change meanwhile, the server scores again. Other errors are those of
+    CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+    longest text is longer than the context.
     """
     ReadSideData: _grpc.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]
     """Reads the numbers of side data that this service stored; see SideData. Pieces of
@@ -148,8 +150,10 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """Scores texts that the model did not write: for each continuation, the log
     probabilities that the model gives its tokens after the conversation. Samples
     nothing, and has no side effect, so every call can be retried. A server without
-    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
-    CreateResponse.
+    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+    change meanwhile, the server scores again. Other errors are those of
+    CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+    longest text is longer than the context.
     """
     ReadSideData: _aio.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]  # type: ignore[assignment]
     """Reads the numbers of side data that this service stored; see SideData. Pieces of
@@ -246,8 +250,10 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         """Scores texts that the model did not write: for each continuation, the log
         probabilities that the model gives its tokens after the conversation. Samples
         nothing, and has no side effect, so every call can be retried. A server without
-        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
-        CreateResponse.
+        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+        change meanwhile, the server scores again. Other errors are those of
+        CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+        longest text is longer than the context.
         """
 
     @_abc_1.abstractmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -18,6 +18,7 @@ from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.engine import Engine
 from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.scores import TokenScores
 from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
@@ -31,6 +32,7 @@ from gymmesh_runtime.errors import MeshError
 T = TypeVar("T")
 
 _ABORT_SECONDS: Final = 5.0
+_LEAST_SECONDS: Final = 0.001
 _REFUSED: Final = errors.ERROR_REASON_MODEL_REQUEST_REFUSED
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 _MODELS: Final = "/../v1/models"
@@ -48,6 +50,7 @@ class ServerEngine(Engine, BackendFacts):
 
     has_metrics = True
     is_program = False
+    scores = True
 
     def __init__(
         self,
@@ -103,6 +106,44 @@ class ServerEngine(Engine, BackendFacts):
             self._abort(sent)
             raise
         return made if made.distribution else replace(made, distribution=shown)
+
+    async def score(
+        self, prompt: list[int], continuations: Sequence[list[int]], call: BackendCall
+    ) -> Sequence[TokenScores]:
+        """One request after another: the call has one place at the server."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + call.timeout
+        found: list[TokenScores] = []
+        sent: list[str] = []
+        try:
+            for after in continuations:
+                body = partial(self._score_body, prompt, after, sent)
+                found.append(
+                    await self._http.post(
+                        self._protocol.path,
+                        Sendable(body),
+                        max(deadline - clock(), _LEAST_SECONDS),
+                        partial(self._read_scores, prompt, after),
+                        key=call.rollout_id,
+                        log=call.retries,
+                    )
+                )
+        except asyncio.CancelledError:
+            self._abort(sent[-1:])
+            raise
+        return found
+
+    def _score_body(self, prompt: list[int], after: list[int], sent: list[str]) -> bytes:
+        sent.append(new_id("score_"))
+        return dumps(self._protocol.score_request(prompt, after, sent[-1]))
+
+    def _read_scores(self, prompt: list[int], after: list[int], raw: bytes) -> TokenScores:
+        """Raises MeshError."""
+        answer = read_answer(self._name, raw, self._http.secrets)
+        try:
+            return self._protocol.scores(answer, prompt, after)
+        except AnswerInvalid as error:
+            raise answer_invalid(self._name, str(error)) from None
 
     def _read(self, prompt: list[int], params: SamplingParams, raw: bytes) -> Generation:
         """Raises MeshError."""

@@ -1,11 +1,12 @@
-"""How vLLM and SGLang are asked for samples of token ids, and how their answers read. Pure.
+"""How vLLM and SGLang are asked to sample and score token ids, and how their answers read. Pure.
 
 The ids of an answer are those that the server sampled, never ids of its text: an answer without
 them is refused.
 
 Facts: vLLM's `POST /v1/completions` (a prompt may be a list of ids; `return_token_ids`, and for
 versions without it `return_tokens_as_token_ids`), SGLang's `POST /generate` (`input_ids`,
-`meta_info.output_token_logprobs`).
+`meta_info.output_token_logprobs`; to score, `logprob_start_len` and
+`meta_info.input_token_logprobs`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.scores import (
+    TokenScores,
+    scores_of,
+    vllm_score_request,
+    vllm_scores,
+)
 from gymmesh_model.backends.vllm import distribution_of, version_of
 from gymmesh_model.errors import AnswerInvalid
 
@@ -58,6 +65,16 @@ class TokenProtocol(ABC):
         """The tokens that the server sampled. Raises AnswerInvalid if they are not exact, and
         MeshError as `Generation.ended`.
         """
+
+    @abstractmethod
+    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
+        """The body that asks for the log probabilities of ids after a prompt."""
+
+    @abstractmethod
+    def scores(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], after: Sequence[int]
+    ) -> TokenScores:
+        """The scores in the answer to `score_request`. Raises AnswerInvalid."""
 
     def probe(self) -> Json | None:
         """The body of one cheap request whose answer shows which distribution the server's log
@@ -132,6 +149,16 @@ class VllmCompletions(TokenProtocol):
             _spans(choice.get("weight_versions")),
             self._distribution() if logprobs else _UNKNOWN,
         )
+
+    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
+        return vllm_score_request(self.model, prompt, after) | (
+            {"priority": self.priority} if self.priority else {}
+        )
+
+    def scores(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], after: Sequence[int]
+    ) -> TokenScores:
+        return vllm_scores(answer, len(prompt), after)
 
     def probe(self) -> Json | None:
         if self.logprobs_mode is not None:
@@ -217,6 +244,35 @@ class SglangGenerate(TokenProtocol):
         return _ended(
             ids, logprobs, finish, versions, self._distribution(params) if logprobs else _UNKNOWN
         )
+
+    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
+        body: Json = {
+            "rid": request_id,
+            "input_ids": [*prompt, *after],
+            "sampling_params": {"max_new_tokens": 1, "temperature": 1.0},
+            "return_logprob": True,
+            # The first of the tokens that are returned has no log probability.
+            "logprob_start_len": len(prompt) - 1,
+            "top_logprobs_num": 1,
+        }
+        return body | ({"priority": self.priority} if self.priority else {})
+
+    def scores(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], after: Sequence[int]
+    ) -> TokenScores:
+        meta = _meta(answer)
+        read = meta.get("prompt_tokens")
+        if isinstance(read, int) and read != len(prompt) + len(after):
+            raise AnswerInvalid(f"the server read {read} tokens, not {len(prompt) + len(after)}")
+        own, best = meta.get("input_token_logprobs"), meta.get("input_top_logprobs")
+        if not isinstance(own, list) or not isinstance(best, list):
+            raise AnswerInvalid("it has no input_token_logprobs and input_top_logprobs")
+        try:
+            last = zip(own[-len(after) :], best[-len(after) :], strict=True)
+            entries = [(one[1], one[0], [other[0] for other in tops]) for one, tops in last]
+        except (TypeError, IndexError, KeyError, ValueError):
+            raise AnswerInvalid("its input_token_logprobs are not lists") from None
+        return scores_of(after, entries)
 
     def _distribution(self, params: SamplingParams) -> LogprobsOf:
         """SGLang's are of the distribution after the temperature and before any cut; of greedy

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -53,6 +53,7 @@ from gymmesh_model.backends.vllm.render import (
     preamble_digest,
     render_at,
 )
+from gymmesh_model.backends.vllm.scoring import VllmScoring
 from gymmesh_model.backends.vllm.tails import Tails
 from gymmesh_model.backends.vllm.weights import follow_weights
 from gymmesh_model.config import ModelConfig
@@ -106,6 +107,7 @@ class VllmBackend(ChatBackend):
         tools=True,
         seed=True,
         append_only=True,
+        scoring=True,
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
@@ -143,6 +145,22 @@ class VllmBackend(ChatBackend):
 
     def stream(self, call: BackendCall, progress: CallProgress) -> Answering:
         return self._sent(call, partial(self._answer, call, progress))
+
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        deadline = asyncio.get_running_loop().time() + call.timeout
+        body = self._body(call)
+        scoring = VllmScoring(
+            self._http,
+            self._name,
+            body.get("model") or "",
+            self._render_path,
+            deadline,
+            call.rollout_id,
+            call.retries,
+        )
+        return await scoring.run(body, continuations)
 
     async def abort(self, request_id: str) -> bool:
         """Has the server end a call, which then returns what it has; False when it cannot."""
