@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from gymmesh_model.backends.base import BackendCall, Features
@@ -26,10 +26,12 @@ class Engine:
         features: what it does beyond sampling; set by the constructor.
         is_program: whether it is the program's own code, so that failures may show the text of its
             exceptions.
+        side_data: the names of side data that its answers have when the call's record asks for it.
     """
 
     features: Features = Features()
     is_program: bool = True
+    side_data: Sequence[str] = ()
 
     async def open(self) -> None:
         """Acquire its resources, in the event loop of the mesh. Raises ConfigError."""
