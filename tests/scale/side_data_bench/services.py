@@ -1,0 +1,86 @@
+"""The policy and the agent of the bench, as a configuration names them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from gymmesh_agent import Completion, RolloutContext
+from gymmesh_agent.tool_loop import ToolLoopAgent
+from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.backends.engine import Engine
+from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.tokens_in import TokenBackend
+from gymmesh_model.config import ModelConfig
+from gymmesh_model.errors import options_of
+from gymmesh_model.tokens import SideRows
+from gymmesh_responses import row_bytes
+from tests.scale.side_data_bench.content import rows_of
+from tests.scale.side_data_bench.lag import LoopLag
+from tests.support.token_servers import ToyTokenizer
+from tests.support.vllm_server import END, encode
+
+NAME: Final = "routed_experts"
+DTYPE: Final = "int32"
+_CALL: Final = '<tool_call>{"name": "add", "arguments": {"left": 2, "right": 3}}</tool_call>'
+
+
+class ExpertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """shape: of a token's row. sampled: tokens of an answer. calls: of a rollout."""
+
+    shape: tuple[int, int]
+    sampled: int
+    calls: int
+
+
+class ExpertEngine(Engine):
+    """Calls a tool until a rollout has its calls, and gives the rows that are new."""
+
+    side_data = (NAME,)
+    is_program = False
+
+    def __init__(self, options: ExpertOptions) -> None:
+        self._options = options
+
+    async def generate(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        options = self._options
+        # A message ends with it: the task, and then an answer and what the tool returned.
+        last = prompt.count(END) // 2 + 1 >= options.calls
+        text = "x" * (2 * options.sampled)  # two letters are a token
+        ids = [*encode(text if last else f"{text}{_CALL}"), END]
+        total = len(prompt) + len(ids) - 1  # the last token was read by no forward pass
+        assert call.record is not None
+        first = call.record.side_rows.get(NAME, 0)
+        size = row_bytes(DTYPE, options.shape)
+        data = await asyncio.to_thread(rows_of, params.request_id, first, total - first, size)
+        rows = SideRows(NAME, DTYPE, options.shape, first, data)
+        return Generation(ids, [-0.5] * len(ids), side_data=[rows])
+
+
+class ExpertBackend(TokenBackend):
+    """The policy."""
+
+    def __init__(self, name: str, config: ModelConfig) -> None:
+        options = options_of(name, config.options, ExpertOptions)
+        super().__init__(ToyTokenizer(), ExpertEngine(options), renderer=None)
+
+
+class TickingAgent(ToolLoopAgent):
+    """The default agent in a process whose loop is watched. `options`: `lag`, a file."""
+
+    _ticking: ClassVar[asyncio.Task[None] | None] = None
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__({})
+        self._lag = LoopLag(Path(options["lag"]))
+
+    async def run(self, context: RolloutContext) -> Completion:
+        if TickingAgent._ticking is None:
+            TickingAgent._ticking = asyncio.create_task(self._lag.run())
+        return await super().run(context)
