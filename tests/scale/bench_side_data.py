@@ -31,7 +31,7 @@ from tests.scale.report import machine, write_section
 from tests.scale.side_data_bench.scenario import LARGE, SMALL, Scenario, measure
 from tests.scale.side_data_bench.storing import Storing, storing
 
-_KEPT_BYTES: Final = 8_000_000_000
+_KEPT_BYTES: Final = 10_000_000_000
 
 
 async def main(scenario: Scenario, folder: Path | None) -> int:

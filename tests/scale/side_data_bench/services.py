@@ -50,8 +50,8 @@ class ExpertEngine(Engine):
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
         options = self._options
-        # A message ends with it: the task, and then an answer and what the tool returned.
-        last = prompt.count(END) // 2 + 1 >= options.calls
+        # A message ends with it: the tools, the task, and then answers and what tools returned.
+        last = prompt.count(END) // 2 >= options.calls
         text = "x" * (2 * options.sampled)  # two letters are a token
         ids = [*encode(text if last else f"{text}{_CALL}"), END]
         total = len(prompt) + len(ids) - 1  # the last token was read by no forward pass
