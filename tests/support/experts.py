@@ -49,6 +49,6 @@ def of_sglang(answer: Json, body: Json, prompt: list[int], output: list[int]) ->
     """The same of SGLang, if the request asks for them."""
     if body.get("return_routed_experts"):
         tokens = prompt + output
-        numbers = array("i", rows(tokens, body["routed_experts_start_len"], len(tokens) - 1))
+        numbers = array("i", list(rows(tokens, body["routed_experts_start_len"], len(tokens) - 1)))
         answer["meta_info"]["routed_experts"] = base64.b64encode(numbers.tobytes()).decode()
     return answer
