@@ -119,6 +119,7 @@ class TrainerCollector:
             model_addresses=addresses,
             security=security,
             timeout_s=self.settings.timeout_s,
+            side_data=bool(self.settings.side_data),
             side_data_path=self.settings.side_data_path,
         )
         self._policy = await self._stack.enter_async_context(opened)

@@ -102,14 +102,15 @@ async def open_place(
     model_addresses: Sequence[str] = (),
     security: SecurityConfig | None = None,
     timeout_s: float = _ATTEMPT_S,
+    side_data: bool = False,
     side_data_path: Path | None = None,
 ) -> AsyncIterator[Policy]:
     """Open the mesh.
 
     timeout_s: seconds that the caller gives to an attempt of a rollout. Where the place is an
     environment, and no configuration says more, nothing in the mesh ends it earlier.
-    side_data_path: where the policy of this process stores side data, unless its configuration
-    says so.
+    side_data: whether the policy is to give side data. side_data_path: where a policy of this
+    process stores it, unless its configuration says so.
 
     Raises UserError for a place or model that cannot be meant, ConfigError and MeshError for one
     that cannot be opened.
@@ -117,7 +118,7 @@ async def open_place(
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
         config, objects = _embedded(place, model, model_name, timeout_s)
-        if side_data_path is not None:
+        if side_data:
             config = _with_side_data(config, side_data_path)
         checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
@@ -208,12 +209,19 @@ def _embedded(
     return msgspec.structs.replace(config, models=models), Objects(backends, environments)
 
 
-def _with_side_data(config: MeshConfig, path: Path) -> MeshConfig:
-    """The configuration with a folder for the policy's side data, where it names none."""
+def _with_side_data(config: MeshConfig, path: Path | None) -> MeshConfig:
+    """The configuration with a folder for the policy's side data, where it names none. Raises
+    UserError where none is named at all.
+    """
     name = config.defaults.model
     model = config.models.get(name)
     if model is None or model.side_data is not None:
         return config
+    if path is None:
+        raise UserError(
+            "side_data_path: is required with side_data, unless side_data.path of the model names "
+            "the folder"
+        )
     model = msgspec.structs.replace(model, side_data=SideDataConfig(path=str(path)))
     return msgspec.structs.replace(config, models={**config.models, name: model})
 
