@@ -6,8 +6,8 @@ collector is killed (SIGKILL) after a third and resumed. A reader, as a trainer 
 the rows, reads each sample's rows from the folder and compares every byte with what the policy must
 have given.
 
-The folder is bounded (`side_data.max_bytes`): so 25.6 GB need no such disk, as long as the reader
-keeps up. Measured: memory (RSS) of agent and collector, how late their loops run what is due, by a
+The folder is bounded (`side_data.max_bytes`), so that 25.6 GB need no such disk, and the policy
+begins no rollout that is more than 64 ahead of the reader. Measured: memory (RSS) of agent and collector, how late their loops run what is due, by a
 task that ticks inside, beside a process that does nothing but tick; the size of rows; and the CPU
 that storing takes, by itself.
 
@@ -31,7 +31,7 @@ from tests.scale.report import machine, write_section
 from tests.scale.side_data_bench.scenario import LARGE, SMALL, Scenario, measure
 from tests.scale.side_data_bench.storing import Storing, storing
 
-_KEPT_BYTES: Final = 10_000_000_000
+_KEPT_BYTES: Final = 12_000_000_000
 
 
 async def main(scenario: Scenario, folder: Path | None) -> int:

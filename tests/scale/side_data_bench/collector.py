@@ -33,6 +33,7 @@ async def collect(address: str, rows: Path, rollouts: int, in_flight: int, lag: 
         repeats=rollouts,
         concurrency=in_flight,
         rollout=agent_pb2.RolloutOptions(capture=capture),
+        timeout_s=3600.0,
     )
     async with remote(address) as mesh:
         connect = partial(mesh.agents.connect, held=True)

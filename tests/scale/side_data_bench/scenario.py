@@ -23,7 +23,7 @@ from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.scale.report import table
 from tests.scale.rollout_bench.contender import ROOT
 from tests.scale.rollout_bench.ours import configuration
-from tests.scale.side_data_bench.content import rows_of
+from tests.scale.side_data_bench.content import are_rows_of
 from tests.scale.side_data_bench.lag import percentile
 from tests.scale.side_data_bench.services import NAME
 
@@ -32,6 +32,7 @@ MOST_GROWTH_MB: Final = 40.0  # from a fifth of the run to its end
 _SERVICES: Final = "tests.scale.side_data_bench.services"
 _EVERY_S: Final = 0.25
 _POLL_S: Final = 0.02
+_UNREAD: Final = 64  # rollouts that may be ahead of the reader
 _BOUND_S: Final = 7200.0
 
 
@@ -136,6 +137,7 @@ async def measure(scenario: Scenario, folder: Path, kept_bytes: int) -> Found:
         folder / "idle.lag",
     )
     began = monotonic()
+    _tell(folder / "read", 0)
     async with asyncio.timeout(_BOUND_S), up(_config(scenario, folder, kept_bytes)) as running:
         for info in running.infos:
             if info.kind == "agent":
@@ -168,13 +170,18 @@ async def _collect(scenario: Scenario, folder: Path, address: str, found: Found)
             *(address, rows, scenario.rollouts, scenario.in_flight, found.collector.lag),
         )
         found.collector.pids.append(collector.pid)
-        while collector.returncode is None:
-            await asyncio.sleep(_POLL_S)
-            await asyncio.to_thread(_read_new, rows, scenario, found)
-            if share > 1 and len(found.read) >= wanted:
+        try:
+            while collector.returncode is None:
+                await asyncio.sleep(_POLL_S)
+                await asyncio.to_thread(_read_new, rows, scenario, found)
+                if share > 1 and len(found.read) >= wanted:
+                    break
+        finally:
+            if collector.returncode is None:
                 collector.send_signal(signal.SIGKILL)
                 await collector.wait()
-                found.killed_after = len(found.read)
+        if share > 1:
+            found.killed_after = len(found.read)
         if share == 1 and collector.returncode:
             raise RuntimeError(f"the collector ended with {collector.returncode}")
     await asyncio.to_thread(_read_new, rows, scenario, found)
@@ -199,13 +206,21 @@ def _read_new(rows: Path, scenario: Scenario, found: Found) -> None:
                 raise RuntimeError(f"{row.rollout_id}: it is {side!r} of {len(sample)} tokens")
             size = scenario.shape[0] * scenario.shape[1] * 4
             data = side.read()
-            if data != rows_of(row.rollout_id, 0, side.end, size):
+            if not are_rows_of(data, row.rollout_id, size):
                 raise RuntimeError(f"{row.rollout_id}: a row differs from what the policy gave")
             found.read.add(row.rollout_id)
+            _tell(rows.parent / "read", len(found.read))
             found.read_bytes += len(data)
             found.row_bytes.append(len(line))
             columns = [one for call in row.calls for one in call.tokens.side_data]
             found.reference_bytes.append(len(msgspec.json.encode(columns)))
+
+
+def _tell(progress: Path, read: int) -> None:
+    """Says how many rollouts were read."""
+    fresh = progress.with_suffix(".fresh")
+    fresh.write_text(str(read))
+    fresh.replace(progress)
 
 
 def _config(scenario: Scenario, folder: Path, kept_bytes: int) -> object:
@@ -216,11 +231,16 @@ def _config(scenario: Scenario, folder: Path, kept_bytes: int) -> object:
             "shape": list(scenario.shape),
             "sampled": scenario.sampled,
             "calls": scenario.calls,
+            "progress": str(folder / "read"),
+            "unread": _UNREAD,
         },
+        timeout_s=_BOUND_S,
         side_data=SideDataConfig(path=str(folder / "side-data"), max_bytes=kept_bytes),
     )
     lag = {"lag": str(folder / "agent.lag")}
-    agent = AgentConfig(use=f"{_SERVICES}:TickingAgent", options=lag)
+    agent = AgentConfig(
+        use=f"{_SERVICES}:TickingAgent", options=lag, max_wall_s=_BOUND_S, model_timeout_s=_BOUND_S
+    )
     return msgspec.structs.replace(base, models={"policy": model}, agents={"tool_loop": agent})
 
 

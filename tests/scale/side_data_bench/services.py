@@ -30,11 +30,15 @@ _CALL: Final = '<tool_call>{"name": "add", "arguments": {"left": 2, "right": 3}}
 
 
 class ExpertOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """shape: of a token's row. sampled: tokens of an answer. calls: of a rollout."""
+    """shape: of a token's row. sampled: tokens of an answer. calls: of a rollout. progress: a file
+    with the number of rollouts that were read; unread: begin no further rollout before so many are.
+    """
 
     shape: tuple[int, int]
     sampled: int
     calls: int
+    progress: str
+    unread: int
 
 
 class ExpertEngine(Engine):
@@ -45,11 +49,15 @@ class ExpertEngine(Engine):
 
     def __init__(self, options: ExpertOptions) -> None:
         self._options = options
+        self._begun = set[str]()
 
     async def generate(
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
         options = self._options
+        if params.request_id not in self._begun:
+            await self._reader()
+            self._begun.add(params.request_id)
         # A message ends with it: the tools, the task, and then answers and what tools returned.
         last = prompt.count(END) // 2 >= options.calls
         text = "x" * (2 * options.sampled)  # two letters are a token
@@ -61,6 +69,12 @@ class ExpertEngine(Engine):
         data = await asyncio.to_thread(rows_of, params.request_id, first, total - first, size)
         rows = SideRows(NAME, DTYPE, options.shape, first, data)
         return Generation(ids, [-0.5] * len(ids), side_data=[rows])
+
+    async def _reader(self) -> None:
+        """Waits until the reader is close enough: a trainer paces its rollouts likewise."""
+        progress = Path(self._options.progress)
+        while len(self._begun) - int(progress.read_text()) >= self._options.unread:
+            await asyncio.sleep(0.05)
 
 
 class ExpertBackend(TokenBackend):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from gymmesh_model.config import SideDataConfig
 from gymmesh_model.side_data import SideDataStore
 from gymmesh_model.tokens import SideRows
 
-LIMIT_MB_S: Final = 500.0
+LIMIT_MB_S: Final = 800.0
 _ROWS: Final = 8192
 _WIDTH: Final = 12_288
 _TIMES: Final = 8
@@ -45,7 +46,7 @@ async def storing(folder: Path) -> Storing:
     """Stores the same number of bytes several times, each time with other content."""
     store = SideDataStore("bench", SideDataConfig(path=str(folder)))
     await store.open()
-    data = bytearray(_ROWS * _WIDTH)
+    data = bytearray(os.urandom(_WIDTH) * _ROWS)
     spent = hashed = 0.0
     try:
         for number in range(_TIMES):

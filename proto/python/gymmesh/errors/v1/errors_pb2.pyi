@@ -198,16 +198,17 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"request_id": "r-17/1/c2"}}
     """
     ERROR_REASON_SIDE_DATA_NOT_STORED: _ErrorReason.ValueType  # 58
-    """NOT_FOUND. The model service does not store side data of that digest, or has
-    deleted it to stay within its bound.
-    Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
-    "metadata": {"digest": "6f1e…"}}
-    UNAVAILABLE. The model service could not write side data to its folder, so it did
+    """UNAVAILABLE. The model service could not write side data to its folder, so it did
     not answer the call. The cause is the operating system's.
     Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
     "metadata": {"model": "policy", "cause": "No space left on device"}}
     """
     ERROR_REASON_SIDE_DATA_NOT_FOUND: _ErrorReason.ValueType  # 59
+    """NOT_FOUND. The model service does not store side data of that digest, or has
+    deleted it to stay within its bound.
+    Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
+    "metadata": {"digest": "6f1e…"}}
+    """
     ERROR_REASON_TOKENS_DIVERGED: _ErrorReason.ValueType  # 52
     """ABORTED. The prompt of a call did not begin with the tokens of the call
     before it and no fork was declared (the exact-token law).
@@ -604,16 +605,17 @@ Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
 ERROR_REASON_SIDE_DATA_NOT_STORED: ErrorReason.ValueType  # 58
-"""NOT_FOUND. The model service does not store side data of that digest, or has
-deleted it to stay within its bound.
-Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
-"metadata": {"digest": "6f1e…"}}
-UNAVAILABLE. The model service could not write side data to its folder, so it did
+"""UNAVAILABLE. The model service could not write side data to its folder, so it did
 not answer the call. The cause is the operating system's.
 Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
 "metadata": {"model": "policy", "cause": "No space left on device"}}
 """
 ERROR_REASON_SIDE_DATA_NOT_FOUND: ErrorReason.ValueType  # 59
+"""NOT_FOUND. The model service does not store side data of that digest, or has
+deleted it to stay within its bound.
+Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
+"metadata": {"digest": "6f1e…"}}
+"""
 ERROR_REASON_TOKENS_DIVERGED: ErrorReason.ValueType  # 52
 """ABORTED. The prompt of a call did not begin with the tokens of the call
 before it and no fork was declared (the exact-token law).
