@@ -49,10 +49,11 @@ async def serving(
     server: TokenServer | FakeVllm, folder: Path, *, asks: bool = True, **config: Any
 ) -> AsyncIterator[ModelService]:
     """A model service over a server that gives routed experts."""
+    options: dict[str, Any] = {"routed_experts": asks}
     if isinstance(server, FakeVllm):
-        backend, options = "vllm", {"routed_experts": asks}
+        backend = "vllm"
     elif server.kind == "vllm":
-        backend, options = "vllm_tokens", {"tokenizer": TOY, "routed_experts": asks}
+        backend, options["tokenizer"] = "vllm_tokens", TOY
     else:
         backend, options = "sglang", {"tokenizer": TOY, "routed_experts": SHAPE if asks else None}
     given = ModelConfig(

@@ -7,9 +7,9 @@ the rows, reads each sample's rows from the folder and compares every byte with 
 have given.
 
 The folder is bounded (`side_data.max_bytes`), so that 25.6 GB need no such disk, and the policy
-begins no rollout that is more than 64 ahead of the reader. Measured: memory (RSS) of agent and collector, how late their loops run what is due, by a
-task that ticks inside, beside a process that does nothing but tick; the size of rows; and the CPU
-that storing takes, by itself.
+begins no rollout that is more than 64 ahead of the reader. Measured: memory (RSS) of agent and
+collector, how late their loops run what is due, by a task that ticks inside, beside a process that
+does nothing but tick; the size of rows; and the CPU that storing takes, by itself.
 
 Prints what was not reached, and exits 1 then. Without `--quick` (8 rollouts of 2 MB) and
 `--rollouts` it writes its section of docs/reference/performance.md.
@@ -46,7 +46,7 @@ async def main(scenario: Scenario, folder: Path | None) -> int:
     missed = [*found.misses(), *stored.misses()]
     for line in missed:
         print(f"not reached: {line}")
-    if scenario == LARGE:
+    if scenario == LARGE and not missed:
         write_section("make bench-side-data", text)
     return 1 if missed else 0
 

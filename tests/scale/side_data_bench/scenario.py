@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gymmesh_agent.config import AgentConfig
-from gymmesh_mesh import up
+from gymmesh_mesh import MeshConfig, up
 from gymmesh_model.config import ModelConfig, SideDataConfig
 from gymmesh_rows import read_row
 from gymmesh_trainers.rollouts import samples_of
@@ -31,6 +31,7 @@ LIMIT_LAG_MS: Final = 20.0
 MOST_GROWTH_MB: Final = 40.0  # from a fifth of the run to its end
 _SERVICES: Final = "tests.scale.side_data_bench.services"
 _EVERY_S: Final = 0.25
+_FEW: Final = 200
 _POLL_S: Final = 0.02
 _UNREAD: Final = 64  # rollouts that may be ahead of the reader
 _BOUND_S: Final = 7200.0
@@ -96,11 +97,18 @@ class Found:
         """One sentence for each limit that was not kept."""
         lines = []
         for name, one in (("agent", self.agent), ("collector", self.collector)):
-            if one.lag.exists() and (late := percentile(one.lag, 0.99)) > LIMIT_LAG_MS:
-                lines.append(f"the {name}'s loop was {late:.0f} ms late at p99")
-            if one.late_mb - one.early_mb > MOST_GROWTH_MB:
+            if one.lag.exists():
+                lines += self._lag_misses(name, one.lag)
+            long = len(one.memory) > _FEW  # a process that only just began grows
+            if long and one.late_mb - one.early_mb > MOST_GROWTH_MB:
                 lines.append(f"the {name} grew from {one.early_mb:.0f} to {one.late_mb:.0f} MB")
         return lines
+
+    def _lag_misses(self, name: str, lag: Path) -> list[str]:
+        """On a machine that makes even an idle process late, the loop's own work counts."""
+        calm = percentile(self.idle, 0.99) <= LIMIT_LAG_MS
+        late = percentile(lag, 0.99, "late" if calm else "busy")
+        return [] if late <= LIMIT_LAG_MS else [f"the {name}'s loop was {late:.0f} ms late at p99"]
 
     def report(self, scenario: Scenario) -> str:
         """Part of the page's section."""
@@ -111,8 +119,8 @@ class Found:
             _watched("model service", self.model, lag=False),
             ["a process that only ticks", "", "", "", *_lags(self.idle)],
         ]
-        heads = ["process", "RSS at a fifth, MB", "at the end, MB", "most, MB", "lag p50, ms",
-                 "p99, ms"]  # fmt: skip
+        heads = ["process", "RSS at a fifth, MB", "at the end, MB", "most, MB", "late p50, ms",
+                 "p99, ms", "busy p99, ms", "most, ms"]  # fmt: skip
         return (
             f"{scenario.rollouts} rollouts of {scenario.calls} calls with {each / 1e6:.1f} MB of "
             f"side data each, {self.read_bytes / 1e9:.2f} GB in all, {scenario.in_flight} in "
@@ -124,7 +132,9 @@ class Found:
             f"gave.\n\n{table(heads, rows)}\n\nA row has {fmean(self.row_bytes):,.0f} bytes, of "
             f"which {fmean(self.reference_bytes):,.0f} are references to side data "
             f"({each / fmean(self.reference_bytes):,.0f} times less than the numbers); the rest "
-            "are its tokens and texts."
+            "are its tokens and texts. Late: how much later than due a loop ran a task that ticks "
+            "inside it, whatever other programs did to the machine. Busy: the CPU time of the "
+            "loop's thread between two ticks, 5 ms apart."
         )
 
 
@@ -173,7 +183,7 @@ async def _collect(scenario: Scenario, folder: Path, address: str, found: Found)
         try:
             while collector.returncode is None:
                 await asyncio.sleep(_POLL_S)
-                await asyncio.to_thread(_read_new, rows, scenario, found)
+                await asyncio.to_thread(_read_new, rows, scenario, found, wanted)
                 if share > 1 and len(found.read) >= wanted:
                     break
         finally:
@@ -184,11 +194,13 @@ async def _collect(scenario: Scenario, folder: Path, address: str, found: Found)
             found.killed_after = len(found.read)
         if share == 1 and collector.returncode:
             raise RuntimeError(f"the collector ended with {collector.returncode}")
-    await asyncio.to_thread(_read_new, rows, scenario, found)
+    await asyncio.to_thread(_read_new, rows, scenario, found, scenario.rollouts)
 
 
-def _read_new(rows: Path, scenario: Scenario, found: Found) -> None:
-    """Reads the side data of rows that were not read yet, as a trainer does, and compares it."""
+def _read_new(rows: Path, scenario: Scenario, found: Found, wanted: int) -> None:
+    """Reads the side data of rows that were not read yet, as a trainer does, and compares it; of
+    so many in all.
+    """
     if not rows.exists():
         return
     with rows.open("rb") as file:
@@ -196,6 +208,8 @@ def _read_new(rows: Path, scenario: Scenario, found: Found) -> None:
         for line in file:
             if not line.endswith(b"\n"):
                 return  # the collector is writing it
+            if len(found.read) >= wanted:
+                return
             found.offset += len(line)
             row = read_row(line)
             if row.rollout_id in found.read:
@@ -212,7 +226,12 @@ def _read_new(rows: Path, scenario: Scenario, found: Found) -> None:
             _tell(rows.parent / "read", len(found.read))
             found.read_bytes += len(data)
             found.row_bytes.append(len(line))
-            columns = [one for call in row.calls for one in call.tokens.side_data]
+            columns = [
+                one
+                for call in row.calls
+                if call.tokens is not msgspec.UNSET
+                for one in call.tokens.side_data
+            ]
             found.reference_bytes.append(len(msgspec.json.encode(columns)))
 
 
@@ -223,7 +242,7 @@ def _tell(progress: Path, read: int) -> None:
     fresh.replace(progress)
 
 
-def _config(scenario: Scenario, folder: Path, kept_bytes: int) -> object:
+def _config(scenario: Scenario, folder: Path, kept_bytes: int) -> MeshConfig:
     base = configuration("http://127.0.0.1:9", "mesh")
     model = ModelConfig(
         backend=f"{_SERVICES}:ExpertBackend",
@@ -266,10 +285,11 @@ def _rss_mb(pid: int) -> float:
 
 def _watched(name: str, one: Watched, *, lag: bool = True) -> list[str]:
     memory = [f"{mb:.0f}" for mb in (one.early_mb, one.late_mb, max(one.memory))]
-    return [name, *memory, *(_lags(one.lag) if lag else ("", ""))]
+    return [name, *memory, *(_lags(one.lag) if lag else [""] * 4)]
 
 
-def _lags(path: Path) -> tuple[str, str]:
+def _lags(path: Path) -> list[str]:
     if not path.exists():  # it ended within its first quarter of a second
-        return "", ""
-    return f"{percentile(path, 0.5):.0f}", f"{percentile(path, 0.99):.0f}"
+        return [""] * 4
+    asked = ((0.5, "late"), (0.99, "late"), (0.99, "busy"), (1.0, "busy"))
+    return [f"{percentile(path, share, of):.0f}" for share, of in asked]

@@ -72,8 +72,9 @@ class ExpertEngine(Engine):
 
     async def _reader(self) -> None:
         """Waits until the reader is close enough: a trainer paces its rollouts likewise."""
-        progress = Path(self._options.progress)
-        while len(self._begun) - int(progress.read_text()) >= self._options.unread:
+        unread, progress = self._options.unread, Path(self._options.progress)
+        # The reader is another process, which can set no event here.
+        while len(self._begun) - int(progress.read_text()) >= unread:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 import stat
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,7 +22,7 @@ from gymmesh_runtime.errors import MeshError
 ROW = 4096
 
 
-async def opened(folder: Path, **bounds: float) -> SideDataStore:
+async def opened(folder: Path, **bounds: Any) -> SideDataStore:
     store = SideDataStore("policy", SideDataConfig(path=str(folder), **bounds))
     await store.open()
     return store

@@ -181,7 +181,7 @@ class RoutingClient(Client):
 
 async def test_routed_experts_are_handed_over_for_each_token_but_the_last(tmp_path: Path) -> None:
     client = RoutingClient(lambda prompt: "1")
-    settings = {"side_data": ["routed_experts"], "side_data_path": tmp_path}
+    settings: dict[str, Any] = {"side_data": ["routed_experts"], "side_data_path": tmp_path}
     found = await generated(client, batch(2), **settings)
     assert len(found["rollout_expert_indices"]) == 2
     for prompt, response, experts in zip(
@@ -194,7 +194,7 @@ async def test_routed_experts_are_handed_over_for_each_token_but_the_last(tmp_pa
 
 
 async def test_an_engine_that_gives_no_routed_experts_fails_the_rollouts(tmp_path: Path) -> None:
-    settings = {"side_data": ["routed_experts"], "side_data_path": tmp_path}
+    settings: dict[str, Any] = {"side_data": ["routed_experts"], "side_data_path": tmp_path}
     with pytest.raises(RolloutFailed, match="lacks routed_experts"):
         await generated(Client(lambda prompt: "1"), batch(1), **settings)
 

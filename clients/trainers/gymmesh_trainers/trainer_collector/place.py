@@ -87,7 +87,7 @@ class Policy:
             return
         there = PeerDirectory(credentials=Credentials(self.security))
         try:
-            peers = [there.plain_peer(address, _MODEL) for address in self.addresses]
+            peers: list[Any] = [there.plain_peer(address, _MODEL) for address in self.addresses]
             await fetch_side_data(peers, side, folder)
         finally:
             await there.close()

@@ -25,7 +25,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
+from typing import IO, Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import tokens_pb2
@@ -234,11 +234,11 @@ def _not_found(digest: bytes) -> MeshError:
     )
 
 
-def _piece(file: BinaryIO) -> bytes:
+def _piece(file: IO[bytes]) -> bytes:
     return file.read(PIECE_BYTES)
 
 
-def _write_all(file: BinaryIO, data: memoryview) -> None:
+def _write_all(file: IO[bytes], data: memoryview) -> None:
     while data:
         data = data[file.write(data) :]
 

@@ -137,7 +137,8 @@ def test_any_chain_of_calls_gives_each_token_the_first_row_that_there_is(
     data: st.DataObject,
 ) -> None:
     tokens: list[int] = []
-    calls, wanted = [], {}
+    calls: list[pb.ModelCallCompleted] = []
+    wanted: dict[int, int] = {}
     for number in range(data.draw(st.integers(1, 5))):
         prefix = len(tokens)
         tokens = [*tokens, *range(1, data.draw(st.integers(0, 3)) + (2 if number == 0 else 1))]

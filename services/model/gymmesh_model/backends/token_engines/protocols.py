@@ -38,12 +38,15 @@ class TokenProtocol(ABC):
     Attributes:
         path: where it samples, see `PoolEndpoint.at`.
         abort_path: where a request is aborted by its id; empty: closing its connection does it.
-        side_data: the names of side data that the server's answers can have.
     """
 
     path: ClassVar[str]
     abort_path: ClassVar[str] = ""
-    side_data: Sequence[str]
+
+    @property
+    def side_data(self) -> Sequence[str]:
+        """The names of side data that the server's answers can have."""
+        return ()
 
     @abstractmethod
     def request(
