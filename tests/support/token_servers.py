@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
+from tests.support.experts import of_sglang, of_vllm
 from tests.support.vllm_server import (
     END,
     Reply,
@@ -95,7 +96,8 @@ class TokenServer:
     kind: whose API it has. splits: whether the model writes tokens that the tokenizer would not
     choose. script: the answers, in order; then `default`. context: in tokens. version: of the
     weights, by which the answers are sampled; empty: not said. spans: further ones, in the midst of
-    an answer. mode: vLLM's `--logprobs-mode`. says_context: whether `/v1/models` works; asked: how
+    an answer. experts: whether it runs with `--enable-return-routed-experts`. mode: vLLM's
+    `--logprobs-mode`. says_context: whether `/v1/models` works; asked: how
     often it was called. check: refuses a body with a sentence. alter: changes answers. fails:
     statuses to answer first. barrier: where calls wait until all of its parties are
     here. prompts, outputs: token ids, by call. aborted: the ids of requests that were.
@@ -110,6 +112,7 @@ class TokenServer:
     spans: list[Json] = field(default_factory=list)
     check: Callable[[Json], str | None] = lambda body: None
     alter: Callable[[Json], Json] = lambda answer: answer
+    experts: bool = False
     mode: str = "raw_logprobs"
     says_context: bool = True
     asked: int = 0
@@ -188,7 +191,11 @@ class TokenServer:
         self.prompts.append(prompt)
         self.outputs.append(ids)
         made = self._vllm if self.kind == "vllm" else self._sglang
-        return web.json_response(self.alter(made(body, reply, prompt, ids)))
+        answer = made(body, reply, prompt, ids)
+        if self.experts:
+            given = of_vllm if self.kind == "vllm" else of_sglang
+            answer = given(answer, body, prompt, ids)
+        return web.json_response(self.alter(answer))
 
     def _probed(self) -> Json:
         """One token that alone could be drawn, and the next one."""

@@ -22,6 +22,8 @@ from typing import Any, Literal
 
 from aiohttp import web
 
+from tests.support.experts import of_vllm
+
 Json = dict[str, Any]
 
 # As vLLM does, each answer gets an id of its own.
@@ -170,7 +172,8 @@ class FakeVllm:
     template: see `render`. splits: whether the model writes tokens that the tokenizer would not
     choose. token_in: whether it takes a prompt of tokens. ignores: says that it does, but does
     not. scale_out: whether it renders chats, and ends calls. tokenizes: whether it has /tokenize.
-    context: tokens. script: the answers, in order; then `default`. weights: what /weight_info
+    context: tokens. experts: whether it runs with `--enable-return-routed-experts`. script: the
+    answers, in order; then `default`. weights: what /weight_info
     says; None: 404. metrics: what /metrics says; empty: 404. logprobs_mode: vLLM's; empty: the two
     highest of a token are not given. fails: statuses with which it first answers what it is to
     score.
@@ -184,6 +187,7 @@ class FakeVllm:
     tokenizes: bool = True
     returns_ids: bool = True
     context: int = 100_000
+    experts: bool = False
     weights: str | None = None
     metrics: str = ""
     logprobs_mode: str = ""
@@ -298,7 +302,10 @@ class FakeVllm:
         output = output if reply.cut else [*output, END]
         self.prompts.append(given)
         self.outputs.append(output)
-        document = self.alter(_document(body, reply, given, output))
+        document = _document(body, reply, given, output)
+        if self.experts and not body.get("stream"):
+            document = of_vllm(document, body, given, output)
+        document = self.alter(document)
         if not body.get("return_token_ids") or not self.returns_ids:
             document.pop("prompt_token_ids")
             document["choices"][0].pop("token_ids")

@@ -485,20 +485,29 @@ class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
 
 class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A tensor beside the tokens of a call, with a row for each of a stretch of tokens: routed
-    experts, a teacher's log probabilities, values. Like token ids, a call carries only what it adds
-    to its parent.
+    experts, a teacher's log probabilities, values.  Rows are counted over the call's whole prompt
+    and output. A call carries only the rows that the calls before it do not have; a call that is a
+    fork has them from its first token. Where two calls of a conversation have a row for a token
+    that they share, a reader takes the earlier call's: the model sampled with it. The last output
+    token usually has no row, because no forward pass read it; the next call has that row.
 
     Attributes:
         name: What it is, such as `routed_experts`; unique in a capture.
-        dtype: The type of a number, by numpy's name and little-endian: `uint8`, `int16`, `int32`,
-            `float16`, `bfloat16`, `float32`.
-        shape: The shape of one token's row; empty: one number.
+        dtype: The type of a number, by numpy's name and little-endian: `int8`, `uint8`, `int16`,
+            `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+        shape: The shape of one token's row; empty: one number. No length is zero.
         first_token: The first token that has a row, counted over the call's whole prompt and
             output, from 0.
-        tokens: How many tokens have one.
-        data: The numbers, row after row; empty when they are at `location`.
-        location: Where the numbers can be fetched, when they are not in `data`.
-        digest: SHA-256 of the numbers.
+        tokens: How many tokens have one; at least 1. The last one is at most the call's last output
+            token.
+        data: The numbers, row after row, when they are at most 4,096 bytes; empty when they are at
+            `location`. Exactly one of both is set.
+        location: Where the service stored the numbers, as a `file:` URL; the file's name ends with
+            `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its first two digits.
+            The file was complete before the answer was sent. A reader that does not see the folder
+            asks the model service with ReadSideData. The service may delete the oldest files, as
+            its configuration says.
+        digest: SHA-256 of the numbers. A reader must compare it before it uses them.
     """
 
     name: str = ""

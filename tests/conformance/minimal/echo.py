@@ -82,6 +82,15 @@ class Echo(model_pb2_grpc.ModelServiceServicer):
         self._weights = request.version
         return pb.SetWeightsVersionResponse(previous=previous)
 
+    async def ReadSideData(
+        self, request: Any, context: Any
+    ) -> AsyncIterator[pb.ReadSideDataResponse]:
+        """Stores none."""
+        await require(context, request, f"{_MODEL}/ReadSideData", "digest")
+        code = grpc.StatusCode.UNIMPLEMENTED
+        await fail(context, code, "NOT_OFFERED", "this model stores no side data")
+        yield pb.ReadSideDataResponse()
+
     async def _answer(self, request: Any, context: Any) -> pb.CreateResponseResponse:
         await self._refuse(request, context)
         asked = request.params.SerializeToString(deterministic=True)

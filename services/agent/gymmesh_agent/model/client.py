@@ -10,6 +10,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterable,
     Mapping,
     Sequence,
 )
@@ -92,6 +93,7 @@ class ModelServices:
         # By instance: constant while a server runs, so asked once.
         self._capabilities: dict[str, model_pb2.ModelCapabilities] = {}
         self._without_tokens = set[str]()
+        self._without_side_data = set[tuple[str, str]]()
 
     def answered_without_tokens(self, model: str) -> None:
         """Log, once for each model, that tokens were to be captured and the model returns none."""
@@ -122,6 +124,18 @@ class ModelServices:
                 "agent tool_loop, which samples the answer",
                 metadata={"method": f"{MODEL_SERVICE}/ScoreContinuations", "model": model},
             )
+
+    def answered_without_side_data(self, model: str, names: Iterable[str]) -> None:
+        """Log, once for each model and name, that side data was asked for and not returned."""
+        for name in names:
+            if (model, name) not in self._without_side_data:
+                self._without_side_data.add((model, name))
+                _log.warning(
+                    "model '%s' returns no side data '%s', although it is to be captured; its "
+                    "backend must give it, and side_data.path of the model must name a folder",
+                    model,
+                    name,
+                )
 
     async def capabilities(
         self, instance: discovery_pb2.Instance, timeout: float
@@ -186,6 +200,10 @@ class ModelClient:
         wanted = by_configuration and self._plan.capture is not None and request.role == "policy"
         if wanted and reply.response.output and not (reply.from_cache or _has_tokens(reply)):
             self._services.answered_without_tokens(request.model)
+        if self._plan.capture is not None and _has_tokens(reply) and request.role == "policy":
+            found = {one.name for one in reply.tokens.side_data}
+            missing = [one for one in self._plan.capture.side_data if one not in found]
+            self._services.answered_without_side_data(request.model, missing)
         return reply
 
     async def score(

@@ -28,11 +28,13 @@ class Engine:
         is_program: whether it is the program's own code, so that failures may show the text of its
             exceptions.
         scores: whether it scores token ids that it did not sample.
+        side_data: the names of side data that its answers have when the call's record asks for it.
     """
 
     features: Features = Features()
     is_program: bool = True
     scores: bool = False
+    side_data: Sequence[str] = ()
 
     async def open(self) -> None:
         """Acquire its resources, in the event loop of the mesh. Raises ConfigError."""

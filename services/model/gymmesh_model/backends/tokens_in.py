@@ -67,7 +67,7 @@ from gymmesh_model.errors import (
     timed_out,
 )
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import Prefix, weights_spans
+from gymmesh_model.tokens import Prefix, SideRows, TokenRecord, picked, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
 from gymmesh_responses import TOKEN_BYTES, unpack_ids
 from gymmesh_runtime.errors import MeshError
@@ -106,6 +106,8 @@ class TokenBackend(Backend):
             renderer reads it.
         name: the model's name in answers.
         logprob_distribution: the distribution of the engine's log probabilities.
+        side_data: the names of side data in each `Generation` of `generate`, such as
+            `routed_experts`; an `Engine` says that itself.
     """
 
     calls_endpoint = False
@@ -124,6 +126,7 @@ class TokenBackend(Backend):
         think_tags: bool = False,
         name: str = "policy",
         logprob_distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN,
+        side_data: Sequence[str] = (),
     ) -> None:
         if isinstance(tool_parser, str) and tool_parser not in TOOL_PARSERS:
             known = ", ".join(TOOL_PARSERS)
@@ -157,6 +160,7 @@ class TokenBackend(Backend):
             append_only=True,
             logprob_distribution=logprob_distribution,
             scoring=self._engine.scores and isinstance(tokenizer, TextEncoder),
+            side_data=[*self._engine.side_data, *side_data],
         )
 
     async def open(self) -> None:
@@ -173,6 +177,8 @@ class TokenBackend(Backend):
             raise refused(self.endpoint_model, "the chat template renders no token")
         self.context_tokens = self.context_tokens or await self._engine.context_tokens()
         params = self._params(call, body, len(prompt))
+        if call.record is not None and call.prefix is not None and plan.prompt is not None:
+            call.record.side_rows = call.prefix.side_rows  # what the engine need not give again
         try:
             async with asyncio.timeout(call.timeout):
                 made = await self._generation(prompt, params, call)
@@ -184,6 +190,7 @@ class TokenBackend(Backend):
             call.record.tokenizer_digest = self._digest
             call.record.distribution = made.distribution or self.capabilities.logprob_distribution
             call.record.constrained = made.constrained
+            call.record.side_data = self._side_data(prompt, made, call.record)
             if made.weights:
                 try:
                     call.record.weights = weights_spans(made.weights)
@@ -217,6 +224,16 @@ class TokenBackend(Backend):
         except TimeoutError:
             raise timed_out(self.endpoint_model, call.timeout) from None
         return response_of(len(prompt), after, scores)
+
+    def _side_data(
+        self, prompt: list[int], made: Generation, record: TokenRecord
+    ) -> list[SideRows]:
+        """The rows that were asked for, checked. Raises MeshError MODEL_ANSWER_INVALID."""
+        try:
+            total = len(prompt) + len(made.token_ids)
+            return picked("the engine", made.side_data, record.side_asked, total)
+        except AnswerInvalid as error:
+            raise engine_answer_invalid(self.endpoint_model, str(error)) from None
 
     async def _generation(
         self, prompt: list[int], params: SamplingParams, call: BackendCall

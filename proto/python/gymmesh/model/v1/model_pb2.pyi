@@ -77,8 +77,29 @@ class PrefixTokens(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SideDataRowsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     ITEM_ENDS_FIELD_NUMBER: _builtins.int
+    SIDE_DATA_ROWS_FIELD_NUMBER: _builtins.int
     token_ids: _builtins.bytes
     """The token ids, each a little-endian int32."""
     @_builtins.property
@@ -92,15 +113,23 @@ class PrefixTokens(_message.Message):
         fork (FORK_REASON_HISTORY_REWRITTEN).
         """
 
+    @_builtins.property
+    def side_data_rows(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """By the name of side data, how many leading tokens have a row in the calls
+        before, without a gap. The answer then has the rows behind these. A name that
+        is missing: none.
+        """
+
     def __init__(
         self,
         *,
         token_ids: _builtins.bytes = ...,
         item_ends: _abc.Iterable[_builtins.int] | None = ...,
+        side_data_rows: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["item_ends", b"item_ends", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["item_ends", b"item_ends", "side_data_rows", b"side_data_rows", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -456,7 +485,7 @@ class ModelCapabilities(_message.Message):
     """ScoreContinuations is offered."""
     @_builtins.property
     def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The side data that can be captured, by name."""
+        """The side data that can be captured and stored, by name."""
 
     def __init__(
         self,
@@ -708,7 +737,7 @@ class ReadSideDataRequest(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     digest: _builtins.bytes
-    """The digest in SideData."""
+    """The digest in SideData: 32 bytes."""
     offset: _builtins.int
     """The first byte wanted, from 0."""
     def __init__(
@@ -734,9 +763,9 @@ class ReadSideDataResponse(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """The piece."""
+    """The piece; empty only when `offset` is the end."""
     size: _builtins.int
-    """How many bytes there are in all; the same in each piece."""
+    """How many bytes the numbers have in all; the same in each piece."""
     def __init__(
         self,
         *,

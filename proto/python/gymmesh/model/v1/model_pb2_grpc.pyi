@@ -89,10 +89,13 @@ class ModelServiceStub:
     longest text is longer than the context.
     """
     ReadSideData: _grpc.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]
-    """Reads the numbers of side data that this service stored; see SideData. Pieces of
-    at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
-    SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
-    UNIMPLEMENTED / NOT_OFFERED when it stores none.
+    """Reads the numbers of side data that this service stored; see SideData. The
+    server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+    least one, and reads ahead at most one piece. The reader compares the digest,
+    and may continue a broken stream from the next `offset`. An offset beyond the
+    end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+    the service does not hold the digest (any more): another instance that stores
+    elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
     """
 
 @_typing.type_check_only
@@ -156,10 +159,13 @@ class ModelServiceAsyncStub(ModelServiceStub):
     longest text is longer than the context.
     """
     ReadSideData: _aio.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]  # type: ignore[assignment]
-    """Reads the numbers of side data that this service stored; see SideData. Pieces of
-    at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
-    SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
-    UNIMPLEMENTED / NOT_OFFERED when it stores none.
+    """Reads the numbers of side data that this service stored; see SideData. The
+    server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+    least one, and reads ahead at most one piece. The reader compares the digest,
+    and may continue a broken stream from the next `offset`. An offset beyond the
+    end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+    the service does not hold the digest (any more): another instance that stores
+    elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -262,10 +268,13 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.ReadSideDataRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_model_pb2.ReadSideDataResponse], _abc.AsyncIterator[_model_pb2.ReadSideDataResponse]]:
-        """Reads the numbers of side data that this service stored; see SideData. Pieces of
-        at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
-        SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
-        UNIMPLEMENTED / NOT_OFFERED when it stores none.
+        """Reads the numbers of side data that this service stored; see SideData. The
+        server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+        least one, and reads ahead at most one piece. The reader compares the digest,
+        and may continue a broken stream from the next `offset`. An offset beyond the
+        end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+        the service does not hold the digest (any more): another instance that stores
+        elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -68,6 +68,8 @@ class ConfiguredTokens(Backend):
         self._backend: TokenBackend | None = None
         self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
         self.endpoint_model = config.model or ""
+        self.capabilities = model_pb2.ModelCapabilities(side_data=self._engine.side_data)
+        self.capabilities.MergeFrom(type(self).capabilities)
 
     @classmethod
     @abstractmethod

@@ -18,6 +18,7 @@ from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.engine import Engine
 from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.scores import TokenScores
 from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
 from gymmesh_model.backends.vllm import follow_weights
@@ -25,6 +26,7 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import PoolEndpoint
+from gymmesh_model.tokens import TokenRecord
 from gymmesh_model.transport import TransportError
 from gymmesh_responses import CodecError, Finish, dumps, finish_of, loads
 from gymmesh_runtime.errors import MeshError
@@ -67,6 +69,7 @@ class ServerEngine(Engine, BackendFacts):
         self._context = _Learned(self._asked_context, 0)
         self._distribution = _Learned(self._probed, _UNKNOWN)
         self._aborting = set[asyncio.Task[bool]]()
+        self.side_data = protocol.side_data
         self.features = Features(pool=self._http.pool, follow_weights=self._follow_weights)
 
     async def open(self) -> None:
@@ -86,19 +89,24 @@ class ServerEngine(Engine, BackendFacts):
     ) -> Generation:
         wanted = call.record is not None and call.record.logprobs_asked
         shown = await self._distribution.get() if wanted else _UNKNOWN
+        experts_from = _experts_from(call.record)
         sent: list[str] = []
 
         def body() -> bytes:
             # A server refuses the id of a request that it may still work on.
             sent.append(new_id("gen_"))
-            return dumps(self._protocol.request(prompt, params, sent[-1], logprobs=wanted))
+            return dumps(
+                self._protocol.request(
+                    prompt, params, sent[-1], logprobs=wanted, experts_from=experts_from
+                )
+            )
 
         try:
             made = await self._http.post(
                 self._protocol.path,
                 Sendable(body),
                 call.timeout,
-                partial(self._read, prompt, params),
+                partial(self._read, prompt, params, experts_from),
                 key=call.rollout_id,
                 log=call.retries,
             )
@@ -145,14 +153,21 @@ class ServerEngine(Engine, BackendFacts):
         except AnswerInvalid as error:
             raise answer_invalid(self._name, str(error)) from None
 
-    def _read(self, prompt: list[int], params: SamplingParams, raw: bytes) -> Generation:
+    def _read(
+        self, prompt: list[int], params: SamplingParams, experts_from: int | None, raw: bytes
+    ) -> Generation:
         """Raises MeshError."""
         answer = read_answer(self._name, raw, self._http.secrets)
         try:
             reason = self._protocol.finish_reason(answer)
             if finish_of(reason) in (Finish.FAILED, Finish.ABORTED):
                 raise answer_failed(self._name, reason)
-            return self._protocol.generation(answer, prompt, params)
+            made = self._protocol.generation(answer, prompt, params)
+            if experts_from is None:
+                return made
+            sampled = len(made.token_ids)
+            rows = self._protocol.routed_experts(answer, len(prompt), sampled, experts_from)
+            return replace(made, side_data=[rows])
         except AnswerInvalid as error:
             raise answer_invalid(self._name, str(error)) from None
 
@@ -210,6 +225,13 @@ class ServerEngine(Engine, BackendFacts):
     def _follow_weights(self, tell: Callable[[int], None]) -> None:
         if self._poll_s:
             self._http.follow(follow_weights(self._http, self._poll_s, tell))
+
+
+def _experts_from(record: TokenRecord | None) -> int | None:
+    """The first token whose routed experts are wanted: those before it have theirs. None: none."""
+    if record is None or ROUTED_EXPERTS not in record.side_asked:
+        return None
+    return record.side_rows.get(ROUTED_EXPERTS, 0)
 
 
 class _Learned(Generic[T]):

@@ -36,12 +36,14 @@ from gymmesh_model.backends.chat import (
     tool_names,
 )
 from gymmesh_model.backends.endpoint import Sendable
+from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.vllm.answer import (
     CapturePlan,
     PromptIgnored,
     VllmReader,
     constraint_of,
     take_answer,
+    take_experts,
 )
 from gymmesh_model.backends.vllm.probe import probe, probe_logprobs
 from gymmesh_model.backends.vllm.render import (
@@ -81,10 +83,14 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
     server renders each conversation again, and a call whose tokens then differ is a fork.
     weights_poll_s: seconds between two requests for the version of the weights, if the server
     answers them; 0: never.
+    routed_experts: whether the server runs with `--enable-return-routed-experts`, so that they can
+    be captured as side data. vLLM returns them with whole answers: a call that wants them is not
+    streamed.
     """
 
     exact: bool = True
     weights_poll_s: float = 2.0
+    routed_experts: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.weights_poll_s < float("inf"):
@@ -114,6 +120,8 @@ class VllmBackend(ChatBackend):
         options: VllmOptions = options_of(name, config.options, VllmOptions)
         super().__init__(name, config, options)
         self._exact = options.exact
+        if options.routed_experts:
+            self._can(model_pb2.ModelCapabilities(side_data=[ROUTED_EXPERTS]))
         self._poll_s = options.weights_poll_s
         self._takes_tokens: bool | None = None
         # None: not probed yet. The arguments of a server that the service starts decide it.
@@ -206,9 +214,9 @@ class VllmBackend(ChatBackend):
 
         def body() -> Json:
             asked = made.pop() if made else _capture(self._body(call), call.record)
-            return _sent_as(asked, plan.prompt)
+            return _sent_as(asked, plan)
 
-        if progress is None:
+        if progress is None or (plan.record is not None and plan.record.side_asked):
             return await self._send_whole(call, body, plan, timeout)
 
         def reader() -> VllmReader:
@@ -252,6 +260,7 @@ class VllmBackend(ChatBackend):
                 self._aborted.discard(call.request_id)
         if plan.record is not None:
             take_answer(self._name, plan, answer)
+            take_experts(self._name, plan, answer)
         if self._lifts:
             answer = lift_thinking(answer)
         return respond(self._name, answer, call.params)
@@ -322,8 +331,12 @@ class VllmBackend(ChatBackend):
     def _given(self, distribution: tokens_pb2.LogprobDistribution.ValueType) -> None:
         """Log probabilities are of this distribution."""
         self._distribution = distribution
-        known = model_pb2.ModelCapabilities(logprob_distribution=distribution)
-        known.MergeFrom(type(self).capabilities)
+        self._can(model_pb2.ModelCapabilities(logprob_distribution=distribution))
+
+    def _can(self, more: model_pb2.ModelCapabilities) -> None:
+        known = model_pb2.ModelCapabilities()
+        known.MergeFrom(self.capabilities)
+        known.MergeFrom(more)
         self.capabilities = known
 
     def _body(self, call: BackendCall) -> Json:
@@ -332,13 +345,15 @@ class VllmBackend(ChatBackend):
         return {**body, "model": self.endpoint_model} if self.endpoint_model else body
 
 
-def _sent_as(body: Json, prompt: bytes | None) -> Json:
+def _sent_as(body: Json, plan: CapturePlan) -> Json:
     """The request; with tokens for a prompt the last of its messages is enough."""
-    if prompt is None:
+    if plan.prompt is None:
         return body
     given = body.get("kv_transfer_params") or {}
-    ids = {**given, "prompt_token_ids": unpack_ids(prompt)}
-    return {**body, "messages": body["messages"][-1:], "kv_transfer_params": ids}
+    ids = {**given, "prompt_token_ids": unpack_ids(plan.prompt)}
+    sent = {**body, "messages": body["messages"][-1:], "kv_transfer_params": ids}
+    first = plan.first_experts
+    return sent | ({"routed_experts_prompt_start": first} if first else {})
 
 
 def _capture(body: Json, record: TokenRecord | None) -> Json:
