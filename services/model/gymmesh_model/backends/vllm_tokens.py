@@ -6,12 +6,15 @@ model's own tokenizer. vLLM 0.32 and later need no tokenizer here: see the backe
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gymmesh_model.backends.token_engines import (
     ConfiguredTokens,
     LogprobsMode,
     ServerEngine,
     TokenOptions,
     VllmCompletions,
+    VllmGenerate,
 )
 from gymmesh_model.config import ModelConfig
 
@@ -23,10 +26,13 @@ class VllmTokensOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_
         found out by a request for one token.
     weights_poll_s: seconds between two questions for the version of the weights, where the server
         answers them; 0 asks never.
+    api: where the server is asked: `POST /v1/completions`; or `POST /inference/v1/generate` (0.32
+        and later, `--enable-scale-out`), whose answers say which weights sampled each token.
     """
 
     logprobs_mode: LogprobsMode | None = None
     weights_poll_s: float = 2.0
+    api: Literal["completions", "generate"] = "completions"
 
     def __post_init__(self) -> None:
         if not 0 <= self.weights_poll_s < float("inf"):
@@ -44,7 +50,7 @@ class VllmTokensBackend(ConfiguredTokens):
 
     @classmethod
     def engine(cls, name: str, config: ModelConfig, options: VllmTokensOptions) -> ServerEngine:
-        protocol = VllmCompletions(
+        protocol = (VllmGenerate if options.api == "generate" else VllmCompletions)(
             model=config.model or "",
             priority=options.priority,
             logprobs_mode=options.logprobs_mode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from time import monotonic
 from typing import Any, Final
@@ -11,9 +12,15 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import Backend, BackendCall
-from gymmesh_model.backends.calls import CallProgress, CallSettings, KnownSettings, RetryLog
+from gymmesh_model.backends.calls import (
+    CallProgress,
+    CallSettings,
+    CallWeights,
+    KnownSettings,
+    RetryLog,
+)
 from gymmesh_model.config import ModelConfig, merge_params
-from gymmesh_model.errors import unreadable, unsupported
+from gymmesh_model.errors import timed_out, unreadable, unsupported
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_model.serving.call_state import CallCounts, CallState
@@ -51,6 +58,7 @@ class CallRunner:
         weights: WeightsClock,
         conversations: ConversationCache,
     ) -> None:
+        self._name = name
         self._config = config
         self.backend = backend
         # The model's name at the endpoint, put in place of the request's.
@@ -118,15 +126,17 @@ class CallRunner:
                     waiting.dec()
                 started = monotonic()
                 work.queue_s = started - arrived
-            work.versions = versions = self._weights.begin()
+            if self._weights.is_loading():
+                work.queue_s = await self._new_weights(work, arrived)
+                started = monotonic()
+            work.weights = weights = self._weights.begin()
             try:
                 if self._cache is not None:
                     made = await self._kept_or_made(self._cache, self._call_of(work), work)
                 else:
                     made = await self._make(self._call_of(work), work.progress)
             finally:
-                if versions:
-                    self._weights.end(versions)
+                self._weights.end(weights)
                 limiter.leave()
         except MeshError as error:
             if error.reason == errors.ERROR_REASON_PARAMETER_UNSUPPORTED:
@@ -153,7 +163,7 @@ class CallRunner:
     async def _kept_or_made(
         self, cache: AnswerCache, call: BackendCall, work: CallState
     ) -> responses_pb2.Response:
-        key = self._keys.key(call, self._weights.version)
+        key = self._keys.key(call, self._weights.version, call.adapter)
         kept = None if key is None else await cache.get(key)
         if kept is not None:
             work.from_cache = True
@@ -193,7 +203,24 @@ class CallRunner:
             settings,
             work.retries,
             request.append_only,
+            work.weights,
         )
+
+    async def _new_weights(self, work: CallState, arrived: float) -> float:
+        """Waits for weights that are being loaded; returns the seconds since the call arrived.
+
+        Raises MODEL_TIMEOUT, and gives the call's place back then.
+        """
+        try:
+            async with asyncio.timeout(work.timeout - work.queue_s):
+                await self._weights.loaded()
+        except BaseException as error:
+            self._limiter.leave()
+            if isinstance(error, TimeoutError):
+                where = "its new weights were not loaded"
+                raise timed_out(self._name, work.timeout, where) from None
+            raise
+        return monotonic() - arrived
 
     def _read(
         self, params: responses_pb2.ResponseParams, *, apart: bool
@@ -247,15 +274,27 @@ class CallRunner:
         record = work.record
         if record is not None and record.known:
             answer.tokens.CopyFrom(record.capture())
-            if record.weights:
-                self._weights.follow(record.weights[-1].version)
-        if work.versions and not answer.tokens.weights:
-            written = len(answer.tokens.output_token_ids) // 4
-            written = written or max(0, made.usage.output_tokens)
-            answer.tokens.weights.extend(spans(work.versions, written))
+        self._say_weights(answer, work.weights)
         if work.turn is not None:
             self._conversations.keep(work.turn, answer, record)
         return answer
+
+    def _say_weights(self, answer: CreatedResponse, weights: CallWeights | None) -> None:
+        """Says which weights answered: as the backend reports it, else as announced.
+
+        A call that named an adapter is the adapter's: what a backend reports of it without naming
+        one is of the weights below.
+        """
+        told = answer.tokens.weights
+        adapter = "" if weights is None else weights.adapter
+        if told and adapter and not told[-1].adapter:
+            del told[:]
+        if told and not told[-1].adapter:
+            self._weights.follow(told[-1].version)
+        if weights is not None and weights.seen and not told:
+            written = len(answer.tokens.output_token_ids) // 4
+            written = written or max(0, answer.response.usage.output_tokens)
+            told.extend(spans(weights.seen, written))
 
     def _aborted(self, work: CallState) -> CreatedResponse:
         """What there is of an aborted answer: of one that is not streamed, nothing."""

@@ -18,10 +18,11 @@ from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.engine import Engine
 from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.token_engines.continued import ContinuedAnswer
 from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid
+from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid, timed_out
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import PoolEndpoint
 from gymmesh_model.transport import TransportError
@@ -64,7 +65,9 @@ class ServerEngine(Engine, BackendFacts):
         self._context = _Learned(self._asked_context, 0)
         self._distribution = _Learned(self._probed, _UNKNOWN)
         self._aborting = set[asyncio.Task[bool]]()
-        self.features = Features(pool=self._http.pool, follow_weights=self._follow_weights)
+        self.features = Features(
+            pool=self._http.pool, follow_weights=self._follow_weights, adapters=True
+        )
 
     async def open(self) -> None:
         await self._http.open()
@@ -83,37 +86,77 @@ class ServerEngine(Engine, BackendFacts):
     ) -> Generation:
         wanted = call.record is not None and call.record.logprobs_asked
         shown = await self._distribution.get() if wanted else _UNKNOWN
+        answer, deadline = ContinuedAnswer(prompt, params), monotonic() + call.timeout
+        while True:
+            left = deadline - monotonic()
+            if left <= 0:
+                raise timed_out(self._name, call.timeout)
+            part = await self._part(answer.prompt, answer.params, call, left, logprobs=wanted)
+            answer.add(self._trusted(part, call), call.weights.seen if call.weights else ())
+            if answer.is_whole:
+                break
+        if answer.is_unknown and call.weights is not None:
+            call.weights.seen = []  # those of the last part are not the answer's
+        made = answer.generation()
+        return made if made.distribution else replace(made, distribution=shown)
+
+    async def _part(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        call: BackendCall,
+        timeout: float,
+        *,
+        logprobs: bool,
+    ) -> Generation:
+        """What one request gives: an answer, or its beginning where new weights interrupt it."""
         sent: list[str] = []
 
         def body() -> bytes:
             # A server refuses the id of a request that it may still work on.
             sent.append(new_id("gen_"))
-            return dumps(self._protocol.request(prompt, params, sent[-1], logprobs=wanted))
+            asked = self._protocol.request(
+                prompt, params, sent[-1], logprobs=logprobs, adapter=call.adapter
+            )
+            return dumps(asked)
 
         try:
-            made = await self._http.post(
+            return await self._http.post(
                 self._protocol.path,
-                Sendable(body),
-                call.timeout,
-                partial(self._read, prompt, params),
+                Sendable(body, weights=call.weights),
+                timeout,
+                partial(self._read, prompt, params, call),
                 key=call.rollout_id,
                 log=call.retries,
+                weights=call.weights,
             )
         except asyncio.CancelledError:
             self._abort(sent)
             raise
-        return made if made.distribution else replace(made, distribution=shown)
 
-    def _read(self, prompt: list[int], params: SamplingParams, raw: bytes) -> Generation:
+    def _read(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall, raw: bytes
+    ) -> Generation:
         """Raises MeshError."""
-        answer = read_answer(self._name, raw, self._http.secrets)
+        is_changing = call.weights is not None and call.weights.explains_abort()
+        answer = read_answer(self._name, raw, self._http.secrets, is_aborted=lambda: is_changing)
         try:
             reason = self._protocol.finish_reason(answer)
-            if finish_of(reason) in (Finish.FAILED, Finish.ABORTED):
+            finish = finish_of(reason)
+            if finish is Finish.FAILED or (finish is Finish.ABORTED and not is_changing):
                 raise answer_failed(self._name, reason)
             return self._protocol.generation(answer, prompt, params)
         except AnswerInvalid as error:
             raise answer_invalid(self._name, str(error)) from None
+
+    def _trusted(self, part: Generation, call: BackendCall) -> Generation:
+        """The part without a version that a server reports only when it ends, where the part began
+        with older weights.
+        """
+        seen = call.weights.seen if call.weights is not None else ()
+        if not self._protocol.reports_last_version or not seen or len(part.weights) != 1:
+            return part
+        return replace(part, weights=()) if seen[0].version < part.weights[0][0] else part
 
     # -- aborts -------------------------------------------------------------------------------
 

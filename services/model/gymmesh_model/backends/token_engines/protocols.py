@@ -4,7 +4,7 @@ The ids of an answer are those that the server sampled, never ids of its text: a
 them is refused.
 
 Facts: vLLM's `POST /v1/completions` (a prompt may be a list of ids; `return_token_ids`, and for
-versions without it `return_tokens_as_token_ids`), SGLang's `POST /generate` (`input_ids`,
+versions without it `return_tokens_as_token_ids`) and `POST /inference/v1/generate`, SGLang's `POST /generate` (`input_ids`,
 `meta_info.output_token_logprobs`).
 """
 
@@ -19,6 +19,7 @@ from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.vllm import distribution_of, version_of
 from gymmesh_model.errors import AnswerInvalid
+from gymmesh_responses import Finish, finish_of
 
 Json = dict[str, Any]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
@@ -36,16 +37,26 @@ class TokenProtocol(ABC):
     Attributes:
         path: where it samples, see `PoolEndpoint.at`.
         abort_path: where a request is aborted by its id; empty: closing its connection does it.
+        reports_last_version: whether an answer may only say which weights were there at its end.
     """
 
     path: ClassVar[str]
     abort_path: ClassVar[str] = ""
+    reports_last_version: ClassVar[bool] = False
 
     @abstractmethod
     def request(
-        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        request_id: str,
+        *,
+        logprobs: bool,
+        adapter: str = "",
     ) -> Json:
-        """The body that asks for an answer to a prompt. logprobs: whether they are wanted."""
+        """The body that asks for an answer to a prompt. logprobs: whether they are wanted.
+        adapter: the name of the adapter that answers; empty: the model itself.
+        """
 
     @abstractmethod
     def finish_reason(self, answer: Mapping[str, Any]) -> object:
@@ -55,8 +66,8 @@ class TokenProtocol(ABC):
     def generation(
         self, answer: Mapping[str, Any], prompt: Sequence[int], params: SamplingParams
     ) -> Generation:
-        """What the server sampled. Raises AnswerInvalid for what is not exact, and MeshError as
-        `Generation.ended`.
+        """What the server sampled, an aborted answer's beginning too. Raises AnswerInvalid for what
+        is not exact, and MeshError for an answer that the server says is a failure.
         """
 
     def probe(self) -> Json | None:
@@ -86,7 +97,13 @@ class VllmCompletions(TokenProtocol):
     logprobs_mode: LogprobsMode | None = None
 
     def request(
-        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        request_id: str,
+        *,
+        logprobs: bool,
+        adapter: str = "",
     ) -> Json:
         body: Json = {
             "prompt": list(prompt),
@@ -97,8 +114,8 @@ class VllmCompletions(TokenProtocol):
         body |= {
             key: value for key, value in params.as_dict().items() if key not in ("max_tokens",)
         }
-        if self.model:
-            body["model"] = self.model
+        if adapter or self.model:
+            body["model"] = adapter or self.model
         if params.stop_token_ids:
             body["stop_token_ids"] = list(params.stop_token_ids)
         if self.priority:
@@ -156,6 +173,73 @@ class VllmCompletions(TokenProtocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VllmGenerate(VllmCompletions):
+    """vLLM's `POST /inference/v1/generate` (0.32 and later, `--enable-scale-out`), whose answers
+    say which weights sampled each token. Parameters that a call leaves out are the engine's own
+    defaults, not those of the model's generation_config.json.
+    """
+
+    path: ClassVar[str] = "/../inference/v1/generate"
+
+    def request(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        request_id: str,
+        *,
+        logprobs: bool,
+        adapter: str = "",
+    ) -> Json:
+        sampling = params.as_dict()
+        if params.stop_token_ids:
+            sampling["stop_token_ids"] = list(params.stop_token_ids)
+        if logprobs:
+            sampling["logprobs"] = 0  # of the sampled token alone
+        body: Json = {
+            "request_id": request_id,
+            "token_ids": list(prompt),
+            "sampling_params": sampling,
+        }
+        if adapter or self.model:
+            body["model"] = adapter or self.model
+        return body | ({"priority": self.priority} if self.priority else {})
+
+    def generation(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], params: SamplingParams
+    ) -> Generation:
+        choice = _vllm_choice(answer)
+        entries = _entries(choice.get("logprobs"))
+        ids, logprobs = _exact(choice.get("token_ids"), [one.get("logprob") for one in entries])
+        if entries and [one.get("token_id") for one in entries] != ids:
+            raise AnswerInvalid("its token_ids differ from the ids of its log probabilities")
+        return _ended(
+            ids,
+            logprobs,
+            choice.get("finish_reason"),
+            _spans(choice.get("weight_versions")),
+            self._distribution() if logprobs else _UNKNOWN,
+        )
+
+    def probe(self) -> Json | None:
+        if self.logprobs_mode is not None:
+            return None
+        sampling = {"max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 2}
+        body: Json = {"token_ids": [0], "sampling_params": sampling}
+        return body | ({"model": self.model} if self.model else {})
+
+    def probed(self, answer: Mapping[str, Any]) -> LogprobsOf:
+        entries = _entries(_vllm_choice(answer).get("logprobs"))
+        listed = entries[0].get("top_logprobs") if entries else None
+        tops = listed if isinstance(listed, list) else []
+        found = {
+            one.get("token_id"): one.get("logprob") for one in tops if isinstance(one, Mapping)
+        }
+        values = [one for one in found.values() if isinstance(one, int | float)]
+        first_two = sorted(values, reverse=True)[:2]
+        return distribution_of(*first_two) if len(first_two) == 2 else _UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SglangGenerate(TokenProtocol):
     """SGLang's `POST /generate`.
 
@@ -167,11 +251,18 @@ class SglangGenerate(TokenProtocol):
     # Beside the base URL's last segment, so that `http://host:30000/v1` works, too.
     path: ClassVar[str] = "/../generate"
     abort_path: ClassVar[str] = "/../abort_request"
+    reports_last_version: ClassVar[bool] = True
     priority: int = 0
     original_logprobs: bool = False
 
     def request(
-        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        request_id: str,
+        *,
+        logprobs: bool,
+        adapter: str = "",
     ) -> Json:
         sampling = params.as_dict(seed="sampling_seed")
         sampling.pop("max_tokens", None)
@@ -185,6 +276,8 @@ class SglangGenerate(TokenProtocol):
             "sampling_params": sampling,
             "return_logprob": logprobs,
         }
+        if adapter:
+            body["lora_path"] = adapter  # it names a loaded one
         return body | ({"priority": self.priority} if self.priority else {})
 
     def finish_reason(self, answer: Mapping[str, Any]) -> object:
@@ -234,6 +327,16 @@ def _vllm_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], Mapping):
         raise AnswerInvalid("it must have exactly one choice")
     return choices[0]
+
+
+def _entries(said: Any) -> list[Mapping[str, Any]]:
+    """What vLLM's generate says of each sampled token. Raises AnswerInvalid."""
+    content = said.get("content") if isinstance(said, Mapping) else None
+    if content is None:
+        return []
+    if not isinstance(content, list) or not all(isinstance(one, Mapping) for one in content):
+        raise AnswerInvalid("its log probabilities are not a list of objects")
+    return content
 
 
 def _meta(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -290,5 +393,7 @@ def _ended(
     versions: Sequence[tuple[int, int]],
     distribution: LogprobsOf,
 ) -> Generation:
+    if finish_of(finish_reason) is Finish.ABORTED:
+        return Generation(ids, logprobs, False, versions, distribution, aborted=True)
     made = Generation.ended(ids, logprobs, finish_reason)
     return Generation(made.token_ids, made.logprobs, made.finished, versions, distribution)

@@ -202,7 +202,14 @@ class VllmBackend(ChatBackend):
             streamed.setdefault("stream_interval", _UNREAD_INTERVAL)
         written = write_whole(streamed)
         return await self._http.stream(
-            PATH, written, timeout, reader, progress, key=call.rollout_id, log=call.retries
+            PATH,
+            written,
+            timeout,
+            reader,
+            progress,
+            key=call.rollout_id,
+            log=call.retries,
+            weights=call.weights,
         )
 
     async def _send_whole(
@@ -216,7 +223,7 @@ class VllmBackend(ChatBackend):
         try:
             answer = await self._http.post(
                 PATH,
-                Sendable(lambda: write_whole(body() | more)),
+                Sendable(lambda: write_whole(body() | more), weights=call.weights),
                 timeout,
                 partial(
                     read_answer,
@@ -226,6 +233,7 @@ class VllmBackend(ChatBackend):
                 ),
                 key=call.rollout_id,
                 log=call.retries,
+                weights=call.weights,
             )
         finally:
             if more:
@@ -310,7 +318,8 @@ class VllmBackend(ChatBackend):
     def _body(self, call: BackendCall) -> Json:
         body = super()._body(call)
         # A server that this service runs serves the one model, whatever the request says.
-        return {**body, "model": self.endpoint_model} if self.endpoint_model else body
+        model = call.adapter or self.endpoint_model
+        return {**body, "model": model} if model else body
 
 
 def _sent_as(body: Json, prompt: bytes | None) -> Json:
