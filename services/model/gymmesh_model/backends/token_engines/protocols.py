@@ -4,8 +4,8 @@ The ids of an answer are those that the server sampled, never ids of its text: a
 them is refused.
 
 Facts: vLLM's `POST /v1/completions` (a prompt may be a list of ids; `return_token_ids`, and for
-versions without it `return_tokens_as_token_ids`) and `POST /inference/v1/generate`, SGLang's `POST /generate` (`input_ids`,
-`meta_info.output_token_logprobs`).
+versions without it `return_tokens_as_token_ids`) and `POST /inference/v1/generate`; SGLang's
+`POST /generate` (`input_ids`, `meta_info.output_token_logprobs`).
 """
 
 from __future__ import annotations
