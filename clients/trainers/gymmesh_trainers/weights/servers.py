@@ -153,8 +153,8 @@ class InferenceServer(ABC):
         except TimeoutError:
             raise EndpointFailed(f"{shown} did not answer within {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            said = self._masked(str(error) or type(error).__name__)
-            raise EndpointFailed(f"{shown} cannot be reached: {said}") from None
+            cause = self._masked(str(error) or type(error).__name__)
+            raise EndpointFailed(f"{shown} cannot be reached: {cause}") from None
         try:
             found = loads(raw)
         except CodecError:

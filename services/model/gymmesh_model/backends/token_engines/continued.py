@@ -72,14 +72,14 @@ class ContinuedAnswer:
         *earlier, last = self._parts
         if not earlier:
             return replace(last, aborted=False, finished=False) if last.aborted else last
-        distribution = next((one.distribution for one in self._parts if one.token_ids), 0)
+        shown = [one.distribution for one in self._parts if one.token_ids]
         return replace(
             last,
             token_ids=self._ids,
             logprobs=[value for part in self._parts for value in part.logprobs],
             finished=False if last.aborted else last.finished,
             weights=() if self.is_unknown else tuple(self._spans),
-            distribution=distribution or last.distribution,
+            distribution=shown[0] if shown else last.distribution,
             aborted=False,
         )
 
