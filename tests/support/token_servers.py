@@ -4,8 +4,8 @@
         …VllmEngine(server.url)…
         assert server.prompts[-1][: len(before)] == before
 
-They serve `POST /v1/completions` as vLLM answers it, or `POST /generate` and `/abort_request` as
-SGLang does, as far as the engines read them. `toy_tokenizer` is the tokenizer of both.
+They serve `POST /v1/completions` and `/inference/v1/generate` as vLLM answers them, or
+`POST /generate` and `/abort_request` as SGLang does, as far as the engines read them. `toy_tokenizer` is the tokenizer of both.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ class TokenServer:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         if self.kind == "vllm":
             app.router.add_post("/v1/completions", self._sample)
+            app.router.add_post("/inference/v1/generate", self._sample)
         else:
             app.router.add_post("/generate", self._sample)
             app.router.add_post("/abort_request", self._abort)
@@ -155,6 +156,8 @@ class TokenServer:
         body = await request.json()
         if body.get("prompt") == [0]:
             return web.json_response(self._probed())
+        if body.get("token_ids") == [0]:
+            return web.json_response(self._probed_generate())
         self.bodies.append(body)
         if self.fails:
             return refusal(self.fails.pop(0), "not now")
@@ -162,7 +165,7 @@ class TokenServer:
             return refusal(400, problem)
         if self.barrier is not None:
             await self.barrier.wait()
-        prompt = body["prompt" if self.kind == "vllm" else "input_ids"]
+        [prompt] = [body[key] for key in ("prompt", "input_ids", "token_ids") if key in body]
         if len(prompt) >= self.context:
             said = f"This model's maximum context length is {self.context} tokens."
             return refusal(400, said)
@@ -178,6 +181,7 @@ class TokenServer:
         self.prompts.append(prompt)
         self.outputs.append(ids)
         made = self._vllm if self.kind == "vllm" else self._sglang
+        made = self._generated if "token_ids" in body else made
         return web.json_response(self.alter(made(body, reply, prompt, ids)))
 
     def _probed(self) -> Json:
@@ -185,6 +189,29 @@ class TokenServer:
         first, second = (0.0, -9999.0) if self.mode == "processed_logprobs" else (-0.5, -1.5)
         top = [{"token_id:5": first, "token_id:6": second}]
         return {"choices": [{"finish_reason": "length", "logprobs": {"top_logprobs": top}}]}
+
+    def _probed_generate(self) -> Json:
+        """The same from vLLM's generate."""
+        [top] = self._probed()["choices"][0]["logprobs"]["top_logprobs"]
+        entries = [
+            {"token_id": int(name.partition(":")[2]), "logprob": value}
+            for name, value in top.items()
+        ]
+        content = [{**entries[0], "top_logprobs": entries}]
+        return {"choices": [{"finish_reason": "length", "logprobs": {"content": content}}]}
+
+    def _generated(self, body: Json, reply: Reply, prompt: list[int], ids: list[int]) -> Json:
+        choice: Json = {
+            "index": 0,
+            "finish_reason": "length" if reply.cut else "stop",
+            "token_ids": ids,
+            "logprobs": None,
+            "weight_versions": self.spans or None,
+        }
+        if body["sampling_params"].get("logprobs") is not None:
+            content = [{"token_id": one, "logprob": logprob(one)} for one in ids]
+            choice["logprobs"] = {"content": content}
+        return {"request_id": body["request_id"], "choices": [choice]}
 
     def _vllm(self, body: Json, reply: Reply, prompt: list[int], ids: list[int]) -> Json:
         choice: Json = {
