@@ -26,8 +26,9 @@ from tests.vllm.variants import load, load_adapted, logprobs_of, make_adapter, m
 
 BOUND_S: Final = 500.0
 CHANGES: Final = 3
-ROLLOUTS: Final = 6
-TOKENS: Final = 100  # of an answer, at most
+ROLLOUTS: Final = 12
+TOKENS: Final = 150  # of an answer, at most
+EVERY: Final = 100  # tokens between two changes, at least
 NAME: Final = "policy"
 # vLLM's float32 on a CPU and transformers' differ by rounding alone.
 CLOSE: Final = 5e-3
@@ -58,7 +59,8 @@ def server(
 ) -> Iterator[Server]:
     place = tmp_path_factory.mktemp("weights")
     base = place / "base"
-    make_tiny(base)
+    # On a CPU, vLLM 0.32 keeps the old output layer of a model that shares it with the embedding.
+    make_tiny(base, ties=False)
     weights = [base, *(place / f"weights-{seed}" for seed in range(1, CHANGES + 1))]
     adapters = [place / f"adapter-{seed}" for seed in range(CHANGES + 1)]
     for seed, folder in enumerate(weights[1:], 1):
@@ -95,6 +97,7 @@ def collector_of(server: Server, backend: str) -> TrainerCollector:
         Turns(),
         model=model_of(server, backend),
         repeats=ROLLOUTS,
+        concurrency=6,
         max_attempts=1,
         params={"temperature": 1.0, "top_p": 1.0, "max_output_tokens": TOKENS},
         timeout_s=BOUND_S,
@@ -133,7 +136,7 @@ async def changed_under_way(
     collecting = asyncio.create_task(collected())
     begun = metric(server, "vllm:generation_tokens_total")
     for place in range(1, CHANGES + 1):
-        wanted = begun + place * 150
+        wanted = begun + place * EVERY
 
         def sampled(wanted: float = wanted) -> bool:
             enough = metric(server, "vllm:generation_tokens_total") >= wanted
@@ -159,7 +162,11 @@ def stretches(rollouts: Sequence[Rollout]) -> Counter[int]:
 
 
 def check(
-    rollouts: Sequence[Rollout], models: Mapping[int, Any], say: Callable[[str], None]
+    rollouts: Sequence[Rollout],
+    models: Mapping[int, Any],
+    say: Callable[[str], None],
+    *,
+    versions: int = CHANGES + 1,
 ) -> None:
     """Each sampled token has the log probability that the weights of its version give it, and
     no other weights give those of a version's tokens.
@@ -185,7 +192,7 @@ def check(
         f"{worst:.1e} from their version's log probabilities, on average at least {nearest:.2f} "
         f"from another's; calls by number of versions: {dict(stretches(rollouts))}"
     )
-    assert set(tokens) == set(models), "some version sampled nothing"
+    assert len(tokens) >= versions, "some version sampled nothing"
     assert worst < CLOSE
     assert nearest > APART
 
@@ -211,7 +218,8 @@ async def test_weights_change_under_rollouts(
 
         rollouts = await changed_under_way(server, collector, push)
     models = {first + place: load(one) for place, one in enumerate(server.weights)}
-    check(rollouts, models, say)
+    # What an answer of the chat API has by then is sampled again.
+    check(rollouts, models, say, versions=2 if backend == "vllm" else CHANGES + 1)
     # Answers were interrupted: those of token engines go on, those of the chat API begin again.
     assert (max(stretches(rollouts)) > 1) == (backend != "vllm")
 
@@ -242,7 +250,7 @@ async def test_an_adapter_changes_under_rollouts(
     models = {
         first + place: load_adapted(server.base, one) for place, one in enumerate(server.adapters)
     }
-    check(rollouts, models, say)
+    check(rollouts, models, say, versions=2 if in_flight == "abort" else CHANGES + 1)
     for rollout in rollouts:
         for call in rollout.message.model_calls:
             for span in call.tokens.weights:
@@ -281,10 +289,7 @@ async def test_what_a_server_does_not_load_is_not_announced(server: Server) -> N
                 endpoints=[WeightsEndpoint(server.url), nowhere],
             )
         # Nothing was loaded, and the server samples again.
-        [group] = [one async for one in collector.step([{"prompt": "begin", "task_id": "one"}])]
-        assert {
-            one for rollout in group.rollouts for one in rollout.samples[0].weights_versions
-        } == {
-            -1,
-            first,
-        }
+        async with collector.step([{"prompt": "begin", "task_id": "one"}]) as step:
+            [group] = [one async for one in step]
+        samples = [sample for rollout in group.rollouts for sample in rollout.samples]
+        assert {one for sample in samples for one in sample.weights_versions} == {-1, first}
