@@ -141,7 +141,7 @@ class VllmCompletions(TokenProtocol):
         if ids is None:
             ids = _ids_of_words(given.get("tokens"))
         logprobs = given.get("token_logprobs") or ()
-        ids, logprobs = _exact(ids, logprobs)
+        ids, logprobs = _exact(_none_yet(ids, choice.get("finish_reason")), logprobs)
         return _ended(
             ids,
             logprobs,
@@ -209,7 +209,8 @@ class VllmGenerate(VllmCompletions):
     ) -> Generation:
         choice = _vllm_choice(answer)
         entries = _entries(choice.get("logprobs"))
-        ids, logprobs = _exact(choice.get("token_ids"), [one.get("logprob") for one in entries])
+        ids = _none_yet(choice.get("token_ids"), choice.get("finish_reason"))
+        ids, logprobs = _exact(ids, [one.get("logprob") for one in entries])
         if entries and [one.get("token_id") for one in entries] != ids:
             raise AnswerInvalid("its token_ids differ from the ids of its log probabilities")
         return _ended(
@@ -302,7 +303,7 @@ class SglangGenerate(TokenProtocol):
             if ids is not None and ids != sampled:
                 raise AnswerInvalid("its output_ids differ from the ids of its log probabilities")
             ids = sampled
-        ids, logprobs = _exact(ids, logprobs)
+        ids, logprobs = _exact(_none_yet(ids, self.finish_reason(answer)), logprobs)
         versions = _spans(meta.get("weight_versions"))
         if not versions and (version := version_of(meta.get("weight_version"))) is not None:
             versions = [(version, 0)]
@@ -344,6 +345,12 @@ def _meta(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(meta, Mapping):
         raise AnswerInvalid("it has no meta_info")
     return meta
+
+
+def _none_yet(ids: Any, finish_reason: object) -> Any:
+    """The ids; none for an answer without them that was aborted before it began."""
+    aborted = ids is None and finish_of(finish_reason) is Finish.ABORTED
+    return [] if aborted else ids
 
 
 def _exact(ids: Any, logprobs: Any) -> tuple[list[int], list[float]]:
