@@ -84,7 +84,7 @@ def cut(answer: Json, tokens: int) -> Json:
 class Interrupts:
     """Cuts the first answers short, as many as there are actions, and does one each time."""
 
-    def __init__(self, *actions: Callable[[], None], tokens: int = 2) -> None:
+    def __init__(self, *actions: Callable[[], object], tokens: int = 2) -> None:
         self.actions = list(actions)
         self.tokens = tokens
 
@@ -129,7 +129,7 @@ async def test_an_interrupted_answer_goes_on_from_its_tokens(name: str) -> None:
     async with engine(name, script=script, splits=True) as (server, service):
         clock = service._weights
         server.alter = Interrupts(
-            lambda: clock.set(2, "policy@2") and None, lambda: clock.set(3, "policy@3") and None
+            lambda: clock.set(2, "policy@2"), lambda: clock.set(3, "policy@3")
         )
         await announce(service, 1, "policy@1")
         talk = Dialogue(service, max_output_tokens=50)
@@ -212,7 +212,7 @@ async def test_an_interrupted_chat_begins_again() -> None:
     server = FakeVllm(script=[says("one two"), says("three"), says("four")], splits=True)
     async with server, opened("vllm", server.url) as service:
         clock = service._weights
-        server.alter = Interrupts(lambda: clock.set(2, "policy@2") and None)
+        server.alter = Interrupts(lambda: clock.set(2, "policy@2"))
         await announce(service, 1, "policy@1")
         talk = Dialogue(service)
         reply = await talk.ask(user("a"))
@@ -229,7 +229,7 @@ async def test_without_tokens_too_the_adapter_is_told() -> None:
     server = FakeVllm()
     async with server, opened("chat", server.url) as service:
         clock = service._weights
-        server.alter = Interrupts(lambda: clock.set(2, "policy@2") and None)
+        server.alter = Interrupts(lambda: clock.set(2, "policy@2"))
         await announce(service, 1, "policy@1")
         request = Dialogue(service).request(user("a"))
         request.ClearField("capture")

@@ -5,7 +5,8 @@
         assert server.prompts[-1][: len(before)] == before
 
 They serve `POST /v1/completions` and `/inference/v1/generate` as vLLM answers them, or
-`POST /generate` and `/abort_request` as SGLang does, as far as the engines read them. `toy_tokenizer` is the tokenizer of both.
+`POST /generate` and `/abort_request` as SGLang does, as far as the engines read them.
+`toy_tokenizer` is the tokenizer of both.
 """
 
 from __future__ import annotations
