@@ -27,8 +27,8 @@ from tests.vllm.variants import load, load_adapted, logprobs_of, make_adapter, m
 BOUND_S: Final = 500.0
 CHANGES: Final = 3
 MOST: Final = 200  # rollouts of a step
-AFTER: Final = 6  # those that end after the last change
-TOKENS: Final = 150  # of an answer, at most
+AFTER: Final = 4  # those that end after the last change
+TOKENS: Final = 100  # of an answer, at most
 NAME: Final = "policy"
 # vLLM's float32 on a CPU and transformers' differ by rounding alone.
 CLOSE: Final = 5e-3
