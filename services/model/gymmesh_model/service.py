@@ -192,6 +192,7 @@ class ModelService(Service):
             contract_version=CONTRACT_VERSION,
             adapter=self._weights.adapter,
             adapters_in_use=self._weights.adapters_in_use,
+            calls_in_flight=self._weights.calls_in_flight,
         )
         # Calls wait here, whatever the backend.
         model.capabilities.weights_loading = True

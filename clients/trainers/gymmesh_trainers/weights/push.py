@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import aiohttp
 
@@ -29,6 +29,8 @@ from gymmesh_trainers.weights.services import (
     model_services,
 )
 
+T = TypeVar("T")
+
 InFlight = Literal["continue", "abort"]
 """What answers in flight do when weights change: go on, or end and begin again."""
 
@@ -37,6 +39,7 @@ Act = Callable[[InferenceServer, EndpointOutcome], Awaitable[None]]
 
 _MOST_S: Final = 3600.0
 _CLEAN_UP_S: Final = 30.0
+_DRAIN_S: Final = 0.02
 _AGAIN_S: Final = 0.25
 
 
@@ -172,10 +175,10 @@ class _Job:
         if any(outcome.cause for outcome in self.push.endpoints):
             raise PushFailed(self.push, step)
 
-    async def told(self, step: str, telling: Awaitable[object]) -> None:
-        """Raises PushFailed where model services refuse, with those that were told."""
+    async def told(self, step: str, telling: Awaitable[T]) -> T:
+        """What model services say. Raises PushFailed where one refuses, with those that did not."""
         try:
-            await telling
+            return await telling
         except ServicesFailed as error:
             if step == "announce":
                 self.push.announced = error.done
@@ -188,12 +191,29 @@ class _Job:
         if not adapter or self.aborts:
             await self.told("check", self.services.hold(version, adapter, self.left()))
 
-    async def announce(self) -> None:
-        async def telling() -> None:
-            push = self.push
-            push.announced = await self.services.announce(push.version, push.adapter)
+    async def drain(self) -> None:
+        """Ends all answers, until none of them is at an endpoint: also those of calls that were
+        on their way when the endpoints ended the others.
+        """
 
-        await self.told("announce", telling())
+        async def abort(server: InferenceServer, outcome: EndpointOutcome) -> None:
+            await server.abort_all()
+
+        pause_s = _DRAIN_S
+        while True:
+            await self.on_all("abort", abort)
+            left = await self.told("abort", self.services.calls_in_flight())
+            if not left:
+                return
+            if monotonic() + pause_s > self.deadline:
+                raise PushFailed(self.push, "abort", f"{left} calls are still in flight")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _AGAIN_S)
+
+    async def announce(self) -> None:
+        push = self.push
+        telling = self.services.announce(push.version, push.adapter)
+        push.announced = await self.told("announce", telling)
 
     async def undo(self, act: Act) -> None:
         """Takes back what was done to the endpoints, and has calls wait no more. What fails of
@@ -230,6 +250,8 @@ async def _push_full(job: _Job) -> WeightsPush:
     try:
         await job.hold()
         await job.on_all("pause", pause)
+        if job.aborts:
+            await job.drain()
     except BaseException:
         await asyncio.shield(job.undo(resume))
         raise
@@ -254,14 +276,11 @@ async def _push_adapter(job: _Job) -> None:
             await server.unload_adapter(name)
             outcome.state = "unchanged"
 
-    async def abort(server: InferenceServer, outcome: EndpointOutcome) -> None:
-        await server.abort_all()
-
     try:
         await job.hold()
         await job.on_all("load", load)
         if job.aborts:
-            await job.on_all("abort", abort)
+            await job.drain()
     except BaseException:
         await asyncio.shield(job.undo(unload))
         raise

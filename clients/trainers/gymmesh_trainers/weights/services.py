@@ -76,6 +76,10 @@ class ModelServices:
             found.update((about.adapter, *about.adapters_in_use))
         return found - {""}
 
+    async def calls_in_flight(self) -> int:
+        """The calls that the endpoints may be answering."""
+        return sum(about.calls_in_flight for about in (await self._models()).values())
+
     async def _models(self) -> dict[str, model_pb2.GetModelResponse]:
         request = model_pb2.GetModelRequest()
         asked = [peer.GetModel(request, timeout=_CALL_S) for peer in self._peers.values()]

@@ -38,6 +38,11 @@ class WeightsClock:
         """The adapters that running calls have named, sorted."""
         return sorted({call.adapter for call in self._calls.values()} - {""})
 
+    @property
+    def calls_in_flight(self) -> int:
+        """The calls that the endpoint may be answering: those that do not wait for weights."""
+        return sum(not call.waits for call in self._calls.values())
+
     def set(self, version: int, adapter: str = "") -> int | None:
         """Takes new weights and returns the version before, None when there was none.
 

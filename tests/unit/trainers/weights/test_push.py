@@ -316,6 +316,45 @@ async def test_a_backend_without_adapters_is_told_beforehand(adapter: Path) -> N
         assert not any(one.calls for one in mesh.servers)
 
 
+async def test_nothing_is_loaded_while_a_call_may_be_at_an_endpoint(weights: Path) -> None:
+    """Such as one that was on its way when the endpoint ended all others."""
+    async with fleet() as mesh:
+        clock = mesh.peers[1].service._weights
+        call = clock.begin()
+        with pytest.raises(PushFailed, match=r"\(abort\): 1 calls are still in flight"):
+            await mesh.push(weights, 1, in_flight="abort", timeout_s=0.5)
+        assert not any(one.weights or one.is_paused for one in mesh.servers)
+        aborts: list[str] = []
+
+        async def third(path: str) -> None:
+            if path == "/abort_requests":
+                aborts.append(path)
+            if len(aborts) == 3:
+                clock.end(call)
+            assert path != "/collective_rpc" or len(aborts) >= 3
+
+        mesh.servers[0].before = third
+        await mesh.push(weights, 1, in_flight="abort")
+        assert len(aborts) >= 3
+        assert all(one.weights for one in mesh.servers)
+
+
+async def test_calls_that_wait_are_not_at_an_endpoint(weights: Path) -> None:
+    async with fleet() as mesh:
+        clock = mesh.peers[0].service._weights
+        call = clock.begin()
+        waiting = []
+
+        async def aborted(path: str) -> None:
+            if path == "/pause" and not waiting:
+                waiting.append(asyncio.create_task(call.before_request(again=True)))
+
+        mesh.servers[0].before = aborted
+        await mesh.push(weights, 7, in_flight="abort")
+        await waiting[0]
+        assert [one.version for one in call.seen] == [7]
+
+
 async def test_a_cancelled_push_takes_back_what_it_can(weights: Path) -> None:
     async with fleet() as mesh:
         mesh.servers[1].hangs.add("/pause")

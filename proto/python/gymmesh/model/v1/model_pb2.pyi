@@ -507,6 +507,7 @@ class GetModelResponse(_message.Message):
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
     ADAPTER_FIELD_NUMBER: _builtins.int
     ADAPTERS_IN_USE_FIELD_NUMBER: _builtins.int
+    CALLS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The service's name in the mesh, such as `policy`."""
     backend: _builtins.str
@@ -523,6 +524,11 @@ class GetModelResponse(_message.Message):
     """The contract's version, such as `1.0`."""
     adapter: _builtins.str
     """The adapter (LoRA) that generates; empty: none."""
+    calls_in_flight: _builtins.int
+    """Calls that the endpoint may be answering: begun, not answered yet, and not waiting
+    for new weights. While calls wait (`loading_s`) this number only falls; at zero
+    nothing that this service sent is at the endpoint.
+    """
     @_builtins.property
     def capabilities(self) -> Global___ModelCapabilities:
         """What it can do."""
@@ -545,10 +551,11 @@ class GetModelResponse(_message.Message):
         contract_version: _builtins.str = ...,
         adapter: _builtins.str = ...,
         adapters_in_use: _abc.Iterable[_builtins.str] | None = ...,
+        calls_in_flight: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "capabilities", b"capabilities", "weights_version", b"weights_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "adapter", b"adapter", "adapters_in_use", b"adapters_in_use", "backend", b"backend", "capabilities", b"capabilities", "context_tokens", b"context_tokens", "contract_version", b"contract_version", "endpoint_model", b"endpoint_model", "name", b"name", "weights_version", b"weights_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "adapter", b"adapter", "adapters_in_use", b"adapters_in_use", "backend", b"backend", "calls_in_flight", b"calls_in_flight", "capabilities", b"capabilities", "context_tokens", b"context_tokens", "contract_version", b"contract_version", "endpoint_model", b"endpoint_model", "name", b"name", "weights_version", b"weights_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__weights_version: _TypeAlias = _typing.Literal["weights_version"]  # noqa: Y015
     _WhichOneofArgType__weights_version: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version"]  # noqa: Y015

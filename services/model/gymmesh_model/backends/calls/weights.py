@@ -24,6 +24,7 @@ class CallWeights(msgspec.Struct, eq=False):
     loaded: returns once none are.
     sent: what the last request was sent with; None: not known.
     seen: `sent`, and the later weights that may have generated a part of its answer, in order.
+    waits: whether nothing of the call is at the endpoint, since it waits for new weights.
     """
 
     now: Callable[[], Weights | None]
@@ -31,6 +32,7 @@ class CallWeights(msgspec.Struct, eq=False):
     loaded: Callable[[], Awaitable[None]]
     sent: Weights | None = None
     seen: list[Weights] = []
+    waits: bool = False
 
     @property
     def adapter(self) -> str:
@@ -54,7 +56,11 @@ class CallWeights(msgspec.Struct, eq=False):
         adapter that it names.
         """
         if self.loading():
-            await self.loaded()
+            self.waits = True
+            try:
+                await self.loaded()
+            finally:
+                self.waits = False
         if again:
             self.start()
 
