@@ -143,9 +143,10 @@ async def changed_under_way(
 
     async def changed() -> None:
         for place in range(1, CHANGES + 1):
-            begun = len(found)
+            wanted = len(found) + 2
             async with ended:
-                await ended.wait_for(lambda begun=begun: len(found) >= begun + 2)
+                while len(found) < wanted:
+                    await ended.wait()
             await until(lambda: metric(server, "vllm:num_requests_running") >= 3)
             await push(place)
         last.set()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gymmesh_model.backends.calls import CallWeights, Weights
+from gymmesh_model.backends.calls import CallWeights, WeightsInForce
 from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.token_engines.continued import ContinuedAnswer
 from gymmesh_model.serving import WeightsClock, spans
@@ -112,14 +112,14 @@ def part(ids: list[int], *weights: tuple[int, int], aborted: bool = True) -> Gen
     return Generation(ids, [-1.0] * len(ids), weights=weights, aborted=aborted, finished=False)
 
 
-def answered(*parts: tuple[Generation, list[Weights]], **params: Any) -> ContinuedAnswer:
+def answered(*parts: tuple[Generation, list[WeightsInForce]], **params: Any) -> ContinuedAnswer:
     answer = ContinuedAnswer([1, 2], SamplingParams(**params))
     for one, known in parts:
         answer.add(one, known)
     return answer
 
 
-A1, A2 = Weights(1, "a@1"), Weights(2, "a@2")
+A1, A2 = WeightsInForce(1, "a@1"), WeightsInForce(2, "a@2")
 
 
 def test_a_part_goes_on_from_those_before() -> None:
@@ -137,22 +137,23 @@ def test_a_part_goes_on_from_those_before() -> None:
 
 def test_what_the_server_reports_counts_before_what_was_announced() -> None:
     answer = answered(
-        (part([3, 4], (1, 0), (2, 1)), [Weights(1), Weights(2)]),
-        (part([]), [Weights(2)]),
-        (part([5, 6], (2, 0), (3, 1), aborted=False), [Weights(2)]),
+        (part([3, 4], (1, 0), (2, 1)), [WeightsInForce(1), WeightsInForce(2)]),
+        (part([]), [WeightsInForce(2)]),
+        (part([5, 6], (2, 0), (3, 1), aborted=False), [WeightsInForce(2)]),
     )
     assert list(answer.generation().weights) == [(1, 0, ""), (2, 1, ""), (3, 3, "")]
 
 
 def test_without_a_report_no_token_passes_for_fresher() -> None:
     answer = answered(
-        (part([3, 4]), [Weights(1), Weights(2)]), (part([5], aborted=False), [Weights(2)])
+        (part([3, 4]), [WeightsInForce(1), WeightsInForce(2)]),
+        (part([5], aborted=False), [WeightsInForce(2)]),
     )
     assert list(answer.generation().weights) == [(1, 0, ""), (2, 2, "")]
 
 
 def test_tokens_of_unknown_weights_leave_all_of_them_unknown() -> None:
-    answer = answered((part([3, 4]), []), (part([5], aborted=False), [Weights(2)]))
+    answer = answered((part([3, 4]), []), (part([5], aborted=False), [WeightsInForce(2)]))
     assert answer.is_unknown
     assert list(answer.generation().weights) == []
 

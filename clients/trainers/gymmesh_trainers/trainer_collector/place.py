@@ -27,7 +27,7 @@ from gymmesh_runtime.config import load_config
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_trainers.weights import (
-    ModelServices,
+    PolicyServices,
     WeightsEndpoint,
     endpoints_of,
     model_services,
@@ -84,11 +84,11 @@ class Policy:
             await set_weights(self.addresses, version, self.security, adapter)
 
     @asynccontextmanager
-    async def services(self) -> AsyncIterator[ModelServices]:
+    async def services(self) -> AsyncIterator[PolicyServices]:
         """The model services that can be reached, and those at `addresses`."""
         peers = self._peers()
         async with model_services(self.addresses, self.security) as others:
-            yield ModelServices(peers) + others
+            yield PolicyServices(peers) + others
 
     def _peers(self) -> dict[str, Any]:
         """The model services in the mesh's directory, by their ids."""

@@ -11,12 +11,12 @@ from gymmesh_trainers.weights.names import adapter_name
 from gymmesh_trainers.weights.outcome import EndpointOutcome, PushFailed, WeightsPush
 from gymmesh_trainers.weights.push import InFlight, push_weights, pushed
 from gymmesh_trainers.weights.servers import WeightsEndpoint, endpoints_of
-from gymmesh_trainers.weights.services import ModelServices, model_services
+from gymmesh_trainers.weights.services import PolicyServices, model_services
 
 __all__ = [
     "EndpointOutcome",
     "InFlight",
-    "ModelServices",
+    "PolicyServices",
     "PushFailed",
     "WeightsEndpoint",
     "WeightsPush",

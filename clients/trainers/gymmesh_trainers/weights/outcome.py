@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-State = Literal["unchanged", "loaded", "unknown"]
+WeightsState = Literal["unchanged", "loaded", "unknown"]
 """An endpoint's weights: those before, the new ones, or possibly a part of each."""
 
 
@@ -23,7 +23,7 @@ class EndpointOutcome:
     """
 
     url: str
-    state: State = "unchanged"
+    state: WeightsState = "unchanged"
     is_paused: bool = False
     cause: str = ""
     seconds: float = 0.0

@@ -24,7 +24,7 @@ from gymmesh_trainers.weights.servers import (
     server_of,
 )
 from gymmesh_trainers.weights.services import (
-    ModelServices,
+    PolicyServices,
     ServicesFailed,
     model_services,
 )
@@ -48,7 +48,7 @@ async def push_weights(
     version: int,
     *,
     endpoints: Sequence[WeightsEndpoint],
-    services: ModelServices,
+    services: PolicyServices,
     adapter: str = "",
     in_flight: InFlight = "continue",
     folder_there: str = "",
@@ -98,7 +98,7 @@ async def push_weights(
     path = Path(folder).absolute()
     await asyncio.to_thread(check_folder, path, is_adapter=bool(adapter))
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
-        job = _Job(
+        job = _Push(
             servers=[server_of(http, one) for one in endpoints],
             services=services,
             folder=folder_there or str(path),
@@ -136,11 +136,11 @@ async def pushed(
 
 
 @dataclass(slots=True)
-class _Job:
+class _Push:
     """One push. deadline: monotonic seconds."""
 
     servers: list[InferenceServer]
-    services: ModelServices
+    services: PolicyServices
     folder: str
     push: WeightsPush
     aborts: bool
@@ -229,7 +229,7 @@ class _Job:
                 await self.services.hold(self.push.version, self.push.adapter, 0)
 
 
-async def _push_full(job: _Job) -> WeightsPush:
+async def _push_full(job: _Push) -> WeightsPush:
     version = job.push.version
 
     async def pause(server: InferenceServer, outcome: EndpointOutcome) -> None:
@@ -262,7 +262,7 @@ async def _push_full(job: _Job) -> WeightsPush:
     return job.push
 
 
-async def _push_adapter(job: _Job) -> None:
+async def _push_adapter(job: _Push) -> None:
     name = job.push.adapter
 
     async def load(server: InferenceServer, outcome: EndpointOutcome) -> None:
@@ -287,7 +287,7 @@ async def _push_adapter(job: _Job) -> None:
     await job.announce()
 
 
-async def _unload_older(job: _Job, name: str, wait_s: float) -> None:
+async def _unload_older(job: _Push, name: str, wait_s: float) -> None:
     """Unloads other versions of the adapter from all endpoints, those without calls. What fails of
     it is left for the next push: the new weights are in force.
     """

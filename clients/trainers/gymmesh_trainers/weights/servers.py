@@ -21,12 +21,12 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_responses import CodecError, dumps, loads
 
 Json = dict[str, Any]
-Kind = Literal["vllm", "sglang"]
+ServerKind = Literal["vllm", "sglang"]
 
 _CONTROL_S: Final = 60.0  # for a call that loads nothing; pausing ends the step that computes
 _MOST_SAID: Final = 300  # characters of a server's words
 _MOST_BYTES: Final = 1024 * 1024
-_KINDS: Final[Mapping[str, Kind]] = {
+_KINDS: Final[Mapping[str, ServerKind]] = {
     "vllm": "vllm",
     "vllm_tokens": "vllm",
     "chat": "vllm",
@@ -45,7 +45,7 @@ class WeightsEndpoint:
     """
 
     url: str
-    kind: Kind = "vllm"
+    kind: ServerKind = "vllm"
     api_key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:

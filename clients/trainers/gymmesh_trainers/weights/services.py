@@ -28,7 +28,7 @@ class ServicesFailed(Exception):
         super().__init__(text)
 
 
-class ModelServices:
+class PolicyServices:
     """Running model services, all of one policy. peers: by a name for messages.
 
     Each call asks all of them at once, within 30 seconds, and raises ServicesFailed.
@@ -40,8 +40,8 @@ class ModelServices:
     def __len__(self) -> int:
         return len(self._peers)
 
-    def __add__(self, other: ModelServices) -> ModelServices:
-        return ModelServices({**self._peers, **other._peers})
+    def __add__(self, other: PolicyServices) -> PolicyServices:
+        return PolicyServices({**self._peers, **other._peers})
 
     async def check(self, version: int, adapter: str) -> None:
         """Whether each takes the weights, before any endpoint is touched."""
@@ -100,11 +100,11 @@ class ModelServices:
 @asynccontextmanager
 async def model_services(
     addresses: Sequence[str], security: SecurityConfig | None = None
-) -> AsyncIterator[ModelServices]:
+) -> AsyncIterator[PolicyServices]:
     """The model services at these addresses (HOST:PORT)."""
     directory = PeerDirectory(credentials=Credentials(security))
     try:
-        yield ModelServices({one: directory.plain_peer(one, _MODEL) for one in addresses})
+        yield PolicyServices({one: directory.plain_peer(one, _MODEL) for one in addresses})
     finally:
         await directory.close()
 

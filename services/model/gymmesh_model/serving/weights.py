@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model import metrics
-from gymmesh_model.backends.calls import CallWeights, Weights
+from gymmesh_model.backends.calls import CallWeights, WeightsInForce
 from gymmesh_runtime.errors import field_invalid
 
 
@@ -16,7 +16,7 @@ class WeightsClock:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self.current: Weights | None = None
+        self.current: WeightsInForce | None = None
         #: Called after each change of the version.
         self.changed: Callable[[], None] = lambda: None
         self._calls: dict[int, CallWeights] = {}  # by the object's id
@@ -50,7 +50,7 @@ class WeightsClock:
         """
         previous = self.version
         self.check(version, adapter)
-        new = Weights(version, adapter)
+        new = WeightsInForce(version, adapter)
         if new != self.current:
             self.current = new
             metrics.MODEL_WEIGHTS_VERSION.labels(self._model).set(version)
@@ -128,11 +128,11 @@ class WeightsClock:
         """A call is over."""
         self._calls.pop(id(call), None)
 
-    def _now(self) -> Weights | None:
+    def _now(self) -> WeightsInForce | None:
         return self.current
 
 
-def spans(seen: Sequence[Weights], output_tokens: int) -> list[tokens_pb2.WeightsSpan]:
+def spans(seen: Sequence[WeightsInForce], output_tokens: int) -> list[tokens_pb2.WeightsSpan]:
     """The spans of a call whose swaps happened at tokens that the backend cannot tell.
 
     The later versions begin at the end: the whole answer counts as the oldest weights', so that

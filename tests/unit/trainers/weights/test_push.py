@@ -18,7 +18,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_trainers.weights import (
-    ModelServices,
+    PolicyServices,
     PushFailed,
     WeightsEndpoint,
     WeightsPush,
@@ -66,7 +66,7 @@ class Fleet:
             folder,
             version,
             endpoints=[WeightsEndpoint(url, kind, key) for url, kind in urls],
-            services=ModelServices({f"m{at}": one for at, one in enumerate(self.peers)}),
+            services=PolicyServices({f"m{at}": one for at, one in enumerate(self.peers)}),
             **{"timeout_s": 60.0, **options},
         )
 
@@ -343,7 +343,7 @@ async def test_calls_that_wait_are_not_at_an_endpoint(weights: Path) -> None:
     async with fleet() as mesh:
         clock = mesh.peers[0].service._weights
         call = clock.begin()
-        waiting = []
+        waiting: list[asyncio.Task[None]] = []
 
         async def aborted(path: str) -> None:
             if path == "/pause" and not waiting:
@@ -405,9 +405,9 @@ async def test_what_cannot_be_meant_touches_nothing(
 async def test_endpoints_and_services_are_needed(weights: Path, tmp_path: Path) -> None:
     push = partial(push_weights, weights, 1)
     with pytest.raises(UserError, match="endpoints: there is none"):
-        await push(endpoints=[], services=ModelServices({}))
+        await push(endpoints=[], services=PolicyServices({}))
     with pytest.raises(UserError, match="services: there is no model service"):
-        await push(endpoints=[WeightsEndpoint("http://a")], services=ModelServices({}))
+        await push(endpoints=[WeightsEndpoint("http://a")], services=PolicyServices({}))
     with pytest.raises(UserError, match="is not a URL"):
         WeightsEndpoint("gpu-0:8000")
     with pytest.raises(UserError, match="known: vllm, sglang"):
@@ -416,7 +416,7 @@ async def test_endpoints_and_services_are_needed(weights: Path, tmp_path: Path) 
     empty.mkdir()
     with pytest.raises(UserError, match=r"has no \*.safetensors file"):
         await push_weights(
-            empty, 1, endpoints=[WeightsEndpoint("http://a")], services=ModelServices({"m": None})
+            empty, 1, endpoints=[WeightsEndpoint("http://a")], services=PolicyServices({"m": None})
         )
 
 

@@ -5,7 +5,7 @@ its answer up to now go (progress.py), and which weights answer it (weights.py).
 from gymmesh_model.backends.calls.progress import CallProgress, DeltaKind, GrowingText, StreamReader
 from gymmesh_model.backends.calls.retries import RetryLog
 from gymmesh_model.backends.calls.settings import CallSettings, KnownSettings
-from gymmesh_model.backends.calls.weights import CallWeights, Weights
+from gymmesh_model.backends.calls.weights import CallWeights, WeightsInForce
 
 __all__ = [
     "CallProgress",
@@ -16,5 +16,5 @@ __all__ = [
     "KnownSettings",
     "RetryLog",
     "StreamReader",
-    "Weights",
+    "WeightsInForce",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 
-class Weights(msgspec.Struct, frozen=True):
+class WeightsInForce(msgspec.Struct, frozen=True):
     """What generates. version: as announced. adapter: its name at the endpoint; empty: none."""
 
     version: int
@@ -27,11 +27,11 @@ class CallWeights(msgspec.Struct, eq=False):
     waits: whether nothing of the call is at the endpoint, since it waits for new weights.
     """
 
-    now: Callable[[], Weights | None]
+    now: Callable[[], WeightsInForce | None]
     loading: Callable[[], bool]
     loaded: Callable[[], Awaitable[None]]
-    sent: Weights | None = None
-    seen: list[Weights] = []
+    sent: WeightsInForce | None = None
+    seen: list[WeightsInForce] = []
     waits: bool = False
 
     @property
@@ -44,10 +44,10 @@ class CallWeights(msgspec.Struct, eq=False):
         self.sent = self.now()
         self.seen = [] if self.sent is None else [self.sent]
 
-    def follow(self, new: Weights) -> None:
+    def follow(self, new: WeightsInForce) -> None:
         """Other weights are in force. A new adapter leaves requests under way as they are."""
         if self.seen and not new.adapter:
-            self.seen.append(Weights(new.version, self.adapter))
+            self.seen.append(WeightsInForce(new.version, self.adapter))
 
     async def before_request(self, *, again: bool) -> None:
         """To be awaited before each request: waits for weights that are being loaded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gymmesh_model.backends.calls import Weights
+from gymmesh_model.backends.calls import WeightsInForce
 from gymmesh_model.backends.generation import Generation, SamplingParams
 
 _MOST_SEED = 2**63
@@ -50,7 +50,7 @@ class ContinuedAnswer:
         most = self._params.max_tokens
         return not self._parts[-1].aborted or (most is not None and len(self._ids) >= most)
 
-    def add(self, part: Generation, seen: Sequence[Weights]) -> None:
+    def add(self, part: Generation, seen: Sequence[WeightsInForce]) -> None:
         """A further part. seen: the weights that may have sampled it, the oldest first."""
         self._parts.append(part)
         start, size = len(self._ids), len(part.token_ids)
