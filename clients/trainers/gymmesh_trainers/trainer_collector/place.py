@@ -27,6 +27,12 @@ from gymmesh_resource.rewards import function_environment
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import Credentials, SecurityConfig
+from gymmesh_trainers.weights import (
+    PolicyServices,
+    WeightsEndpoint,
+    endpoints_of,
+    model_services,
+)
 
 MeshPlace = (
     Environment[Any]
@@ -59,6 +65,7 @@ class Policy:
         addresses: model services to notify of new weights.
         checks: what the environments say of tasks; None: they are elsewhere.
         environments: the names of those; None: not known.
+        endpoints: the servers that a configuration names, whose weights can be pushed.
     """
 
     mesh: Mesh
@@ -67,16 +74,28 @@ class Policy:
     security: SecurityConfig | None = None
     checks: TaskChecks | None = None
     environments: Collection[str] | None = None
+    endpoints: Sequence[WeightsEndpoint] = ()
 
-    async def set_weights_version(self, version: int) -> None:
+    async def set_weights_version(self, version: int, adapter: str = "") -> None:
         """Notify the model services that can be reached. Raises MeshError."""
-        name = self.role or self.mesh.defaults.model
-        for instance in self.mesh.directory.serving(_MODEL, name):
-            peer = self.mesh.directory.peer(instance)
-            request = model_pb2.SetWeightsVersionRequest(version=version)
+        request = model_pb2.SetWeightsVersionRequest(version=version, adapter=adapter)
+        for peer in self._peers().values():
             await peer.SetWeightsVersion(request, timeout=_SET_S)
         if self.addresses:
-            await set_weights(self.addresses, version, self.security)
+            await set_weights(self.addresses, version, self.security, adapter)
+
+    @asynccontextmanager
+    async def services(self) -> AsyncIterator[PolicyServices]:
+        """The model services that can be reached, and those at `addresses`."""
+        peers = self._peers()
+        async with model_services(self.addresses, self.security) as others:
+            yield PolicyServices(peers) + others
+
+    def _peers(self) -> dict[str, Any]:
+        """The model services in the mesh's directory, by their ids."""
+        directory = self.mesh.directory
+        found = directory.serving(_MODEL, self.role or self.mesh.defaults.model)
+        return {one.id: directory.peer(one) for one in found}
 
     async def fetch_side_data(self, side: tokens_pb2.SideData, folder: Path, model: str) -> None:
         """Copy side data from an instance of the model service that has it. Raises MeshError."""
@@ -122,8 +141,16 @@ async def open_place(
             config = _with_side_data(config, side_data_path)
         checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
+            name = config.defaults.model
+            is_own = name in objects.backends or name not in config.models
             yield Policy(
-                mesh, "", model_addresses, security, checks, frozenset(config.environments)
+                mesh,
+                "",
+                model_addresses,
+                security,
+                checks,
+                frozenset(config.environments),
+                () if is_own else endpoints_of(config.models[name]),
             )
         return
     if model is not None and not isinstance(model, str):

@@ -31,7 +31,9 @@ ACTIONS: Final[Mapping[str, Callable[[Any, Any], dict[str, Any]]]] = {
         "action": request.WhichOneof("command") or "",
     },
     "gymmesh.model.v1.ModelService/SetWeightsVersion": lambda request, _: {
-        "version": request.version
+        "version": request.version,
+        **({"adapter": request.adapter} if request.adapter else {}),
+        **({"loading_s": request.loading_s} if request.HasField("loading_s") else {}),
     },
     "gymmesh.discovery.v1.DiscoveryService/Register": lambda request, response: {
         "instance_id": request.instance.id,
