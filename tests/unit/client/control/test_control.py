@@ -24,6 +24,7 @@ from gymmesh_client.control.registry import (
 )
 from gymmesh_client.control.servicer import AUTHORIZATION
 from gymmesh_client.dispatch import RunStateError
+from gymmesh_client.groups import Claim
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -70,6 +71,15 @@ class TinyRun:
                 yield run_pb2.StreamGroupsResponse(cursor=cursor)
         finally:
             self.told.append("no more groups")
+
+    async def shared_groups(
+        self, claim: Claim, max_staleness: int | None
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
+        self.told.append(f"{claim.name} of {claim.consumers}")
+        yield run_pb2.StreamGroupsResponse(cursor=1)
+
+    def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
+        self.told.append(f"{consumer or 'the reader'} has {cursor}")
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +154,11 @@ async def test_without_the_token_nothing_is_said(metadata: dict[str, str]) -> No
             peer.GetRun(run_pb2.GetRunRequest(run_id="run-1"), timeout=60, metadata=metadata),
             peer.ControlRun(
                 run_pb2.ControlRunRequest(run_id="run-1", cancel=run_pb2.CancelRun()),
+                timeout=60,
+                metadata=metadata,
+            ),
+            peer.AcknowledgeGroups(
+                run_pb2.AcknowledgeGroupsRequest(run_id="run-1", cursor=1),
                 timeout=60,
                 metadata=metadata,
             ),
