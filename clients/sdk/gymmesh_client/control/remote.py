@@ -131,7 +131,7 @@ async def runs_at(
     pinged = {KEEPALIVE_KEY: str(KEEPALIVE_S)}
     directory.upsert(Instance(id=address, service=RUN_SERVICE, address=address, meta=pinged))
     try:
-        peer = directory.plain_peer(address, RUN_SERVICE)
+        peer: Any = directory.plain_peer(address, RUN_SERVICE)
         reply = await peer.ListRuns(run_pb2.ListRunsRequest(), timeout=_CALL_S)
         yield [RemoteRun(run.run_id, run.output, peer) for run in reversed(reply.runs)]
     finally:

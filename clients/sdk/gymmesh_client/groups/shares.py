@@ -12,8 +12,8 @@ until a consumer has room for it, and then belongs to that one until it is ackno
   every group until it has caught up, and the others none.
 - A consumer holds at most `window` groups, so that one that is slow keeps none from the others.
 - None gets further ahead of another one than a full window of the largest groups and one more,
-  which keeps the tokens even where consumers take groups at different speeds. One that holds a full window and
-  acknowledges nothing for a lease no longer keeps the others back.
+  which keeps the tokens even where consumers take groups at different speeds. One that holds a
+  full window and acknowledges nothing for a lease no longer keeps the others back.
 - A consumer is dead once it has had no stream for a lease, or when another process takes its name.
 
 Every time is in seconds on the caller's clock.
