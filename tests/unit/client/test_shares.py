@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +27,7 @@ def give_all(shares: GroupShares, now: float) -> list[tuple[str, int]]:
     """Give what can be given; who got which."""
     given = []
     while (choice := shares.choose(now)) is not None:
-        given.append((choice.consumer.name, shares.give(choice, now).number))
+        given.append((choice.consumer.name, shares.give(choice).number))
     return given
 
 
@@ -150,15 +151,13 @@ class Sharing(RuleBasedStateMachine):
             assert not (one.dead and one.held)
 
     @invariant()
-    def levels_stay_near(self) -> None:
-        """No consumer that is there is ahead of one that keeps up by more than a full window."""
-        keeping = [
-            one.level
-            for one in self.shares._members.values()
-            if self.shares._keeps_up(one, self.now)
-        ]
-        if keeping and self.shares.consumers:
-            assert max(keeping) - min(keeping) <= 2 * self.shares.slack + self.shares._largest
+    def no_consumer_with_room_waits_for_another_one(self) -> None:
+        """Whoever is slow or hangs keeps nothing from the others."""
+        shares = self.shares
+        shares.expire(self.now)
+        give_all(shares, self.now)
+        if shares._started and shares._waiting:
+            assert all(len(one.held) == shares.window for one in shares._connected())
 
     def teardown(self) -> None:
         """Whatever happened: once all take part again, every group is acknowledged, and soon."""
@@ -183,30 +182,44 @@ TestSharing = Sharing.TestCase
 TestSharing.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-@given(
-    st.lists(st.integers(1, 1000), min_size=40, max_size=200),
-    st.integers(2, 6),
-    st.randoms(use_true_random=False),
-)
-def test_tokens_are_even_however_fast_consumers_are(sizes: list[int], of: int, random: Any) -> None:
-    """The difference is at most a full window of the largest groups, and one group."""
-    shares, consumers = joined(of, most=2 * of)
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=100), st.integers(1, 6))
+def test_groups_that_come_one_at_a_time_are_shared_to_within_one_group(
+    sizes: list[int], of: int
+) -> None:
+    shares, consumers = joined(of)
+    for number, size in enumerate(sizes, start=1):
+        shares.offer(number, size)
+        ((name, _),) = give_all(shares, 0.0)
+        levels = [one.level for one in consumers]
+        assert max(levels) - min(levels) <= max(sizes)
+        taker = next(one for one in consumers if one.name == name)
+        shares.acknowledge(name, "one", taker.last, 0.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("in_flight", [4, 16])
+def test_tokens_are_even_though_all_take_the_same_number_of_groups(
+    seed: int, in_flight: int
+) -> None:
+    """As ranks do that train in step. Sizes as different as those of real groups, of which the
+    largest has hundreds of times the tokens of the smallest.
+    """
+    chance = random.Random(seed)
+    sizes = [1 + min(20_000, int(chance.lognormvariate(6.0, 1.2))) for _ in range(2000)]
+    shares, consumers = joined(4, most=16)
     left = list(enumerate(sizes, start=1))
-    speeds = [random.uniform(0.1, 1.0) for _ in consumers]
-    taken = Counter[str]()
-    for _ in range(200 * len(sizes)):
-        while left and len(shares._waiting) < 3:
+    passed = 0
+    while left or not shares.all_given:
+        while left and len(shares._waiting) < in_flight:
             shares.offer(*left.pop(0))
         give_all(shares, 0.0)
-        for one, speed in zip(consumers, speeds, strict=True):
-            if one.held and random.random() < speed:
-                taken[one.name] += one.held[min(one.held)].tokens
-                shares.acknowledge(one.name, "one", min(one.held), 0.0)
-        levels = [one.level for one in consumers]
-        assert max(levels) - min(levels) <= shares.slack + max(sizes)
-        if not left and shares.all_given and not any(one.held for one in consumers):
-            break
-    assert sum(taken.values()) == sum(sizes)
+        passed = max([passed, *(shares._cursor - one.since for one in shares._waiting.values())])
+        for one in chance.sample(consumers, 4):
+            shares.acknowledge(one.name, "one", one.last, 0.0)
+    levels = [one.level for one in consumers]
+    assert sum(levels) == sum(sizes)
+    assert max(levels) - min(levels) <= 0.05 * sum(levels) / 4
+    assert passed <= 2 * 16
 
 
 def test_nothing_is_given_before_all_are_here_or_a_lease_has_passed() -> None:
@@ -223,27 +236,14 @@ def test_nothing_is_given_before_all_are_here_or_a_lease_has_passed() -> None:
     assert give_all(shares, 13.0) == [("rank-0", 1)]
 
 
-def test_a_slow_consumer_holds_back_the_others_for_a_lease_at_most() -> None:
+def test_a_consumer_that_hangs_keeps_nothing_from_the_others() -> None:
     shares, (slow, quick) = joined(2, most=4)
     for number in range(1, 41):
         shares.offer(number, 10)
-
-    def work(now: float) -> int:
-        done = 0
-        while True:
-            give_all(shares, now)
-            if not quick.held:
-                return done
-            done += len(shares.acknowledge("rank-1", "one", max(quick.held), now))
-
-    # The two that the other one holds, as many as it may be ahead, and one.
-    assert work(0.0) == 5
-    assert len(slow.held) == 2
-    assert work(9.9) == 0
-    assert shares.due(9.9) == 10.0
-    assert work(10.0) == 33
-    shares.acknowledge("rank-0", "one", 1, 11.0)
-    assert slow.level == quick.level - shares.slack  # it need not catch up on all of that
+    done = 0
+    while give_all(shares, 0.0):
+        done += len(shares.acknowledge("rank-1", "one", quick.last, 0.0))
+    assert (done, len(slow.held)) == (38, 2)
 
 
 def test_a_consumer_that_comes_late_does_not_get_everything() -> None:
@@ -257,7 +257,7 @@ def test_a_consumer_that_comes_late_does_not_get_everything() -> None:
         shares.acknowledge("rank-0", "one", first.last, 0.0)
     assert first.level == 1000
     late = shares.join(claim("rank-1", 2, "two"), 1.0)
-    assert late.level == first.level - shares.slack
+    assert late.level == first.level
 
 
 def test_what_a_dead_consumer_held_goes_to_the_others_with_new_cursors() -> None:

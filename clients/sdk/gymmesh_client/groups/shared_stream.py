@@ -112,7 +112,7 @@ class SharedStream:
             if self._stream.too_old(group, self._staleness.get(choice.consumer)):
                 shares.discard(choice.number)
             else:
-                shares.give(choice, now)
+                shares.give(choice)
             changed = True
         if shares.redelivered > self._counted:
             metrics.GROUPS.labels("redelivered").inc(shares.redelivered - self._counted)

@@ -7,13 +7,13 @@ until a consumer has room for it, and then belongs to that one until it is ackno
                 ^                        |
                 +---- the consumer dies -+
 
-- A group goes to the consumer with the lowest level, which is the tokens that it was given. One
-  that joins late or comes back starts near the lowest level of the others. Otherwise it would get
-  every group until it has caught up, and the others none.
-- A consumer holds at most `window` groups, so that one that is slow keeps none from the others.
-- None gets further ahead of another one than a full window of the largest groups and one more,
-  which keeps the tokens even where consumers take groups at different speeds. One that holds a
-  full window and acknowledges nothing for a lease no longer keeps the others back.
+- The consumer with the lowest level of those that have room gets a group first. Its level is the
+  tokens that it was given. One that joins late starts at the lowest level of the others.
+- Of several groups that wait, it gets the one that brings it nearest to the others. So the tokens
+  stay even where all take the same number of groups, as ranks that train in step do. None is
+  passed over more often than the collector keeps groups.
+- A consumer holds at most `window` groups, so that one that is slow keeps none from the others:
+  as long as a group waits, one that has room gets it at once.
 - A consumer is dead once it has had no stream for a lease, or when another process takes its name.
 
 Every time is in seconds on the caller's clock.
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from gymmesh.errors.v1 import errors_pb2
@@ -60,6 +61,17 @@ class Delivery(NamedTuple):
     tokens: int
 
 
+class Waiting(NamedTuple):
+    """A group that no consumer holds.
+
+    Attributes:
+        since: how many groups had been given when it was offered.
+    """
+
+    tokens: int
+    since: int
+
+
 class Choice(NamedTuple):
     """The group that is to be given next, and the consumer that is to get it."""
 
@@ -78,7 +90,6 @@ class Consumer:
         stream: the number of its newest stream.
         connected: whether that is open.
         left_at: when it was closed.
-        progressed_at: when it last acknowledged a group or was given one.
         dead: whether its groups were given back.
     """
 
@@ -90,7 +101,6 @@ class Consumer:
     stream: int = 0
     connected: bool = False
     left_at: float = 0.0
-    progressed_at: float = 0.0
     dead: bool = False
 
     def first_after(self, cursor: int) -> Delivery | None:
@@ -116,8 +126,7 @@ class GroupShares:
         self._most = most
         self._lease_s = lease_s
         self._members: dict[str, Consumer] = {}
-        self._waiting: dict[int, int] = {}  # tokens by number
-        self._largest = 1
+        self._waiting: dict[int, Waiting] = {}  # by number
         self._cursor = 0
         self._streams = 0
         self._first_at = 0.0
@@ -132,11 +141,6 @@ class GroupShares:
     def all_given(self) -> bool:
         """Whether some consumer holds each group that was offered and is not acknowledged."""
         return not self._waiting
-
-    @property
-    def slack(self) -> int:
-        """How many tokens a consumer may be ahead of another one before it is given more."""
-        return self.window * self._largest
 
     # -- consumers ----------------------------------------------------------------------------
 
@@ -156,8 +160,6 @@ class GroupShares:
         consumer.connected = True
         self._streams += 1
         consumer.stream = self._streams
-        consumer.progressed_at = now
-        self._lift(consumer, now)
         return consumer
 
     def leave(self, consumer: Consumer, stream: int, now: float) -> None:
@@ -198,8 +200,7 @@ class GroupShares:
 
     def offer(self, number: int, tokens: int) -> None:
         """A group finished."""
-        self._waiting[number] = tokens
-        self._largest = max(self._largest, tokens)
+        self._waiting[number] = Waiting(tokens, self._cursor)
 
     def discard(self, number: int) -> None:
         """A group that waits is not to be given to anybody."""
@@ -209,23 +210,29 @@ class GroupShares:
         """The next group and the consumer to give it to; None: none can be given now."""
         if not self._waiting or not self._begins(now):
             return None
-        in_step = [one for one in self._members.values() if self._keeps_up(one, now)]
-        highest = min((one.level for one in in_step), default=0) + self.slack
-        able = [one for one in in_step if len(one.held) < self.window and one.level <= highest]
+        connected = self._connected()
+        able = [one for one in connected if len(one.held) < self.window]
         if not able:
             return None
-        return Choice(min(self._waiting), min(able, key=lambda one: (one.level, one.name)))
+        consumer = min(able, key=lambda one: (one.level, one.name))
+        first = min(self._waiting, key=lambda at: (self._waiting[at].since, at))
+        if self._cursor - self._waiting[first].since >= self._most:
+            return Choice(first, consumer)
+        # An average group, and what it is behind the average of all.
+        wanted = fmean(one.tokens for one in self._waiting.values())
+        wanted += fmean(one.level for one in connected) - consumer.level
+        number = min(self._waiting, key=lambda at: (abs(self._waiting[at].tokens - wanted), at))
+        return Choice(number, consumer)
 
-    def give(self, choice: Choice, now: float) -> Delivery:
+    def give(self, choice: Choice) -> Delivery:
         """Give the chosen group to the chosen consumer."""
         consumer = choice.consumer
-        tokens = self._waiting.pop(choice.number)
+        tokens = self._waiting.pop(choice.number).tokens
         self._cursor += 1
         delivery = Delivery(self._cursor, choice.number, tokens)
         consumer.held[delivery.cursor] = delivery
         consumer.last = delivery.cursor
         consumer.level += tokens
-        consumer.progressed_at = now
         return delivery
 
     def acknowledge(self, name: str, incarnation: str, cursor: int, now: float) -> list[int]:
@@ -240,23 +247,13 @@ class GroupShares:
             raise field_invalid(
                 "cursor", f"{cursor} was not sent to {name} (the last is {consumer.last})"
             )
-        kept_up = self._keeps_up(consumer, now)
-        numbers = []
-        for at in [at for at in consumer.held if at <= cursor]:
-            numbers.append(consumer.held.pop(at).number)
-            consumer.progressed_at = now
-        if not kept_up:
-            self._lift(consumer, now)
-        return numbers
+        done = [at for at in consumer.held if at <= cursor]
+        return [consumer.held.pop(at).number for at in done]
 
     def due(self, now: float) -> float | None:
         """When to look again though nothing happens, because a lease passes; None: never."""
         since = [self._first_at] if self.consumers and not self._started else []
-        for one in self._members.values():
-            if one.connected and len(one.held) >= self.window:
-                since.append(one.progressed_at)
-            elif one.held and not one.connected:
-                since.append(one.left_at)
+        since += [one.left_at for one in self._members.values() if one.held and not one.connected]
         return min((at + self._lease_s for at in since if at + self._lease_s > now), default=None)
 
     # -- inside -------------------------------------------------------------------------------
@@ -269,6 +266,8 @@ class GroupShares:
         if before is not None:
             self._bury(before)
             consumer.level = before.level
+        lowest = min((one.level for one in self._connected()), default=0)
+        consumer.level = max(consumer.level, lowest)
         self._members[claim.name] = consumer
         dead = [name for name, one in self._members.items() if one.dead]
         for name in dead[: max(0, len(dead) - _MOST_DEAD)]:
@@ -277,7 +276,7 @@ class GroupShares:
 
     def _count(self, claim: Claim, now: float) -> None:
         """Take the number of consumers from the first, and again once none has a stream."""
-        connected = [one for one in self._members.values() if one.connected]
+        connected = self._connected()
         if claim.consumers != self.consumers:
             if connected:
                 raise field_invalid(
@@ -303,7 +302,8 @@ class GroupShares:
         """Take a consumer for dead. Returns how many groups it gave back."""
         given_back = list(consumer.held.values())
         for delivery in given_back:
-            self._waiting[delivery.number] = delivery.tokens
+            # It has waited longest: it is given next.
+            self._waiting[delivery.number] = Waiting(delivery.tokens, -self._most)
             consumer.level -= delivery.tokens
         consumer.held.clear()
         consumer.connected = False
@@ -314,26 +314,13 @@ class GroupShares:
     def _begins(self, now: float) -> bool:
         """Whether all consumers are here, or those that are have waited long enough."""
         if not self._started and self.consumers:
-            here = sum(one.connected for one in self._members.values())
-            self._started = here >= self.consumers or now >= self._first_at + self._lease_s
+            self._started = (
+                len(self._connected()) >= self.consumers or now >= self._first_at + self._lease_s
+            )
         return self._started
 
-    def _keeps_up(self, consumer: Consumer, now: float) -> bool:
-        """Whether the others wait for a consumer."""
-        if not consumer.connected:
-            return False
-        full = len(consumer.held) >= self.window
-        return not full or now < consumer.progressed_at + self._lease_s
-
-    def _lift(self, consumer: Consumer, now: float) -> None:
-        """Bring a consumer that comes back near the others, which went on without it."""
-        others = [
-            one.level
-            for one in self._members.values()
-            if one is not consumer and self._keeps_up(one, now)
-        ]
-        if others:
-            consumer.level = max(consumer.level, min(others) - self.slack)
+    def _connected(self) -> list[Consumer]:
+        return [one for one in self._members.values() if one.connected]
 
 
 def group_tokens(rollouts: Sequence[pb.Rollout]) -> int:

@@ -104,10 +104,8 @@ class RunServiceServicer:
         them. The collector must
         - send nothing before `consumers` of them have a stream, or until its lease
         for consumers has passed since the first one came;
-        - send a group to the consumer that was sent the fewest tokens, of those that
-        have a stream and hold fewer groups than `most_unacknowledged`;
-        - let no consumer get further ahead of another one than that many of the
-        largest groups, unless that one has acknowledged nothing for a lease;
+        - send a group to a consumer that has a stream and holds fewer groups than
+        `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
         - take a consumer for dead that has had no stream for a lease, or whose place
         another `incarnation` took. The groups that it did not acknowledge are sent
         to the others, with new cursors, and nothing more is accepted from it:
