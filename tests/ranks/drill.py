@@ -111,7 +111,7 @@ async def run(plan: Plan, folder: Path) -> Result:
 class _Drill:
     def __init__(self, plan: Plan, folder: Path, bench: Bench, result: Result) -> None:
         self._plan, self._folder, self._bench, self._result = plan, folder, bench, result
-        self._chance = random.Random(f"kill {plan.seed}")
+        self._chance = random.Random(f"{plan.kill} {plan.returns} {plan.seed}")
         self._address = f"127.0.0.1:{free_port()}"
         self._token = folder / "ranks.token"
         self._token.write_text(f"drill-{plan.seed}-token\n")
@@ -120,8 +120,9 @@ class _Drill:
 
     async def run(self) -> None:
         plan = self._plan
-        # Somewhere in the middle: neither the beginning nor the end is missed by all seeds.
-        after = self._chance.randint(plan.groups // 20, plan.groups * 3 // 4)
+        # A rank that returns must find the run under way.
+        latest = plan.groups // 4 if plan.returns else plan.groups * 9 // 10
+        after = self._chance.randint(plan.groups // 20, latest)
         victim = self._chance.randrange(plan.ranks)
         self._result.killed_after = after
         between = max(1, after // plan.ranks) if plan.kill == "between" else 0
