@@ -63,8 +63,7 @@ async def test_groups_that_strangers_could_read_are_not_served(
     done = await gym(*bench.collect(*listen, "127.0.0.1:0"))
     assert done.code == 2
     done.said("--stream-token-file")
-    token = ["--stream-token-file", token_file]
-    done = await gym(*bench.collect(*listen, "0.0.0.0:0", *token))
+    done = await gym(*bench.collect(*listen, "0.0.0.0:0", "--stream-token-file", token_file))
     assert done.code == 2
     done.said("will not listen on 0.0.0.0 without TLS")
     assert not bench.output.exists()

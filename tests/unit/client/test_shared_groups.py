@@ -43,7 +43,7 @@ async def served(run: Collector, count: int) -> AsyncIterator[tuple[RemoteRun, a
 
 async def all_of(consumer: GroupConsumer, *, most: int | None = None) -> list[str]:
     """The tasks of the groups that a consumer gets, each acknowledged; then it is closed."""
-    found = []
+    found: list[str] = []
     while (most is None or len(found) < most) and (reply := await consumer.next(WAIT_S)):
         found.append(reply.task.task_id)
         await consumer.acknowledge()

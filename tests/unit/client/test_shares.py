@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client.groups.shares import Claim, Consumer, GroupShares, group_tokens
+from gymmesh_client.groups.shares import Consumer, ConsumerClaim, GroupShares, group_tokens
 from gymmesh_runtime.errors import MeshError
 
 LEASE_S = 10.0
 
 
-def claim(name: str, of: int, incarnation: str = "one", **more: Any) -> Claim:
-    return Claim(name, incarnation, of, **more)
+def claim(name: str, of: int, incarnation: str = "one", **more: Any) -> ConsumerClaim:
+    return ConsumerClaim(name, incarnation, of, **more)
 
 
 def give_all(shares: GroupShares, now: float) -> list[tuple[str, int]]:
@@ -346,15 +346,15 @@ def test_the_number_of_consumers_changes_once_all_have_left() -> None:
 @pytest.mark.parametrize(
     ("bad", "reason", "field_name"),
     [
-        (Claim("rank-0", "", 2), "REQUIRED_FIELD_MISSING", "incarnation"),
-        (Claim("rank-0", "one", 0), "REQUIRED_FIELD_MISSING", "consumers"),
-        (Claim("rank-0", "one", 9), "FIELD_INVALID", "consumers"),
-        (Claim("r" * 201, "one", 2), "FIELD_INVALID", "consumer"),
-        (Claim("rank-0", "i" * 201, 2), "FIELD_INVALID", "incarnation"),
-        (Claim("rank-0", "one", 2, after_cursor=3), "FIELD_INVALID", "after_cursor"),
+        (ConsumerClaim("rank-0", "", 2), "REQUIRED_FIELD_MISSING", "incarnation"),
+        (ConsumerClaim("rank-0", "one", 0), "REQUIRED_FIELD_MISSING", "consumers"),
+        (ConsumerClaim("rank-0", "one", 9), "FIELD_INVALID", "consumers"),
+        (ConsumerClaim("r" * 201, "one", 2), "FIELD_INVALID", "consumer"),
+        (ConsumerClaim("rank-0", "i" * 201, 2), "FIELD_INVALID", "incarnation"),
+        (ConsumerClaim("rank-0", "one", 2, after_cursor=3), "FIELD_INVALID", "after_cursor"),
     ],
 )
-def test_what_no_consumer_may_say(bad: Claim, reason: str, field_name: str) -> None:
+def test_what_no_consumer_may_say(bad: ConsumerClaim, reason: str, field_name: str) -> None:
     shares = GroupShares(8, LEASE_S)
     with pytest.raises(MeshError) as error:
         shares.join(bad, 0.0)

@@ -12,7 +12,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.run.v1 import run_pb2
 from gymmesh_client.collector import Collector
-from gymmesh_client.groups import Claim
+from gymmesh_client.groups import ConsumerClaim
 from gymmesh_client.run_file import RunIdentity
 from gymmesh_runtime.errors import MeshError
 
@@ -106,7 +106,7 @@ class CollectorRun:
                 )
 
     async def shared_groups(
-        self, claim: Claim, max_staleness: int | None
+        self, claim: ConsumerClaim, max_staleness: int | None
     ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
         """Finished groups as they come, for one of the consumers that share them."""
         self._check_hands_out()

@@ -13,7 +13,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
 from gymmesh_client.control.registry import RunEntry, remove_entry, write_entry
 from gymmesh_client.dispatch import RunStateError
-from gymmesh_client.groups import Claim
+from gymmesh_client.groups import ConsumerClaim
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, field_invalid, field_missing
@@ -55,7 +55,7 @@ class RunHandle(Protocol):
         """Finished groups for one reader; MeshError NOT_OFFERED when the run keeps none."""
 
     def shared_groups(
-        self, claim: Claim, max_staleness: int | None
+        self, claim: ConsumerClaim, max_staleness: int | None
     ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
         """Finished groups for one of several consumers; MeshError as above."""
 
@@ -195,8 +195,8 @@ class RunServer:
         self._entries.append(entry)
 
 
-def _claim(request: run_pb2.StreamGroupsRequest) -> Claim:
-    return Claim(
+def _claim(request: run_pb2.StreamGroupsRequest) -> ConsumerClaim:
+    return ConsumerClaim(
         name=request.consumer,
         incarnation=request.incarnation,
         consumers=request.consumers,

@@ -10,12 +10,12 @@ shared_stream
 
 from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, judge, left_pending, unjudged
 from gymmesh_client.groups.shared_stream import SharedGroup, SharedStream
-from gymmesh_client.groups.shares import Claim
+from gymmesh_client.groups.shares import ConsumerClaim
 from gymmesh_client.groups.store import Group, GroupStore, weights_of
 from gymmesh_client.groups.stream import GroupStream
 
 __all__ = [
-    "Claim",
+    "ConsumerClaim",
     "Group",
     "GroupStore",
     "GroupStream",

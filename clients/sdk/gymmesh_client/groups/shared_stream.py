@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 from gymmesh_client.groups import metrics
-from gymmesh_client.groups.shares import Claim, Consumer, GroupShares, group_tokens
+from gymmesh_client.groups.shares import Consumer, ConsumerClaim, GroupShares, group_tokens
 from gymmesh_client.groups.store import Group
 from gymmesh_client.groups.stream import GroupStream
 
@@ -46,7 +46,7 @@ class SharedStream:
         self._staleness: dict[Consumer, int | None] = {}
 
     async def groups(
-        self, claim: Claim, max_staleness: int | None
+        self, claim: ConsumerClaim, max_staleness: int | None
     ) -> AsyncGenerator[SharedGroup, None]:
         """The groups of one consumer; ends when no more will finish and all are acknowledged.
 

@@ -38,7 +38,7 @@ _MOST_DEAD: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ConsumerClaim:
     """What a consumer says when it opens a stream, as StreamGroupsRequest has it."""
 
     name: str
@@ -61,7 +61,7 @@ class Delivery(NamedTuple):
     tokens: int
 
 
-class Waiting(NamedTuple):
+class WaitingGroup(NamedTuple):
     """A group that no consumer holds.
 
     Attributes:
@@ -126,7 +126,7 @@ class GroupShares:
         self._most = most
         self._lease_s = lease_s
         self._members: dict[str, Consumer] = {}
-        self._waiting: dict[int, Waiting] = {}  # by number
+        self._waiting: dict[int, WaitingGroup] = {}  # by number
         self._cursor = 0
         self._streams = 0
         self._first_at = 0.0
@@ -144,7 +144,7 @@ class GroupShares:
 
     # -- consumers ----------------------------------------------------------------------------
 
-    def join(self, claim: Claim, now: float) -> Consumer:
+    def join(self, claim: ConsumerClaim, now: float) -> Consumer:
         """A consumer opens a stream, which takes the place of its earlier ones.
 
         Raises:
@@ -200,7 +200,7 @@ class GroupShares:
 
     def offer(self, number: int, tokens: int) -> None:
         """A group finished."""
-        self._waiting[number] = Waiting(tokens, self._cursor)
+        self._waiting[number] = WaitingGroup(tokens, self._cursor)
 
     def discard(self, number: int) -> None:
         """A group that waits is not to be given to anybody."""
@@ -258,7 +258,7 @@ class GroupShares:
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _new(self, claim: Claim, now: float) -> Consumer:
+    def _new(self, claim: ConsumerClaim, now: float) -> Consumer:
         """A consumer that starts anew, in place of the one before it of this name."""
         self._count(claim, now)
         before = self._members.pop(claim.name, None)
@@ -274,7 +274,7 @@ class GroupShares:
             del self._members[name]
         return consumer
 
-    def _count(self, claim: Claim, now: float) -> None:
+    def _count(self, claim: ConsumerClaim, now: float) -> None:
         """Take the number of consumers from the first, and again once none has a stream."""
         connected = self._connected()
         if claim.consumers != self.consumers:
@@ -303,7 +303,7 @@ class GroupShares:
         given_back = list(consumer.held.values())
         for delivery in given_back:
             # It has waited longest: it is given next.
-            self._waiting[delivery.number] = Waiting(delivery.tokens, -self._most)
+            self._waiting[delivery.number] = WaitingGroup(delivery.tokens, -self._most)
             consumer.level -= delivery.tokens
         consumer.held.clear()
         consumer.connected = False
@@ -356,7 +356,7 @@ def replaced(name: str, cause: str) -> MeshError:
     )
 
 
-def _check(claim: Claim, most: int) -> None:
+def _check(claim: ConsumerClaim, most: int) -> None:
     """Raises REQUIRED_FIELD_MISSING and FIELD_INVALID."""
     if not claim.incarnation:
         raise field_missing("incarnation", _METHOD)

@@ -31,7 +31,7 @@ _NOT_APPLIED: Final = (
 _COMES_BACK_S: Final = 5.0
 
 
-Readers = Literal["one reader", "consumers"]
+ReaderKind = Literal["one reader", "consumers"]
 
 
 class GroupStream:
@@ -45,7 +45,7 @@ class GroupStream:
     def __init__(self, store: GroupStore, on_room: Callable[[], None]) -> None:
         self.store = store
         #: Who reads the groups, once the first stream has begun.
-        self.readers: Readers | None = None
+        self.readers: ReaderKind | None = None
         #: Whether the last reader was sent everything, after the last group came.
         self.delivered = False
         self._on_room = on_room
@@ -58,7 +58,7 @@ class GroupStream:
             metrics.GROUPS.labels("finished").inc()
             self.wake()
 
-    def refuse_others(self, readers: Readers) -> None:
+    def refuse_others(self, readers: ReaderKind) -> None:
         """Raises RUN_STATE where the groups are read by the other kind of readers."""
         if self.readers not in (None, readers):
             raise MeshError(

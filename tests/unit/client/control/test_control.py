@@ -24,7 +24,7 @@ from gymmesh_client.control.registry import (
 )
 from gymmesh_client.control.servicer import AUTHORIZATION
 from gymmesh_client.dispatch import RunStateError
-from gymmesh_client.groups import Claim
+from gymmesh_client.groups import ConsumerClaim
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -73,7 +73,7 @@ class TinyRun:
             self.told.append("no more groups")
 
     async def shared_groups(
-        self, claim: Claim, max_staleness: int | None
+        self, claim: ConsumerClaim, max_staleness: int | None
     ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
         self.told.append(f"{claim.name} of {claim.consumers}")
         yield run_pb2.StreamGroupsResponse(cursor=1)
