@@ -51,9 +51,11 @@ async def all_of(consumer: GroupConsumer, *, most: int | None = None) -> list[st
     return found
 
 
-async def all_of_unacknowledged(consumer: GroupConsumer) -> None:
+async def all_at_once(consumer: GroupConsumer) -> None:
+    """Take all groups, then acknowledge them."""
     while await consumer.next(WAIT_S):
         pass
+    await consumer.acknowledge()
 
 
 async def test_each_group_goes_to_one_consumer_and_the_streams_end_together(
@@ -176,7 +178,7 @@ async def test_another_process_with_the_name_ends_the_first_ones_stream(tmp_path
         taken = await second.next(WAIT_S)
         assert taken is not None
         with pytest.raises(MeshError) as error:
-            await all_of_unacknowledged(first)
+            await all_at_once(first)
         assert error.value.reason_name == "CONSUMER_REPLACED"
         assert error.value.metadata["cause"] == "name"
         await second.acknowledge()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gymmesh_client.groups import metrics
 from gymmesh_client.groups.shares import Consumer, ConsumerClaim, GroupShares, group_tokens
@@ -27,6 +28,14 @@ class SharedGroup:
     most_unacknowledged: int
 
 
+@dataclass(eq=False, slots=True)
+class _Stream:
+    """An open stream of a consumer; `look` is set when there may be something to send."""
+
+    max_staleness: int | None
+    look: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class SharedStream:
     """The groups of a stream, shared by consumers.
 
@@ -40,10 +49,12 @@ class SharedStream:
     ) -> None:
         self.shares = GroupShares(stream.store.most, lease_s)
         self._stream = stream
+        stream.on_wake = self._share_out
         self._clock = clock
         self._offered = 0
         self._counted = 0
-        self._staleness: dict[Consumer, int | None] = {}
+        self._streams: dict[Consumer, _Stream] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     async def groups(
         self, claim: ConsumerClaim, max_staleness: int | None
@@ -54,41 +65,39 @@ class SharedStream:
             MeshError: RUN_STATE, one reader has all groups. CONSUMER_REPLACED, the consumer is
                 dead, or another process took its name. FIELD_INVALID, REQUIRED_FIELD_MISSING.
         """
-        stream, shares = self._stream, self.shares
-        stream.refuse_others("consumers")
+        store, shares = self._stream.store, self.shares
+        self._stream.refuse_others("consumers")
         consumer = shares.join(claim, self._clock())
-        stream.readers = "consumers"
+        self._stream.readers = "consumers"
+        self._look_all()  # the stream that this one replaces ends
         number = consumer.stream
-        self._staleness[consumer] = max_staleness
+        mine = self._streams[consumer] = _Stream(max_staleness)
         try:
             sent = 0
             if claim.continues and claim.after_cursor:
                 self.acknowledge(claim.name, claim.incarnation, claim.after_cursor)
                 sent = claim.after_cursor
+            self._share_out()
             said_all = False
-            stream.wake()  # the stream that this one replaces
             while True:
-                self._give()
                 shares.check_stream(consumer, number)
+                mine.look.clear()
                 delivery = consumer.first_after(sent)
                 if delivery is not None:
                     sent, said_all = delivery.cursor, False
-                    group = stream.store.get(delivery.number)
-                    yield SharedGroup(sent, group, shares.window)
-                elif stream.store.closed and not stream.store.unacknowledged:
+                    yield SharedGroup(sent, store.get(delivery.number), shares.window)
+                elif store.closed and not store.unacknowledged:
                     return
-                elif stream.store.closed and shares.all_given and not said_all:
+                elif store.closed and shares.all_given and not said_all:
                     said_all = True
                     yield SharedGroup(0, None, shares.window)
                 else:
-                    now = self._clock()
-                    due = shares.due(now)
-                    await stream.changed(None if due is None else due - now)
+                    await mine.look.wait()
         finally:
             shares.leave(consumer, number, self._clock())
-            if not consumer.connected:
-                self._staleness.pop(consumer, None)
-            stream.wake()
+            if self._streams.get(consumer) is mine:
+                del self._streams[consumer]
+            self._share_out()
 
     def acknowledge(self, name: str, incarnation: str, cursor: int) -> None:
         """A consumer has all groups that it was sent up to a cursor.
@@ -99,23 +108,39 @@ class SharedStream:
         """
         self._stream.release(self.shares.acknowledge(name, incarnation, cursor, self._clock()))
 
-    def _give(self) -> None:
-        """Give out what can be given now."""
+    def _share_out(self) -> None:
+        """Give out what can be given now, and let the streams look that have something to do."""
         store, shares, now = self._stream.store, self.shares, self._clock()
+        if not shares.consumers:
+            return
         while (group := store.after(self._offered)) is not None:
             self._offered = group.cursor
             shares.offer(group.cursor, group_tokens(group.rollouts))
         shares.expire(now)
-        changed = False
         while (choice := shares.choose(now)) is not None:
-            group = store.get(choice.number)
-            if self._stream.too_old(group, self._staleness.get(choice.consumer)):
+            stream = self._streams[choice.consumer]
+            if self._stream.too_old(store.get(choice.number), stream.max_staleness):
                 shares.discard(choice.number)
             else:
                 shares.give(choice)
-            changed = True
+                stream.look.set()
         if shares.redelivered > self._counted:
             metrics.GROUPS.labels("redelivered").inc(shares.redelivered - self._counted)
             self._counted = shares.redelivered
-        if changed:
-            self._stream.wake()
+        if store.closed and (shares.all_given or not store.unacknowledged):
+            self._look_all()
+        self._look_again(now)
+
+    def _look_all(self) -> None:
+        for stream in self._streams.values():
+            stream.look.set()
+
+    def _look_again(self, now: float) -> None:
+        """Share out again when a lease passes."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.shares.due(now)
+        if due is not None and self._streams:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(due - now, self._share_out)

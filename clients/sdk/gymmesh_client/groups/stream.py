@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import suppress
 from typing import Final, Literal
 
 from gymmesh.errors.v1 import errors_pb2
@@ -46,6 +45,8 @@ class GroupStream:
         self.store = store
         #: Who reads the groups, once the first stream has begun.
         self.readers: ReaderKind | None = None
+        #: Called by `wake`, too.
+        self.on_wake: Callable[[], None] = lambda: None
         #: Whether the last reader was sent everything, after the last group came.
         self.delivered = False
         self._on_room = on_room
@@ -137,12 +138,7 @@ class GroupStream:
         """Let all readers look again: a group came, one left, or no more will come."""
         self._changed.set()
         self._changed = asyncio.Event()
-
-    async def changed(self, timeout_s: float | None) -> None:
-        """Wait for the next `wake`, or until time is up; None: without a limit."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
+        self.on_wake()
 
     def close(self) -> None:
         """No more groups will come."""
