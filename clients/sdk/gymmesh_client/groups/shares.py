@@ -10,8 +10,8 @@ until a consumer has room for it, and then belongs to that one until it is ackno
 - The consumer with the lowest level of those that have room gets a group first. Its level is the
   tokens that it was given. One that joins late starts at the lowest level of the others.
 - Of several groups that wait, it gets the one that brings it nearest to the others. So the tokens
-  stay even where all take the same number of groups, as ranks that train in step do. None is
-  passed over more often than the collector keeps groups.
+  stay even where all take the same number of groups, as ranks that train in step do. One
+  that was passed over as often as the collector keeps groups is next.
 - A consumer holds at most `window` groups, so that one that is slow keeps none from the others:
   as long as a group waits, one that has room gets it at once.
 - A consumer is dead once it has had no stream for a lease, or when another process takes its name.

@@ -177,6 +177,42 @@ async def test_without_the_token_nothing_is_said(metadata: dict[str, str]) -> No
     assert not one.told
 
 
+@pytest.mark.parametrize(
+    ("method", "request_", "field"),
+    [
+        ("StreamGroups", run_pb2.StreamGroupsRequest(consumers=2), "consumer"),
+        ("StreamGroups", run_pb2.StreamGroupsRequest(incarnation="x"), "consumer"),
+        ("AcknowledgeGroups", run_pb2.AcknowledgeGroupsRequest(), "cursor"),
+        (
+            "AcknowledgeGroups",
+            run_pb2.AcknowledgeGroupsRequest(cursor=1, consumer="rank-0"),
+            "incarnation",
+        ),
+        (
+            "AcknowledgeGroups",
+            run_pb2.AcknowledgeGroupsRequest(cursor=1, incarnation="x"),
+            "consumer",
+        ),
+    ],
+)
+async def test_what_a_consumer_must_say(method: str, request_: Any, field: str) -> None:
+    one = TinyRun("run-1")
+    directory = PeerDirectory()
+    async with RunServer() as server:
+        server.add(one, "")
+        (entry,) = read_entries()
+        peer: Any = directory.plain_peer(entry.address, "gymmesh.run.v1.RunService")
+        request_.run_id = "run-1"
+        shown = {"authorization": f"Bearer {entry.token}"}
+        call = getattr(peer, method)(request_, timeout=60, metadata=shown)
+        with pytest.raises(MeshError) as caught:
+            await (anext(call) if method == "StreamGroups" else call)
+        assert caught.value.reason == Reason.ERROR_REASON_REQUIRED_FIELD_MISSING
+        assert caught.value.metadata["field"] == field
+        await directory.close()
+    assert not one.told
+
+
 async def test_runs_are_listed_newest_first_a_page_at_a_time() -> None:
     directory = PeerDirectory()
     async with RunServer() as server:
