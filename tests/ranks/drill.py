@@ -71,11 +71,15 @@ class Result:
         )
         plan = self.plan
         what = plan.kill + (", returns" if plan.returns else "")
+        began = [one.began for one in self.lives if one.began and one.rank in shares(self.lives)]
+        late = max(began, default=0.0) - min(began, default=0.0)
+        groups = "/".join(str(len(life.acked)) for life in self.lives)
         said = "; ".join(self.violations) or "all laws hold"
         return (
             f"seed {plan.seed} ({what}): {plan.groups} groups, killed after {self.killed_after}, "
             f"{self.redelivered} redelivered, {self.lost} lost; tokens {tokens}; "
-            f"{spread(self.lives):.2%} apart; {self.wall_s:.0f} s, CPU {self.cpu_s:.0f} s: {said}"
+            f"{spread(self.lives):.2%} apart; groups {groups}; began {late:.1f} s apart; "
+            f"{self.wall_s:.0f} s, CPU {self.cpu_s:.0f} s: {said}"
         )
 
 

@@ -17,6 +17,7 @@ class Life:
         open: the task that it was acknowledging when it was killed.
         replaced: why it was taken for dead, each time.
         ended: whether it came to the end of the run.
+        began: when it got its first group, in seconds on the machine's clock.
     """
 
     rank: int
@@ -27,6 +28,7 @@ class Life:
     open: str = ""
     replaced: list[str] = field(default_factory=list)
     ended: bool = False
+    began: float = 0.0
 
 
 def life_of(rank: int, lines: Sequence[str], *, killed: bool) -> Life:
@@ -48,6 +50,7 @@ def life_of(rank: int, lines: Sequence[str], *, killed: bool) -> Life:
             life.open = ""
         elif word == "end":
             life.ended = True
+            life.began = float(rest[0]) if rest else 0.0
     return life
 
 

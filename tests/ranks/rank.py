@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 
 from gymmesh_runtime.errors import MeshError
@@ -46,7 +47,7 @@ async def work(
     address: str, token_file: str, rank: int, world_size: int, log: Log, die_at: int
 ) -> None:
     chance = random.Random(rank)
-    received = 0
+    received, began = 0, 0.0
     while True:
         security = SecurityConfig(token_file=token_file)
         groups = SharedGroups(
@@ -61,6 +62,7 @@ async def work(
             async with groups:
                 while step := await groups.take(1):
                     (group,) = step
+                    began = began or time.monotonic()
                     log.note("got", group.task.id, tokens_of(group))
                     received += 1
                     if received == die_at:
@@ -69,7 +71,7 @@ async def work(
                     log.note("acking", group.task.id, tokens_of(group))
                     await groups.ack()
                     log.note("acked", group.task.id, tokens_of(group))
-                log.note("end")
+                log.note("end", f"{began:.1f}")
                 return
         except MeshError as error:
             if error.reason_name != "CONSUMER_REPLACED":

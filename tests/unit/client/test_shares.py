@@ -222,18 +222,18 @@ def test_tokens_are_even_though_all_take_the_same_number_of_groups(
     assert passed <= 2 * 16
 
 
-def test_nothing_is_given_before_all_are_here_or_a_lease_has_passed() -> None:
-    shares = GroupShares(12, LEASE_S)
+def test_nothing_is_given_before_all_are_here_or_they_had_time_to_come() -> None:
+    shares = GroupShares(12, LEASE_S, start_s=20.0)
     shares.offer(1, 5)
     shares.join(claim("rank-0", 2), 3.0)
     assert shares.choose(4.0) is None
-    assert shares.due(4.0) == 13.0
+    assert shares.due(4.0) == 23.0
     other = GroupShares(12, LEASE_S)
     other.offer(1, 5)
     other.join(claim("rank-0", 2), 3.0)
     other.join(claim("rank-1", 2), 5.0)
     assert give_all(other, 5.0) == [("rank-0", 1)]
-    assert give_all(shares, 13.0) == [("rank-0", 1)]
+    assert give_all(shares, 23.0) == [("rank-0", 1)]
 
 
 def test_a_consumer_that_hangs_keeps_nothing_from_the_others() -> None:

@@ -114,17 +114,19 @@ class GroupShares:
     Args:
         most: finished groups that the collector keeps at most.
         lease_s: how long a consumer may be without a stream.
+        start_s: how long the first consumer waits for the others; the lease where that is longer.
 
     Attributes:
         consumers: how many share the groups; 0: none came yet.
         redelivered: groups that a dead consumer gave back.
     """
 
-    def __init__(self, most: int, lease_s: float) -> None:
+    def __init__(self, most: int, lease_s: float, start_s: float = 60.0) -> None:
         self.consumers = 0
         self.redelivered = 0
         self._most = most
         self._lease_s = lease_s
+        self._start_s = max(start_s, lease_s)
         self._members: dict[str, Consumer] = {}
         self._waiting: dict[int, WaitingGroup] = {}  # by number
         self._cursor = 0
@@ -251,10 +253,12 @@ class GroupShares:
         return [consumer.held.pop(at).number for at in done]
 
     def due(self, now: float) -> float | None:
-        """When to look again though nothing happens, because a lease passes; None: never."""
-        since = [self._first_at] if self.consumers and not self._started else []
-        since += [one.left_at for one in self._members.values() if one.held and not one.connected]
-        return min((at + self._lease_s for at in since if at + self._lease_s > now), default=None)
+        """When to look again though nothing happens, because time passes; None: never."""
+        members = self._members.values()
+        times = [one.left_at + self._lease_s for one in members if one.held and not one.connected]
+        if self.consumers and not self._started:
+            times.append(self._first_at + self._start_s)
+        return min((at for at in times if at > now), default=None)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -315,7 +319,7 @@ class GroupShares:
         """Whether all consumers are here, or those that are have waited long enough."""
         if not self._started and self.consumers:
             self._started = (
-                len(self._connected()) >= self.consumers or now >= self._first_at + self._lease_s
+                len(self._connected()) >= self.consumers or now >= self._first_at + self._start_s
             )
         return self._started
 

@@ -102,8 +102,8 @@ class RunServiceServicer:
         Several consumers can share the groups of a run, such as the ranks of a
         data-parallel trainer. Each sets `consumer`, and each group is sent to one of
         them. The collector must
-        - send nothing before `consumers` of them have a stream, or until its lease
-        for consumers has passed since the first one came;
+        - send nothing before `consumers` of them have a stream, or until a minute has
+        passed since the first one came (its lease for consumers, if that is longer);
         - send a group to a consumer that has a stream and holds fewer groups than
         `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
         - take a consumer for dead that has had no stream for a lease, or whose place
