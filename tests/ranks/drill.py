@@ -207,8 +207,9 @@ class _Drill:
 
     async def _kill(self, rank: int) -> None:
         _, process, log = next(one for one in self._processes if one[0] == rank)
-        process.kill()
-        self._killed.add(log)
+        if process.returncode is None:
+            process.kill()
+            self._killed.add(log)
         await process.wait()
 
     async def _gone(self, rank: int) -> None:

@@ -17,7 +17,7 @@ _TASKS = [f"sum-{number}" for number in range(4)]
     "plan",
     [
         # So few groups, of so different sizes, need not be even.
-        Plan(11, groups=60, ranks=3, lease_s=1.0, within=1.0),
+        Plan(13, groups=60, ranks=3, lease_s=1.0, within=1.0),
         Plan(12, groups=60, ranks=3, lease_s=1.0, within=1.0, kill="between"),
         Plan(13, groups=90, ranks=3, lease_s=1.0, within=1.0, kill="collector", concurrency=8),
     ],
