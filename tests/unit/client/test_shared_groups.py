@@ -281,3 +281,31 @@ async def test_more_consumers_than_groups_are_kept_are_refused(tmp_path: Path) -
             *(all_of(remote.consumer(f"rank-{rank}", consumers=2)) for rank in range(2))
         )
         assert sum(map(len, found)) == 2
+
+
+async def test_a_collector_that_left_first_ends_no_trainer_with_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run is over and its rows are on disk; that the groups were not acknowledged is logged."""
+    run, _ = collector(tmp_path, ScriptedAgent(good), concurrency=2, hand_out=8)
+    async with AsyncExitStack() as stack:
+        async with served(run, 3) as (remote, collecting):
+            consumer = remote.consumer("rank-0", consumers=1, reconnect_s=0.0)
+            await collecting
+            while await consumer.next(WAIT_S):
+                pass
+            assert (consumer.held, consumer.finished) == (3, False)
+            # Continued over a channel that outlives the server.
+            runs = await stack.enter_async_context(open_runs())
+            late = runs[0].consumer("rank-0", consumers=1, reconnect_s=0.0)
+            stack.push_async_callback(late.close)
+            late._request.incarnation = consumer._request.incarnation
+            late._request.continues = True
+            await consumer._hang_up()
+            while await late.next(WAIT_S):
+                pass
+        await late.acknowledge()
+        assert await late.next(WAIT_S) is None
+        assert late.finished
+    [message] = [one for one in caplog.messages if "not taken" in one]
+    assert message.startswith("rank-0: the collector ended before 3 groups were acknowledged")

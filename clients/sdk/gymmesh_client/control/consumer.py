@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -15,6 +16,7 @@ from gymmesh_runtime.timers import cancel_and_wait
 
 T = TypeVar("T")
 
+_LOG: Final = logging.getLogger("gymmesh.collect")
 _METHOD: Final = "gymmesh.run.v1.RunService/StreamGroups"
 _CALL_S: Final = 20.0
 _STREAM_S: Final = 86_400.0  # then another stream continues it
@@ -145,6 +147,13 @@ class GroupConsumer:
         except MeshError as error:
             if not (self.all_sent and error.reason in _BROKEN):
                 raise
+            _LOG.warning(
+                "%s: the collector ended before %d groups were acknowledged, and counts them as "
+                "not taken: %s",
+                self._request.consumer,
+                len(self._held),
+                error,
+            )
         self._request.after_cursor = request.cursor
         self._held.clear()
 
