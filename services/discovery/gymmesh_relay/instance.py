@@ -166,11 +166,11 @@ class OfferedInstance:
             message = f"requests of {limit} bytes already wait for '{self.id}'; retry later"
             raise queue_full(message, _QUEUE, limit)
         self._waiting_bytes += size
-        metrics.WAITING.inc()
+        metrics.WAITING.labels().inc()
         try:
             return await self._room()
         finally:
-            metrics.WAITING.dec()
+            metrics.WAITING.labels().dec()
             self._waiting_bytes -= size
 
     async def _room(self) -> Exchange:
@@ -250,7 +250,7 @@ class OfferedInstance:
                     async with asyncio.timeout(self._config.grace_s):
                         await changed.wait()
                 except TimeoutError:
-                    metrics.EXPIRED.inc()
+                    metrics.EXPIRED.labels().inc()
                     _log.warning(
                         "'%s' did not connect again within %g s; it is deregistered",
                         self.id,
@@ -261,7 +261,7 @@ class OfferedInstance:
             await first_of(exchange.left(), changed.wait())
             if exchange is not self._exchange or exchange.usable:
                 continue
-            if not exchange.broken:
+            if exchange.peer_leaving:
                 self._enter("leaving")
                 continue
             _log.info("'%s' lost its connection: %s", self.id, exchange.error().message)

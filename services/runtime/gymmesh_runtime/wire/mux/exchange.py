@@ -119,6 +119,11 @@ class Exchange:
         streams.inc()
         try:
             await self._over.wait()
+        except asyncio.CancelledError:
+            # So gRPC ends a server's call whose connection is gone.
+            if not (self.table.leaving or self.table.peer_leaving):
+                self._break("the connection was closed")
+            raise
         finally:
             streams.dec()
             if self.broken:
