@@ -62,6 +62,9 @@ class TrainerCollector:
         place: where to collect, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         model: the policy; None: from the configuration.
         model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
+            With `relay`, the name under which the mesh finds it; empty: one of its own is drawn.
+        relay: a relay of a remote mesh (HOST:PORT), which calls the backend `model` over a
+            connection that this process dials.
         model_addresses: model services (HOST:PORT) of a remote mesh to notify of new weights.
         security: certificates and token for a remote mesh.
         tasks: the source for steps without their own tasks: a list or a task file, repeated without
@@ -84,6 +87,7 @@ class TrainerCollector:
         model_name: str = "",
         model_addresses: Sequence[str] = (),
         security: SecurityConfig | None = None,
+        relay: str = "",
         tasks: TaskStream | Sequence[TaskLike] | Path | str | None = None,
         start_step: int | None = None,
         **settings: Any,
@@ -101,7 +105,7 @@ class TrainerCollector:
             self._ready,
             self._missing_tokens,
         )
-        self._open = (place, model, model_name, model_addresses, security)
+        self._open = (place, model, model_name, model_addresses, security, relay)
         self._stack = AsyncExitStack()
         self._policy: Policy | None = None
         self._unsent: int | None = None  # a version that the mesh has not been notified of
@@ -110,7 +114,7 @@ class TrainerCollector:
         self._evaluations: set[Runs] = set()
 
     async def __aenter__(self) -> TrainerCollector:
-        place, model, name, addresses, security = self._open
+        place, model, name, addresses, security, relay = self._open
         opened = open_place(
             place,
             model,
@@ -118,6 +122,7 @@ class TrainerCollector:
             model_addresses=addresses,
             security=security,
             timeout_s=self.settings.timeout_s,
+            relay=relay,
         )
         self._policy = await self._stack.enter_async_context(opened)
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,17 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh_client import UserError
-from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
+from gymmesh_mesh import (
+    SCHEMES,
+    DialedOut,
+    Mesh,
+    MeshConfig,
+    Objects,
+    dial_out,
+    discovered,
+    embedded,
+    read_target,
+)
 from gymmesh_mesh import remote as remote_mesh
 from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_mesh.model_checks import set_weights
@@ -58,6 +69,7 @@ class Policy:
         addresses: model services to notify of new weights.
         checks: what the environments say of tasks; None: they are elsewhere.
         environments: the names of those; None: not known.
+        own: the model of this process that the mesh calls over a relay; None: the mesh has its own.
     """
 
     mesh: Mesh
@@ -66,9 +78,13 @@ class Policy:
     security: SecurityConfig | None = None
     checks: TaskChecks | None = None
     environments: Collection[str] | None = None
+    own: DialedOut | None = None
 
     async def set_weights_version(self, version: int) -> None:
         """Notify the model services that can be reached. Raises MeshError."""
+        if self.own is not None:
+            await self.own.set_weights_version(version)
+            return
         name = self.role or self.mesh.defaults.model
         for instance in self.mesh.directory.serving(_MODEL, name):
             peer = self.mesh.directory.peer(instance)
@@ -87,9 +103,12 @@ async def open_place(
     model_addresses: Sequence[str] = (),
     security: SecurityConfig | None = None,
     timeout_s: float = _ATTEMPT_S,
+    relay: str = "",
 ) -> AsyncIterator[Policy]:
     """Open the mesh.
 
+    relay: HOST:PORT of a relay of a remote mesh, which then calls the backend `model` in this
+    process, under `model_name` or a name that is drawn.
     timeout_s: seconds that the caller gives to an attempt of a rollout. Where the place is an
     environment, and no configuration says more, nothing in the mesh ends it earlier.
 
@@ -98,6 +117,8 @@ async def open_place(
     """
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
+        if relay:
+            raise UserError("relay: is for a mesh elsewhere; what is collected here needs none")
         config, objects = _embedded(place, model, model_name, timeout_s)
         checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
@@ -105,10 +126,13 @@ async def open_place(
                 mesh, "", model_addresses, security, checks, frozenset(config.environments)
             )
         return
-    if model is not None and not isinstance(model, str):
+    if relay:
+        if not isinstance(model, Backend):
+            raise UserError("relay: also pass model=, the backend that the mesh is to call")
+    elif model is not None and not isinstance(model, str):
         raise UserError(
-            "model: a remote mesh has its own models. Pass the name of one of them, or collect in "
-            "this process"
+            "model: a remote mesh has its own models. Pass the name of one of them, the address of "
+            "a relay of that mesh (relay=), or collect in this process"
         )
     if addresses:
         opened = remote_mesh(addresses, security=security)
@@ -117,8 +141,14 @@ async def open_place(
         agent = target.agent or MeshConfig().defaults.agent
         target = type(target)(target.discovery, target.address, agent)
         opened = discovered(target, security=security)
-    async with opened as mesh:
-        yield Policy(mesh, model or "", model_addresses, security)
+    if not isinstance(model, Backend):
+        async with opened as mesh:
+            yield Policy(mesh, model or "", model_addresses, security)
+        return
+    # Two trainers that offer the same name would answer for each other.
+    name = model_name or f"policy-{uuid.uuid4().hex[:12]}"
+    async with opened as mesh, dial_out(relay, name, model, security=security) as own:
+        yield Policy(mesh, name, model_addresses, security, own=own)
 
 
 @asynccontextmanager
