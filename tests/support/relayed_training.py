@@ -21,6 +21,7 @@ import msgspec
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import TOKEN_BYTES
+from gymmesh_runtime.security import SecurityConfig, TlsConfig
 from gymmesh_trainers import Generation, RolloutGroup, SamplingParams, TokenBackend, TrainerCollector
 from tests.unit.trainers.char_model import EOS, CharTokenizer
 
@@ -195,6 +196,8 @@ def ids_of(data: bytes) -> _Ids:
 
 def main() -> None:
     asked = json.loads(sys.argv[1])
+    if "tls" in asked:
+        asked["security"] = SecurityConfig(tls=TlsConfig(**asked.pop("tls")))
 
     def told(began: int) -> None:
         print(f"began {began}", flush=True)

@@ -79,7 +79,7 @@ class OfferedInstance:
         )
         self._exchange: Exchange | None = None
         self._state: _State = "disconnected"
-        metrics.INSTANCES.labels(self._state).inc()
+        metrics.RELAY_INSTANCES.labels(self._state).inc()
         self._changed = asyncio.Event()  # of the state or the connection; a new one each time
         self._calls = 0
         self._waiting_bytes = 0
@@ -166,11 +166,11 @@ class OfferedInstance:
             message = f"requests of {limit} bytes already wait for '{self.id}'; retry later"
             raise queue_full(message, _QUEUE, limit)
         self._waiting_bytes += size
-        metrics.WAITING.labels().inc()
+        metrics.RELAY_WAITING.labels().inc()
         try:
             return await self._room()
         finally:
-            metrics.WAITING.labels().dec()
+            metrics.RELAY_WAITING.labels().dec()
             self._waiting_bytes -= size
 
     async def _room(self) -> Exchange:
@@ -203,7 +203,7 @@ class OfferedInstance:
             if self._registration is not None:
                 await self._registration.stop()
             await self._server.stop(_STOP_S)
-            metrics.INSTANCES.labels(self._state).dec()
+            metrics.RELAY_INSTANCES.labels(self._state).dec()
 
     async def _list(self) -> bool:
         """Listens and registers; returns whether it could. The error is raised by `listed`."""
@@ -250,7 +250,7 @@ class OfferedInstance:
                     async with asyncio.timeout(self._config.grace_s):
                         await changed.wait()
                 except TimeoutError:
-                    metrics.EXPIRED.labels().inc()
+                    metrics.RELAY_EXPIRED.labels().inc()
                     _log.warning(
                         "'%s' did not connect again within %g s; it is deregistered",
                         self.id,
@@ -276,8 +276,8 @@ class OfferedInstance:
 
     def _enter(self, state: _State) -> None:
         if self._state != "gone":
-            metrics.INSTANCES.labels(self._state).dec()
-            metrics.INSTANCES.labels(state).inc()
+            metrics.RELAY_INSTANCES.labels(self._state).dec()
+            metrics.RELAY_INSTANCES.labels(state).inc()
             self._state = state
         self._changed.set()
         self._changed = asyncio.Event()

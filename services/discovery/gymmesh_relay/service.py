@@ -48,8 +48,8 @@ class RelayService(Service):
     async def open(self, directory: PeerDirectory) -> None:
         """Opens nothing: a relay listens for an instance when it is offered."""
         self._identities = directory.credentials.config.identities
-        metrics.EXPIRED.labels()
-        metrics.WAITING.labels()
+        metrics.RELAY_EXPIRED.labels()
+        metrics.RELAY_WAITING.labels()
         if self._host is not None:
             self._place = RelayPlace(self._host, directory.credentials, self.instance_id)
 
@@ -94,7 +94,7 @@ class RelayService(Service):
         # Before anything is awaited: a connection that breaks now is noticed.
         instance.attach(exchange, request.meta)
         await instance.listed()
-        metrics.OFFERS.labels(kind).inc()
+        metrics.RELAY_OFFERS.labels(kind).inc()
         return relay_pb2.OfferResponse(address=instance.address, grace_s=self._config.grace_s)
 
     def _new(
