@@ -81,9 +81,7 @@ async def behind_nat(router: Host) -> AsyncIterator[HostBehindNat]:
         # Out: everything. In: only what answers it.
         forward = (*outside, "iptables", "-A", "FORWARD")
         await must(*forward, "-i", "inside", "-j", "ACCEPT")
-        await must(
-            *forward, "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"
-        )
+        await must(*forward, "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT")
         await must(*outside, "iptables", "-P", "FORWARD", "DROP")
         yield host
     finally:

@@ -116,7 +116,7 @@ async def listening(host: HostBehindNat, port: int) -> AsyncIterator[None]:
     )  # fmt: skip
     try:
         async with asyncio.timeout(60):
-            while await dialled(host.prefix, host.address, port):
+            while await dialled(host.prefix, host.address, port):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         yield
     finally:
@@ -149,7 +149,7 @@ class Training:
 
     async def until(self, began: int) -> None:
         """Waits until so many answers were begun."""
-        while self.began < began:  # noqa: ASYNC110
+        while self.began < began:
             assert self.process.returncode is None
             await asyncio.sleep(0.05)
 

@@ -1,4 +1,4 @@
-"""A trainer that dials out: its engine serves a mesh elsewhere over a link that is cut ten times."""
+"""A trainer that dials out: its engine serves a mesh elsewhere, over a link that is cut."""
 
 from __future__ import annotations
 

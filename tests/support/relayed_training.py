@@ -22,7 +22,13 @@ import msgspec
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import TOKEN_BYTES
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
-from gymmesh_trainers import Generation, RolloutGroup, SamplingParams, TokenBackend, TrainerCollector
+from gymmesh_trainers import (
+    Generation,
+    RolloutGroup,
+    SamplingParams,
+    TokenBackend,
+    TrainerCollector,
+)
 from tests.unit.trainers.char_model import EOS, CharTokenizer
 
 _Ids: TypeAlias = tuple[int, ...]
@@ -126,9 +132,7 @@ async def train(
     return found
 
 
-def judge(
-    engine: TalliedEngine, groups: list[RolloutGroup], tasks: int, repeats: int
-) -> Findings:
+def judge(engine: TalliedEngine, groups: list[RolloutGroup], tasks: int, repeats: int) -> Findings:
     """What holds of the rollouts, and what does not."""
     found = Findings(began=engine.began, aborted=engine.aborted)
     found.tokens_sampled = sum(len(ids) for ids, _ in engine.sampled)

@@ -21,8 +21,8 @@ from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import KIND, ModelService
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.relayed import RelayDialer, RelayedInstance
 from gymmesh_runtime.security import Credentials, SecurityConfig
+from gymmesh_runtime.serving import RelayDialer, RelayedInstance
 
 _CONNECT_S: Final = 60.0
 _DRAIN_S: Final = 5.0

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import MethodSpec, in_bytes, methods_of
-from gymmesh_runtime.relayed import RELAYED_IDENTITY
+from gymmesh_runtime.serving import RELAYED_IDENTITY
 from gymmesh_runtime.wire import Exchange, call_stream, call_unary
 
 

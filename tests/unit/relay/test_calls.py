@@ -105,7 +105,7 @@ async def test_a_flood_waits_for_its_reader() -> None:
             while True:
                 self.sent += 1
                 yield model_pb2.StreamResponseResponse(
-                    delta=model_pb2.ResponseDelta(text="x" * 10_000)
+                    delta=model_pb2.ResponseDelta(text=b"x" * 10_000)
                 )
 
     flood = Flood()

@@ -136,8 +136,10 @@ async def test_an_instance_that_leaves_is_gone_at_once() -> None:
         found = await reason_of(peer.CreateResponse(unary(""), timeout=CALL_S))
         assert found == Reason.ERROR_REASON_DRAINING
         await until(
-            lambda: [one.health for one in here.directory.instances() if one.name == "policy"]
-            == [discovery_pb2.HEALTH_DRAINING]
+            lambda: (
+                [one.health for one in here.directory.instances() if one.name == "policy"]
+                == [discovery_pb2.HEALTH_DRAINING]
+            )
         )
         slow.go.set()
         await call

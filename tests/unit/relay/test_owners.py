@@ -13,8 +13,8 @@ from gymmesh.relay.v1 import relay_pb2
 from gymmesh_relay.config import RelayConfig
 from gymmesh_relay.service import KIND
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.relayed import RELAYED_IDENTITY
 from gymmesh_runtime.security import IdentityConfig, SecurityConfig
+from gymmesh_runtime.serving import RELAYED_IDENTITY
 from tests.unit.relay.world import CALL_S, MODEL, Probe, world
 from tests.unit.runtime.probe import instance_at, unary
 

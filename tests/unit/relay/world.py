@@ -14,9 +14,9 @@ from gymmesh_discovery.service import DiscoveryService
 from gymmesh_relay.config import RelayConfig
 from gymmesh_relay.service import RelayService
 from gymmesh_runtime.peers import PeerDirectory, TransportName
-from gymmesh_runtime.relayed import RelayDialer, RelayedInstance
 from gymmesh_runtime.security import Credentials, SecurityConfig
 from gymmesh_runtime.serve import ServeOptions, serving
+from gymmesh_runtime.serving import RelayDialer, RelayedInstance
 from tests.support.proxy import Proxy
 from tests.unit.runtime.probe import MODEL, Probe
 

@@ -13,7 +13,7 @@ import random
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.relay.v1 import relay_pb2
