@@ -259,7 +259,7 @@ class OfferedInstance:
                     return
                 continue
             await first_of(exchange.left(), changed.wait())
-            if exchange is not self._exchange or exchange.usable:
+            if self._state == "leaving" or exchange is not self._exchange or exchange.usable:
                 continue
             if exchange.peer_leaving:
                 self._enter("leaving")

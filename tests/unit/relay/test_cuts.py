@@ -205,3 +205,29 @@ async def test_the_registry_learns_what_changes() -> None:
         said["weights_version"] = "3"
         dialer.meta_changed()
         await until(lambda: listed() == "3")
+
+
+async def test_a_relay_keeps_a_bounded_part_of_what_a_silent_instance_does_not_read() -> None:
+    """What waits in the connection is bounded, what waits for it is, and the rest is refused."""
+    size, bound = 1024 * 1024, 4 * 1024 * 1024
+    async with world(RelayConfig(max_waiting_bytes=bound)) as here:
+        await here.dial(Probe())
+        peer = await here.peer()
+        await peer.CreateResponse(unary(""), timeout=CALL_S)
+        here.link.mute()
+        large = unary("", request_id="x" * size)
+        calls = [
+            asyncio.create_task(peer.CreateResponse(large, timeout=CALL_S)) for _ in range(120)
+        ]
+        await until(lambda: any(call.done() for call in calls))
+        instance = here.relay._instances["probe-0"]
+        exchange = instance._exchange
+        assert exchange is not None
+        assert instance._waiting_bytes <= bound
+        assert exchange.sender._chunks.size < 70 * 1024 * 1024
+        here.link.heal()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        refused = [one for one in answers if isinstance(one, MeshError)]
+        assert {one.reason for one in refused} == {Reason.ERROR_REASON_QUEUE_FULL}
+        assert 20 < len(refused) < 100
+        assert instance._waiting_bytes == instance._calls == 0
