@@ -41,9 +41,7 @@ async def test_an_instance_goes_over_to_the_relay_that_follows() -> None:
         first = relay_at(registry, "relay-1")
         _, port = await first.__aenter__()
         async with Proxy(port) as link:
-            dialer = RelayDialer(
-                link.address, RelayedInstance("policy", "probe-0", {MODEL: slow})
-            )
+            dialer = RelayDialer(link.address, RelayedInstance("policy", "probe-0", {MODEL: slow}))
             await dialer.start(START_S)
             before = found(backend)
             assert before is not None
@@ -58,16 +56,20 @@ async def test_an_instance_goes_over_to_the_relay_that_follows() -> None:
                 link._to = ("127.0.0.1", next_port)
                 going = asyncio.create_task(first.__aexit__(None, None, None))
                 await until(
-                    lambda: (one := found(backend)) is None
-                    or one.health == discovery_pb2.HEALTH_DRAINING
+                    lambda: (
+                        (one := found(backend)) is None
+                        or one.health == discovery_pb2.HEALTH_DRAINING
+                    )
                 )
                 slow.go.set()
                 await call  # what ran at the first relay ends there
                 await going
                 await until(
-                    lambda: (one := found(backend)) is not None
-                    and one.meta["relay"] == "relay-2"
-                    and one.health == discovery_pb2.HEALTH_SERVING
+                    lambda: (
+                        (one := found(backend)) is not None
+                        and one.meta["relay"] == "relay-2"
+                        and one.health == discovery_pb2.HEALTH_SERVING
+                    )
                 )
                 after = found(backend)
                 assert after is not None
@@ -80,17 +82,19 @@ async def test_an_instance_goes_over_to_the_relay_that_follows() -> None:
 
 
 async def test_a_registry_that_lost_its_memory_hears_of_the_instance_again() -> None:
-    async with registering() as (registry, backend):
-        async with relay_at(registry, "relay-1") as (relay, port):
-            link = RelayDialer(
-                f"127.0.0.1:{port}", RelayedInstance("policy", "probe-0", {MODEL: Slow()})
-            )
-            await link.start(START_S)
-            assert found(backend) is not None
-            instance = relay._instances["probe-0"]
-            assert instance._registration is not None
-            await backend.deregister(instance._registration._lease_id)
-            assert found(backend) is None
-            relay.renew_soon()
-            await until(lambda: found(backend) is not None)
-            await link.stop(0.0)
+    async with (
+        registering() as (registry, backend),
+        relay_at(registry, "relay-1") as (relay, port),
+    ):
+        link = RelayDialer(
+            f"127.0.0.1:{port}", RelayedInstance("policy", "probe-0", {MODEL: Slow()})
+        )
+        await link.start(START_S)
+        assert found(backend) is not None
+        instance = relay._instances["probe-0"]
+        assert instance._registration is not None
+        await backend.deregister(instance._registration._lease_id)
+        assert found(backend) is None
+        relay.renew_soon()
+        await until(lambda: found(backend) is not None)
+        await link.stop(0.0)

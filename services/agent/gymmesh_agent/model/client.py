@@ -140,6 +140,8 @@ class ModelClient:
         self._clock = clock
         self._deltas = events if plan.deltas else None
         self._unknown = 0  # how often a service had dropped the conversation
+        # The calls of which it had: a repeat under the same request_id is to be the same request.
+        self._sent_whole = set[str]()
         self._streamed = set[str]()  # the calls of which a delta was sent on
 
     async def ask(self, request: ModelRequest) -> model_pb2.CreateResponseResponse:
@@ -219,7 +221,8 @@ class ModelClient:
         if continuation is None:
             request.is_plain = True
             return await self._send(peer, self._message(request))
-        if continuation.known_items and self._unknown < _MOST_UNKNOWN:
+        shortens = self._unknown < _MOST_UNKNOWN and request.call_id not in self._sent_whole
+        if continuation.known_items and shortens:
             short = self._message(request, continuation.known_items)
             short.conversation.id = continuation.conversation_id
             short.conversation.parent_call_id = request.parent
@@ -230,6 +233,7 @@ class ModelClient:
                 if error.reason != errors_pb2.ERROR_REASON_CONVERSATION_UNKNOWN:
                     raise
                 self._unknown += 1
+                self._sent_whole.add(request.call_id)
         whole = self._message(request)
         whole.conversation.id = continuation.conversation_id
         tokens = self._continuations.prefix_tokens(request)
