@@ -73,7 +73,8 @@ async def test_an_instance_goes_over_to_the_relay_that_follows() -> None:
                 )
                 after = found(backend)
                 assert after is not None
-                assert after.address == dialer.address != before.address
+                assert after.address != before.address
+                await until(lambda: dialer.address == after.address)  # it hears of it last
                 callers.upsert(after)
                 await callers.peer(after).CreateResponse(unary(""), timeout=CALL_S)
                 await callers.close()
