@@ -38,6 +38,20 @@ class RelayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise ValueError(f"offers: {name!r} may have a * only at its end")
 
 
+def ports_to_try(ports: str, host: str, last_address: str) -> list[int]:
+    """The ports to listen on for an instance, in this order.
+
+    ``last_address``: where it was reached before; tried first if that is a port of ``host`` that
+    could have been chosen here. The system never chooses one below 1,024.
+    """
+    usual = port_range(ports)
+    last_host, _, port = last_address.rpartition(":")
+    known = last_host in (host, f"[{host}]") and port.isascii() and port.isdecimal()
+    last = int(port) if known and len(port) < 6 else 0
+    fits = last in usual if ports else 1024 <= last <= 65535
+    return [last, *usual] if last and fits else [*usual]
+
+
 def port_range(ports: str) -> range:
     """The ports of FIRST-LAST; port 0 alone where it is empty. Raises ValueError."""
     if not ports:

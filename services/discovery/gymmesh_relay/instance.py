@@ -14,7 +14,7 @@ from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.relay.v1 import relay_pb2
 from gymmesh_relay import metrics
-from gymmesh_relay.config import RelayConfig, port_range
+from gymmesh_relay.config import RelayConfig, ports_to_try
 from gymmesh_relay.forwarder import Forwarder
 from gymmesh_runtime.addresses import at_port
 from gymmesh_runtime.binding import Binding
@@ -67,6 +67,7 @@ class OfferedInstance:
         self._identity = identity
         self._key = request.key.encode()
         self._services = tuple(request.services)
+        self._last_address = request.last_address
         self._config = config
         self._place = place
         self._ended = ended
@@ -232,7 +233,7 @@ class OfferedInstance:
 
     async def _listen(self) -> int:
         """Returns the port. Raises OSError when none of the configured ones is free."""
-        ports = port_range(self._config.ports)
+        ports = ports_to_try(self._config.ports, self._place.host.advertise, self._last_address)
         for port in ports:
             try:
                 return await self._server.start(self._place.host.listen, port)

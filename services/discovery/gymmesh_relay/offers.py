@@ -24,6 +24,7 @@ def check_offer(request: relay_pb2.OfferRequest) -> None:
     check_name("name", request.name)
     check_name("instance_id", request.instance_id)
     check_name("contract_version", request.contract_version)
+    check_name("last_address", request.last_address)
     if len(request.key) < _SHORTEST_KEY:
         raise field_invalid("key", f"has fewer than {_SHORTEST_KEY} characters")
     if len(request.services) > _MOST_SERVICES:

@@ -10,7 +10,7 @@ import pytest
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.relay.v1 import relay_pb2
-from gymmesh_relay.config import RelayConfig
+from gymmesh_relay.config import RelayConfig, ports_to_try
 from gymmesh_relay.service import KIND
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security import IdentityConfig, SecurityConfig
@@ -165,6 +165,23 @@ async def test_a_relay_takes_so_many_instances(monkeypatch: Any) -> None:
         await here.dial(Probe(), "probe-1")
         found = await refusal(here.dial(Probe(), "probe-2"))
         assert found == Reason.ERROR_REASON_QUEUE_FULL
+
+
+@pytest.mark.parametrize(
+    ("ports", "last", "tried"),
+    [
+        ("", "", [0]),
+        ("", "10.0.0.7:9500", [9500, 0]),
+        ("", "10.0.0.8:9500", [0]),  # another host's
+        ("", "10.0.0.7:443", [0]),
+        ("", "10.0.0.7:99999", [0]),
+        ("", "10.0.0.7:x", [0]),
+        ("9500-9502", "10.0.0.7:9501", [9501, 9500, 9501, 9502]),
+        ("9500-9502", "10.0.0.7:9600", [9500, 9501, 9502]),
+    ],
+)
+def test_an_instance_gets_its_last_port_again(ports: str, last: str, tried: list[int]) -> None:
+    assert ports_to_try(ports, "10.0.0.7", last) == tried
 
 
 def test_ports_and_names_are_checked() -> None:

@@ -232,6 +232,7 @@ class RelayDialer:
             key=self._key,
             meta=instance.meta(),
             contract_version=CONTRACT_VERSION,
+            last_address=self.address,
         )
         answer: relay_pb2.OfferResponse
         answer = await call_unary(exchange, _OFFER, request, _OFFER_S, {})

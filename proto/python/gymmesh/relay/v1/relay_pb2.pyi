@@ -69,6 +69,7 @@ class OfferRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     META_FIELD_NUMBER: _builtins.int
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
+    LAST_ADDRESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name in the mesh, such as `policy`."""
     instance_id: _builtins.str
@@ -81,6 +82,11 @@ class OfferRequest(_message.Message):
     """
     contract_version: _builtins.str
     """The contract's version that the instance speaks."""
+    last_address: _builtins.str
+    """The address of the last OfferResponse that the instance got, if any. A relay that
+    was started again listens there again if it can, so that callers find the
+    instance before the lease of its past life has run out.
+    """
     @_builtins.property
     def services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The gRPC services that the caller serves on the connection, its main one first,
@@ -100,10 +106,11 @@ class OfferRequest(_message.Message):
         key: _builtins.str = ...,
         meta: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         contract_version: _builtins.str = ...,
+        last_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "instance_id", b"instance_id", "key", b"key", "meta", b"meta", "name", b"name", "services", b"services"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "instance_id", b"instance_id", "key", b"key", "last_address", b"last_address", "meta", b"meta", "name", b"name", "services", b"services"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
