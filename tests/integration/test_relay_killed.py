@@ -29,7 +29,7 @@ async def test_a_relay_is_killed_and_started_again(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
 
         async def start(kind: str, name: str, *more: str) -> Served:
-            words = [kind, *([name] if name else []), "--config", config, *more]
+            words: list[str | Path] = [kind, *([name] if name else []), "--config", config, *more]
             served = await serve(*words, log=tmp_path / f"{kind}.log")
             stack.push_async_callback(served.kill)
             return served

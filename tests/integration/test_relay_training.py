@@ -40,6 +40,10 @@ class Mesh:
         """That of the trainer's engine, if there is one now."""
         return next((one._exchange for one in self.relay._instances.values()), None)
 
+    async def loses(self, connection: object | None) -> None:
+        """Waits until that is not its connection any more."""
+        await until(lambda: self.connection is not connection)
+
 
 @asynccontextmanager
 async def mesh() -> AsyncIterator[Mesh]:
@@ -78,7 +82,7 @@ async def test_nothing_is_lost_or_doubled_when_the_link_is_cut_ten_times() -> No
                 before = there.connection
                 there.link.refuse = number % 3 == 1
                 there.link.cut()
-                await until(lambda before=before: there.connection is not before)
+                await there.loses(before)
                 there.link.heal()
 
         cutting = asyncio.create_task(cut_often())

@@ -15,13 +15,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh_mesh.compose import close_bounded
 from gymmesh_model.backends.base import Backend
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.service import KIND, ModelService
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import Credentials, SecurityConfig
+from gymmesh_runtime.serve import close_bounded
 from gymmesh_runtime.serving import RelayDialer, RelayedInstance
 
 _CONNECT_S: Final = 60.0

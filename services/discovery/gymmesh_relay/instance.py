@@ -244,7 +244,7 @@ class OfferedInstance:
 
     async def _follow(self) -> None:
         """Returns when the instance has left, or has stayed away for too long."""
-        while self._state != "leaving":
+        while not self._leaving:
             changed, exchange = self._changed, self._exchange
             if exchange is None:
                 try:
@@ -260,7 +260,7 @@ class OfferedInstance:
                     return
                 continue
             await first_of(exchange.left(), changed.wait())
-            if self._state == "leaving" or exchange is not self._exchange or exchange.usable:
+            if self._leaving or exchange is not self._exchange or exchange.usable:
                 continue
             if exchange.peer_leaving:
                 self._enter("leaving")
@@ -274,6 +274,10 @@ class OfferedInstance:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LEAVE_S):
                     await self._exchange.ended()
+
+    @property
+    def _leaving(self) -> bool:
+        return self._state == "leaving"
 
     def _enter(self, state: _State) -> None:
         if self._state != "gone":
