@@ -81,7 +81,7 @@ class _Line:
     connection: MuxConnection
 
     def retire(self) -> None:
-        """Takes no new calls; what is in flight ends."""
+        """Takes no new calls."""
         self.connection.retire()
         self.channel.retire()
 
@@ -255,7 +255,10 @@ class RelayDialer:
                 _log.warning("the relay was not told of a change: %s", error.message)
 
     async def _watch_certificates(self) -> None:
-        """Connects anew whenever the certificates have changed; calls in flight go on."""
+        """Connects anew whenever the certificates have changed, and offers the instance there.
+
+        The relay ends the calls on the old connection. They go on here, for a retry.
+        """
         version = self._credentials.refresh()
         while True:
             await asyncio.sleep(CHECK_S)
