@@ -50,7 +50,7 @@ async def test_an_instance_is_known_by_its_certificate_and_dials_anew_with_the_n
         await until(lambda: slow.began == 1)
         before = here.relay._instances["probe-0"]._exchange
         authority.issue("trainer")
-        await until(lambda: dialer.offers == 2)
+        await until(lambda: dialer.offers > 1)
         assert here.relay._instances["probe-0"]._exchange is not before
         later = asyncio.create_task(peer.CreateResponse(unary(""), timeout=CALL_S))
         await until(lambda: slow.began == 2)

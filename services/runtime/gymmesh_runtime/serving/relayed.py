@@ -194,7 +194,8 @@ class RelayDialer:
     async def _offered(self) -> Exchange:
         """A connection on which the relay has accepted the instance. Raises MeshError."""
         line = self._line
-        if line is None or self._renewed:
+        renewed, self._renewed = self._renewed, False  # a change from here on is a further one
+        if line is None or renewed:
             line = self._new_line()
         try:
             exchange = await self._dial(line)
@@ -202,12 +203,13 @@ class RelayDialer:
         except BaseException:
             if line is not self._line:
                 await line.close()
+            self._renewed |= renewed
             raise
         if line is not self._line:
             if self._line is not None:
                 self._line.retire()
                 self._before.append(self._line)
-            self._line, self._renewed = line, False
+            self._line = line
         return exchange
 
     def _new_line(self) -> _Line:
@@ -225,6 +227,7 @@ class RelayDialer:
 
     async def _offer(self, exchange: Exchange) -> None:
         instance = self._instance
+        self._changed.clear()
         request = relay_pb2.OfferRequest(
             name=instance.name,
             instance_id=instance.instance_id,
@@ -248,7 +251,6 @@ class RelayDialer:
             await first_of(exchange.left(), self._changed.wait())
             if not self._changed.is_set() or not exchange.usable or self._renewed:
                 continue
-            self._changed.clear()  # a change from here on is a further one
             try:
                 await self._offer(exchange)
             except MeshError as error:
