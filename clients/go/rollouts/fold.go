@@ -36,7 +36,7 @@ const (
 	RuleTerminal Rule = "terminal"
 )
 
-// StreamViolation says that events break the stream law: they are not data.
+// StreamViolation reports that events break the stream law. Such events are not data.
 type StreamViolation struct {
 	Rule     Rule
 	Sentence string

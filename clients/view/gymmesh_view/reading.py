@@ -23,7 +23,8 @@ from gymmesh_view.rows import Json, ViewSource, clean
 from gymmesh_view.vocabulary import Vocabulary, find_tokenizer, read_vocabulary
 
 _NO_TOKENIZER: Final = (
-    "No tokenizer.json was found beside the rows. To read the text, name the model's with "
+    "No tokenizer.json was found in the folder of the rows. To read the text, name the model's"
+    " with"
     "gym-cli view --tokenizer PATH."
 )
 
@@ -138,7 +139,7 @@ class Reading:
         where = f"{at.path.name}: byte {at.place.offset + at.place.inner}"
         rollout = rollout_of_line(self._line(at), where)
         if clean(rollout.rollout_id) != at.rollout_id:
-            raise UserError(f"{at.path}: has changed; it is being read anew, so try again")
+            raise UserError(f"{at.path}: has changed and is being read again; retry in a moment")
         return rollout
 
     def _line(self, at: RowPlace) -> bytes:

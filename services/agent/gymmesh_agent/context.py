@@ -1,9 +1,9 @@
-"""What an agent works with: the model calls, tool calls and turns of one rollout.
+"""The agent's context: makes the model calls, tool calls and turns of one rollout.
 
-The context sends each model call as an event while it happens, each event with no more than what
-is new, and keeps the conversations (conversation.py). environment_calls.py does the same for the
-environment's part. Errors of peers arrive as StepFailed; a limit of the policy that forbids a model
-call, as StopRollout.
+The context sends an event for each model call, with only the new items and tokens, and keeps the
+conversations (conversation.py). environment_calls.py does the same for the environment's part.
+Errors of peers arrive as StepFailed; a limit of the policy that forbids a model call, as
+StopRollout.
 """
 
 from __future__ import annotations

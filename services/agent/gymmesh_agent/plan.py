@@ -1,8 +1,8 @@
-"""What a rollout is to do, and in what time: read once from its request, then fixed.
+"""The plan of a rollout: its parameters and time limits, read once from its request, then constant.
 
-The rollouts of a run come with the same options, and the repeats of a task with the same
-parameters, so plans are cached by what they are read from. A cached plan is shared by thousands of
-attempts, and is never changed; neither is anything that is received.
+The rollouts of a run have the same options, and the repeats of a task the same parameters, so plans
+are cached by these inputs. Thousands of attempts share a cached plan. Neither plans nor received
+messages are ever changed.
 """
 
 from __future__ import annotations

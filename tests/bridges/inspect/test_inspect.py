@@ -81,7 +81,7 @@ async def test_scores_are_components_and_explain_the_verdict(bridge_python: Path
     [
         ("raises", "the scorer broke"),
         ("word", "of which Inspect makes no number"),
-        ("nothing", "its scorers gave no score"),
+        ("nothing", "its scorers returned no score"),
         ("dies", "ended (status 7)"),
     ],
 )

@@ -44,8 +44,8 @@ def records(
     summary: ExportSummary,
     spool: Path,
 ) -> Iterator[bytes]:
-    """The lines of an export, each with its newline. What is counted goes to `summary`. `spool`:
-    where a file may stand meanwhile. Raises UserError where a rollout's row is malformed.
+    """The lines of an export, each with its newline. Counts go to `summary`. `spool`: the path of a
+    temporary file. Raises UserError if a rollout's row is malformed.
     """
     making = _Records(form, options, summary, spool)
     selected = making.selected(rollouts)
@@ -86,8 +86,8 @@ class _Records:
             yield rollout
 
     def chosen(self, selected: Iterable[StoredRollout]) -> Iterator[Taken]:
-        """The rollouts that have something to tell, and not what another one told; token ids,
-        actors and earlier conversations that the format has no place for are counted.
+        """The rollouts that are not empty and not duplicates. Token ids, actors and earlier
+        conversations that the format can't represent are counted.
         """
         form, summary, distinct = self._form, self._summary, self._options.selection.distinct
         known = set[bytes]()

@@ -99,10 +99,10 @@ class ClientState:
         return True
 
     def hello(self, stream_id: str, credit: int, contract_version: str) -> agent_pb2.CollectHello:
-        """What opens the next connection.
+        """The hello that opens the next connection.
 
-        What came is held in memory, so the stream goes on after it; acknowledgements alone say
-        what is stored.
+        Received events are in memory, so the stream resumes after them. Only acknowledgements
+        report what is stored.
         """
         return agent_pb2.CollectHello(
             stream_id=stream_id,

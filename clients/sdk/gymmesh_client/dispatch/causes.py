@@ -23,14 +23,14 @@ _LONGEST_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """How to go on after one kind of failure.
+    """How to proceed after one kind of failure.
 
     Attributes:
-        counts: it is one of the rollout's attempts. What was refused for want of room was not
-            tried, and does not count; the time that a rollout may take bounds it instead.
-        first_s: the wait before the next attempt; it doubles from one to the next. What is away
-            has a gate that says when to try again.
-        crowded: too much is in flight.
+        counts: whether it counts as one of the rollout's attempts. A start that was refused because
+            of a full queue does not count; the rollout's time limit bounds such starts.
+        first_s: the wait before the next attempt, in seconds; it doubles with each attempt. For
+            unreachable services, a gate decides when to retry.
+        crowded: whether the cause is too many rollouts in flight.
     """
 
     counts: bool = True

@@ -91,12 +91,13 @@ class Gate:
 
 @dataclass(slots=True)
 class ServiceGate(Gate):
-    """The gate of the rollouts of one route, while a service that they need is away.
+    """Holds back the rollouts of one route while a service that they need is unreachable.
 
     Attributes:
-        name: what is away, in words.
-        message: what the last failure said of it.
-        shown_by: the events of the probe that show that it is there again; its end does anyway.
+        name: the unreachable service, in words.
+        message: the message of the last failure.
+        shown_by: the events of the probe that show that the service is reachable again. The probe's
+            end shows it in any case.
     """
 
     name: str = ""

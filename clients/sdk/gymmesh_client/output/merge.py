@@ -1,9 +1,9 @@
-"""Joins the outputs of a run's shards into one, as if the run had had none.
+"""Joins the outputs of a run's shards into one, as if the run had not been sharded.
 
-Tasks stand in the order of the input, each with its repeats together, whatever order they ended
-in: each shard's journal tells in what order it began its tasks, and they come in turn. Of each
-shard one task is looked at at a time, so memory does not grow with the run. What an attempt left
-that is not current (superseded rows, traces, logs) stays with the shards.
+Tasks are in the order of the input, each with its repeats together, regardless of when they ended.
+Each shard's journal has the order in which the shard began its tasks; the merge takes tasks from
+the shards in turn. It reads one task of each shard at a time, so memory does not grow with the run.
+Data that is not current (superseded rows, traces, logs) stays with the shards.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Fold(RolloutParts):
         due = self._sequence + 1
         if self.ended:
             raise StreamViolation(
-                "after_terminal", f"{kind or 'an event'} came after the terminal event"
+                "after_terminal", f"{kind or 'an event'} arrived after the terminal event"
             )
         if event.sequence != due:
             raise StreamViolation(

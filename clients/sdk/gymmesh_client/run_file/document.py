@@ -46,8 +46,8 @@ class RunDocument:
 
     @staticmethod
     def begun(run_id: str, session: Mapping[str, Any], earlier: Mapping[str, Any]) -> RunDocument:
-        """The document of a run that a collector begins or goes on with, by what its journal says
-        and by the document as it was before; empty where there is none.
+        """The document of a run that a collector begins or resumes, from its journal and from the
+        previous document; the latter may be empty.
         """
         now = said_time()
         entry = {
@@ -79,8 +79,8 @@ class RunDocument:
         )
 
     def say(self, **parts: Any) -> None:
-        """Put more under some keys, secrets left out. What is known by name or counted is added
-        to what is there; another key's value is replaced.
+        """Update some keys, without secrets. Values with names or counts are merged into the
+        existing ones; all other values are replaced.
         """
         for key, value in parts.items():
             plain = without_secrets(_plain(value))

@@ -172,7 +172,8 @@ class TrainerCollector:
         ordered: bool = False,
         number: int | None = None,
     ) -> Step:
-        """A step: the groups of these tasks, and those that earlier steps left, as they finish.
+        """A step: the groups of these tasks, and the unfinished groups of earlier steps, as they
+        finish.
 
             async with collector.step(tasks, groups=32, leftovers="drop") as step:
                 async for group in step: ...
@@ -181,18 +182,18 @@ class TrainerCollector:
             tasks: rows, `Task`s or a task file; an iterator is read as tasks are needed, and an
                 asynchronous one in blocks of 256. None: the collector's own `tasks`.
             groups: end after this many groups. None: when no tasks are left.
-            keep: rules that choose the groups, as `spread` and `pass_rate(0.1, 0.9)`; a group is
-                handed out that all of them keep. What they reject is counted.
+            keep: rules that select groups, as `spread` and `pass_rate(0.1, 0.9)`. The step yields a
+                group if all rules keep it. Rejected groups are counted.
             at_most: end after this many groups, including rejected ones.
             leftovers: what to do with unfinished groups when the step ends, by `groups`, `at_most`
                 or `break`. "keep": finish them and yield them in the next step. "drop": cancel
                 them before the step is closed; if their tasks are the collector's own, they are
                 drawn again. Either way no more groups start.
-            ordered: hand groups out in the order of their tasks, not as they finish. With
-                "drop" and an engine that samples the same answer again, two runs then have the
-                same steps. Groups wait in memory for those before them.
-            number: the trainer's number for this step, above that of the step before. None: the
-                next one. Files are named by it.
+            ordered: yield groups in the order of their tasks, not as they finish. With "drop" and
+                an engine that samples deterministically, two runs then have the same steps. Groups
+                wait in memory for earlier ones.
+            number: the trainer's number for this step, above that of the previous step. None: the
+                next number. It is part of the names of files.
 
         Raises:
             ValueError, TypeError: an argument can't be used.
@@ -294,15 +295,15 @@ class TrainerCollector:
     async def many(
         self, tasks: Sequence[TaskLike], *, first_repeat: int = 0
     ) -> list[Rollout | FailedRollout]:
-        """A rollout of each, in their order: all at once, or `concurrency` at a time where that is
-        set. See `one`.
+        """A rollout of each task, in the order of the tasks: all at once, or at most `concurrency`
+        at a time if that is set. See `one`.
 
         Args:
-            first_repeat: the repeat of a task; one that is there several times in a row gets this
-                one and those that follow.
+            first_repeat: the repeat number of a task. A task given several times in a row gets this
+                number and the following ones.
 
-        Raises UserError for a task that can't be used, before any rollout begins. Where one
-        raises, the others are cancelled.
+        Raises UserError for an invalid task, before any rollout begins. If one rollout raises, the
+        others are cancelled.
         """
         policy = await self._ready()
         defaults = defaults_of(policy)

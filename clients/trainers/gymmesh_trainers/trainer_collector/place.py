@@ -180,7 +180,7 @@ async def open_environment(
         found = {one.name for one in directory.instances() if one.service == RESOURCE}
         if not name and len(found) != 1:
             said = ", ".join(sorted(found)) or "none"
-            raise UserError(f"environment: is required, because there are several or none: {said}")
+            raise UserError(f"environment: is required, because there is not exactly one: {said}")
         yield directory, name or found.pop()
 
 

@@ -28,27 +28,28 @@ class Settings:
     """How a trainer collects.
 
     Attributes:
-        repeats: rollouts per task: the group's size. `gym-cli collect` has 1: one rollout alone has
-            no advantage.
-        concurrency: the most rollouts in flight, of each step; None: 64. Of `many`, where the
-            trainer says how many it wants, None is all of them at once.
-        max_staleness: versions that a rollout's oldest weights may be behind the newest; None: any.
-        stale: what becomes of those that are older: dropped from their group, or only flagged.
-            Either way they are counted.
-        params: sampling parameters laid over those of the tasks, as `{"temperature": 1.0}`.
+        repeats: rollouts per task: the group's size. `gym-cli collect` defaults to 1, but a single
+            rollout has no advantage.
+        concurrency: the most rollouts in flight in each step; None: 64. For `many`, None means all
+            at once.
+        max_staleness: how many versions a rollout's oldest weights may be behind the newest; None:
+            any number.
+        stale: whether to drop older rollouts from their group, or only flag them. They are counted
+            in both cases.
+        params: sampling parameters that replace those of the tasks, as `{"temperature": 1.0}`.
         max_steps: the most model calls of a rollout; None: what the agent is configured to.
         max_total_output_tokens: the most answer tokens over all model calls of a rollout; None:
             what the agent is configured to.
         timeout_s: seconds that one attempt of a rollout may take.
         max_attempts: the most attempts of a rollout.
         allow_token_divergence: only count, and do not fail on, broken exact tokens.
-        append_only: keep the tokens of a rollout's earlier calls in its prompts also where the chat
-            template would write them otherwise; False: the template's way, with forks.
+        append_only: keep the tokens of a rollout's earlier calls in its prompts, even if the chat
+            template would render them differently. False: follow the template, with forks.
         output: where rows are written, with a journal; None: nowhere. A step N above 1 writes
             `NAME.step-N.jsonl` beside it.
-        resume: go on with the files that are there: what they hold is not collected again.
-        accept_change: with `resume`, what may have changed since: `config`, `version` (of gymmesh),
-            `environments` (versions of environments or their verifiers).
+        resume: resume from the existing files: rollouts that they have are not collected again.
+        accept_change: with `resume`, the inputs that may have changed: `config`, `version` (of
+            gymmesh), `environments` (versions of environments or their verifiers).
     """
 
     repeats: int = 8

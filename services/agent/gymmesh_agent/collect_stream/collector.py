@@ -40,8 +40,8 @@ class CollectorConnection(SendTimer):
     """One connection of a collector.
 
     Attributes:
-        error: why it ends; None: well.
-        finishing: whether the collector has said all that it had to say.
+        error: why the connection ends; None: normally.
+        finishing: whether the collector has ended its side of the stream.
     """
 
     __slots__ = ("error", "finishing")

@@ -1,4 +1,4 @@
-"""The attempts of one stream: those that wait, those that run, those that ended. Pure."""
+"""The attempts of one stream: waiting, running and ended ones. Pure."""
 
 from __future__ import annotations
 

@@ -197,13 +197,12 @@ def _flatten(chain: Sequence[_Node], items: list[responses_pb2.Item]) -> list[re
 
 
 class Continuation(msgspec.Struct, frozen=True, eq=False):
-    """How a call goes on from its parent call, for a service that is to keep the conversation.
+    """How a call continues its parent call, for a service that keeps the conversation.
 
     Attributes:
         conversation_id: the same for all of an attempt's calls.
-        known_items: how many leading items the service has already; 0 when it cannot have them
-            as they are now.
-        unchanged: whether the items that the parent's tokens stand for are still the same.
+        known_items: how many leading items the service already has; 0 if they have changed.
+        unchanged: whether the items of the parent's tokens are unchanged.
         token: the service's token for the known items.
     """
 

@@ -47,9 +47,9 @@ def asked(
 
 
 def function_tools(value: object) -> list[tuple[Mapping[str, Any], str]]:
-    """The tools of a request and where each stands; a tool without a name is none.
+    """The tools of a request with their positions. Tools without a name are skipped.
 
-    Raises MeshError FIELD_INVALID, or PARAMETER_UNSUPPORTED for a tool that is no function.
+    Raises MeshError FIELD_INVALID, or PARAMETER_UNSUPPORTED for a tool that is not a function.
     """
     if not isinstance(value, list):
         raise field_invalid("params.tools", "must be a list")

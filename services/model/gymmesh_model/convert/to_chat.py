@@ -1,15 +1,16 @@
 """Responses parameters as the body of a Chat Completions request.
 
-Every parameter takes one of these ways:
+Each parameter is handled in one of these ways:
 
-- said in Chat's words: input, instructions, tools, tool_choice, max_output_tokens,
-  text (format and verbosity), reasoning.effort, top_logprobs;
-- without effect there, and echoed in the response instead: metadata, store (nothing is kept
-  at the endpoint), max_tool_calls (counts built-in tools only, which are refused);
-- at its default: null anywhere, background and stream false, truncation "disabled";
-- refused with PARAMETER_UNSUPPORTED: everything else that Responses defines and Chat lacks;
-- passed on as it is: what both APIs spell alike (temperature, top_p, user, …) and what neither
-  defines (an endpoint's own, such as top_k), for the endpoint to judge.
+- translated: input, instructions, tools, tool_choice, max_output_tokens, text (format and
+  verbosity), reasoning.effort, top_logprobs;
+- not sent, and echoed in the response: metadata, store (the endpoint keeps nothing), max_tool_calls
+  (counts only built-in tools, which are rejected);
+- dropped because it is the default: null anywhere, background and stream false, truncation
+  "disabled";
+- rejected with PARAMETER_UNSUPPORTED: everything else that Responses defines and Chat lacks;
+- sent unchanged: parameters with the same name in both APIs (temperature, top_p, user, …), and
+  parameters that neither defines (an endpoint's own, such as top_k), which the endpoint may reject.
 
 Formats: OpenAI's API reference for `POST /responses` and `POST /chat/completions`.
 """

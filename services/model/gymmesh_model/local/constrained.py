@@ -42,13 +42,13 @@ class ConstraintOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """How answers are constrained.
 
     answer_pattern: a regular expression that the final answer must match as a whole
-        (anchored with `^…$` or not), or None for any text. See
-        `schemas.is_supported_pattern` for what may stand in it.
-    call_first: the final answer is not offered before a tool was used for the latest user
-        message (or system message, if there is none): a small model left to choose answers
-        without the tool. Of no effect where a request offers no tools.
+        (anchored with `^…$` or not), or None for any text. See `schemas.is_supported_pattern` for
+        the allowed syntax.
+    call_first: the model can't give the final answer before it has used a tool for the latest user
+        message (or system message, if there is none). Otherwise a small model answers without the
+        tool. No effect if a request has no tools.
 
-    Raises ValueError for an answer pattern that the engine cannot hold an answer to.
+    Raises ValueError for an answer pattern that the engine cannot enforce.
     """
 
     answer_pattern: str | None = None

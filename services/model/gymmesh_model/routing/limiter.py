@@ -1,6 +1,6 @@
-"""At most so many calls at a time, at most so many waiting: first come, first served.
+"""Limits the concurrent and the waiting calls: first come, first served.
 
-On the path of every call, so a free place costs two comparisons and no task, timer or lock:
+Every call passes it, so a free place costs two comparisons and no task, timer or lock:
 
     if not limiter.enter():
         await limiter.wait(timeout)

@@ -16,7 +16,7 @@ from gymmesh_model.tokens import TokenRecord
 
 
 class CallState(msgspec.Struct, eq=False):
-    """What is known of a call; filled in as it goes, so that an abort finds what there is.
+    """The state of a call, updated as it proceeds, so that an abort finds the results so far.
 
     request: as it came; given up once the backend's call is made of it, since thousands of calls
     may wait for their answers. What is needed later is beside it. model: that it asks for, where

@@ -1,9 +1,9 @@
-"""The conversations that callers go on with, so that only what is new travels. Pure.
+"""The conversations that callers continue, so that they send only new items. Pure.
 
-A conversation is a tree of calls, kept whole or not at all: at most `most` of them and `max_bytes`
-(as the contract's messages would take them, times four for what Python adds), those not used for
-longest given up first. It is a cache and no more: what is gone is answered with
-CONVERSATION_UNKNOWN, and the caller sends the whole.
+A conversation is a tree of calls, kept completely or not at all: at most `most` of them and
+`max_bytes` (the size of the contract's messages, times four for Python's overhead). The least
+recently used is dropped first. This is only a cache: for a dropped conversation the answer is
+CONVERSATION_UNKNOWN, and the caller sends the whole conversation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the programs of a rollout sent before, so that the same is not read again.
+"""A cache of the JSON that a rollout's programs sent, so that equal JSON is parsed once.
 
-Programs send their whole conversation and all of their tools with every request. What is the same
-JSON to the byte is read once: later requests get the very items that the first one had. That costs
-a digest of each, and spares every comparison of one with another.
+Programs send their whole conversation and all of their tools with every request. JSON with equal
+bytes is parsed once: later requests get the same objects as the first. This costs one digest per
+item, and no item has to be compared with others.
 """
 
 from __future__ import annotations

@@ -54,9 +54,10 @@ def exactly(written: bytes) -> bytes:
 
 
 class Sendable:
-    """A long body, written anew for each retry.
+    """A long body, serialised again for each retry.
 
-    Once sent it is given up: most are never sent again, and what it is made of is there anyway.
+    The bytes are released after sending: most bodies are never sent again, and their source is in
+    memory anyway.
     """
 
     __slots__ = ("_first", "_make")

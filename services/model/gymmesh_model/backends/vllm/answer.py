@@ -74,7 +74,7 @@ class CapturePlan:
         plan = CapturePlan(call.record, call.prefix, keep_logprobs)
         if plan.prefix is None or not plan.prefix.rewritten:
             return plan
-        detail = "the caller changed items that earlier tokens stand for"
+        detail = "the caller changed items whose tokens are already known"
         return plan.forked(detail, tokens_pb2.FORK_REASON_HISTORY_REWRITTEN)
 
     def forked(

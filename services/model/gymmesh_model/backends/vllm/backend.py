@@ -1,10 +1,11 @@
 """A vLLM server: Chat Completions, and the tokens of each call, exact from turn to turn.
 
-A call whose tokens are wanted gets them with its answer (`return_token_ids`). A call that goes on
-from known tokens is sent as tokens (`kv_transfer_params.prompt_token_ids`, vLLM 0.32 and later):
-its messages are then not rendered by the server, while tools and parsers work as ever. What the
-server says it has read is compared with what was sent. A server that cannot be given tokens
-renders the messages itself, and where that gives other tokens, the call is a fork.
+If a call's tokens are captured, the answer has them (`return_token_ids`). A call that continues
+known tokens is sent as tokens (`kv_transfer_params.prompt_token_ids`, vLLM 0.32 and later): the
+server then does not render its messages, while tools and parsers work as usual. The tokens that the
+server reports as read are compared with those sent. A server that does not accept tokens renders
+the messages itself. If this gives different tokens, the call is a fork.
+
 Facts about vLLM's API: its documentation of the OpenAI-compatible server, and its answers.
 """
 
@@ -75,10 +76,10 @@ _PROBE_SECONDS: Final = 5.0
 class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `options` of a `vllm` model, besides those of `chat`.
 
-    exact: whether calls whose tokens are captured go on from the tokens before. When false, the
-        server renders each conversation anew, and calls are forks wherever that differs.
-    weights_poll_s: seconds between two questions for the version of the weights, where the server
-        answers them; 0 asks never.
+    exact: whether calls whose tokens are captured continue the previous tokens. If false, the
+    server renders each conversation again, and a call whose tokens then differ is a fork.
+    weights_poll_s: seconds between two requests for the version of the weights, if the server
+    answers them; 0: never.
     """
 
     exact: bool = True

@@ -54,8 +54,8 @@ _RUN: Final = 'if command -v bash >/dev/null; then bash -c "$1"; else "$1"; fi >
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
-    """What the tests of a step said: rewards by name, how the tests ended, and the end of what
-    they wrote.
+    """The result of a step's tests: rewards by name, how the tests ended, and the end of their
+    output.
     """
 
     rewards: Mapping[str, float]

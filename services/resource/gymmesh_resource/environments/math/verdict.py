@@ -103,12 +103,12 @@ def judge(
 ) -> MathScore:
     r"""The verdict on a response, given the expected answer (LaTeX or plain text).
 
-    Of several boxes the last counts, with those that are joined to it as a list
-    (``\boxed{1} and \boxed{2}``); an empty last box is no answer, and text outside of boxes is
-    then not looked at.
+    If there are several boxes, the last one counts, together with the boxes joined to it as a list
+    (``\boxed{1} and \boxed{2}``). An empty last box is not an answer, and then the text outside
+    boxes is ignored.
 
-    evaluated: whether an answer that is left to be computed, or that stands in the prompt, is
-    worth nothing; None: where a whole number or a decimal is expected.
+    evaluated: whether an answer that is not computed, or that is in the prompt, is worth nothing;
+    None: if a whole number or a decimal is expected.
 
     Raises `ExpectedAnswerError`.
     """

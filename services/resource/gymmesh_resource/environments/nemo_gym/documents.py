@@ -124,7 +124,7 @@ def verdict_of(answer: Mapping[str, Any], sent: Mapping[str, Any]) -> Verdict | 
     if answer.get("mask_sample") is True:
         kind = answer.get("failure_kind")
         raise BadVerdict(
-            "it says that the reward is no measurement (mask_sample"
+            "it reports that the reward is not a measurement (mask_sample"
             + (f", {kind:.100})" if isinstance(kind, str) else ")")
         )
     answered = {

@@ -181,7 +181,7 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
             raise MeshError(
                 _VERIFIER_FAULT,
                 "verifiers did not play the episode to its end, so nothing was scored; give its "
-                "agent more time (timeout_s), or a limit of its own (env.agent.max_turns).",
+                "agent more time (timeout_s), or set a limit (env.agent.max_turns).",
                 metadata={"verifier": "verifiers", "stage": "verify"},
             )
         try:

@@ -55,7 +55,7 @@ def find_answer(text: str) -> FoundAnswer:
 
 
 def last_box(text: str) -> str | None:
-    """What the last complete box holds, as it is written; None when there is none."""
+    """The content of the last complete box, unchanged; None if there is none."""
     last = deque(boxes(text), maxlen=1)
     return text[last[0]] if last else None
 
