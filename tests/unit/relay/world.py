@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gymmesh_discovery.service import DiscoveryService
@@ -33,7 +33,6 @@ class World:
     link: Proxy
     callers: PeerDirectory
     stack: AsyncExitStack
-    seen: dict[str, Any] = field(default_factory=dict)
 
     async def dial(
         self,
