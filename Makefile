@@ -68,7 +68,7 @@ test-handoff: setup ## exports, logs and figures in others' own code (HANDOFF="l
 		GYMMESH_TEST_HANDOFF=$$name $$env/bin/python -m pytest -p no:cacheprovider tests/handoff/$$name $(ARGS); \
 	done
 
-test-hosts: setup ## cut a mesh on two hosts apart, which are network namespaces (needs root)
+test-hosts: setup ## cut hosts apart, which are network namespaces: a mesh, and a trainer behind NAT (needs root)
 	GYMMESH_TEST_HOSTS="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/hosts $(ARGS)
 
 test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first

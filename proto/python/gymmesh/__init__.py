@@ -42,7 +42,16 @@ if TYPE_CHECKING:
         run_attempt,
     )
     from gymmesh_client.tasks import TaskFile
-    from gymmesh_mesh import Mesh, MeshConfig, connect, discovered, embedded, remote, up
+    from gymmesh_mesh import (
+        Mesh,
+        MeshConfig,
+        connect,
+        dial_out,
+        discovered,
+        embedded,
+        remote,
+        up,
+    )
     from gymmesh_resource import (
         Component,
         DefinitionError,
@@ -166,6 +175,7 @@ __all__ = [
     "collect_sync",
     "completed_row",
     "connect",
+    "dial_out",
     "discovered",
     "embedded",
     "load_config",
@@ -214,7 +224,16 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is ther
             "run_attempt",
         ),
         "gymmesh_client.tasks": ("TaskFile",),
-        "gymmesh_mesh": ("Mesh", "MeshConfig", "connect", "discovered", "embedded", "remote", "up"),
+        "gymmesh_mesh": (
+            "Mesh",
+            "MeshConfig",
+            "connect",
+            "dial_out",
+            "discovered",
+            "embedded",
+            "remote",
+            "up",
+        ),
         "gymmesh_resource": (
             "Component",
             "DefinitionError",

@@ -70,6 +70,9 @@ class TrainerCollector:
         place: where to collect, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         model: the policy; None: from the configuration.
         model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
+            With `relay`, the name under which the mesh finds it; empty: one of its own is drawn.
+        relay: a relay of a remote mesh (HOST:PORT), which calls the backend `model` over a
+            connection that this process dials.
         model_addresses: model services (HOST:PORT) of a remote mesh to notify of new weights.
         security: certificates and token for a remote mesh.
         tasks: the source for steps without their own tasks: a list or a task file, repeated without
@@ -92,6 +95,7 @@ class TrainerCollector:
         model_name: str = "",
         model_addresses: Sequence[str] = (),
         security: SecurityConfig | None = None,
+        relay: str = "",
         tasks: TaskStream | Sequence[TaskLike] | Path | str | None = None,
         start_step: int | None = None,
         **settings: Any,
@@ -109,7 +113,7 @@ class TrainerCollector:
             self._ready,
             self._missing_tokens,
         )
-        self._open = (place, model, model_name, model_addresses, security)
+        self._open = (place, model, model_name, model_addresses, security, relay)
         self._stack = AsyncExitStack()
         self._policy: Policy | None = None
         self._unsent = False  # whether the mesh has not been notified of the loaded state's version
@@ -118,7 +122,7 @@ class TrainerCollector:
         self._evaluations: set[Runs] = set()
 
     async def __aenter__(self) -> TrainerCollector:
-        place, model, name, addresses, security = self._open
+        place, model, name, addresses, security, relay = self._open
         opened = open_place(
             place,
             model,
@@ -128,6 +132,7 @@ class TrainerCollector:
             timeout_s=self.settings.timeout_s,
             side_data=bool(self.settings.side_data),
             side_data_path=self.settings.side_data_path,
+            relay=relay,
         )
         self._policy = await self._stack.enter_async_context(opened)
         return self

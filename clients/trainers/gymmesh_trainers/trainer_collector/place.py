@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,17 @@ import msgspec
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_client import UserError
 from gymmesh_client.side_data import fetch_side_data
-from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
+from gymmesh_mesh import (
+    SCHEMES,
+    DialedOut,
+    Mesh,
+    MeshConfig,
+    Objects,
+    dial_out,
+    discovered,
+    embedded,
+    read_target,
+)
 from gymmesh_mesh import remote as remote_mesh
 from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_mesh.model_checks import set_weights
@@ -66,6 +77,7 @@ class Policy:
         checks: what the environments say of tasks; None: they are elsewhere.
         environments: the names of those; None: not known.
         endpoints: the servers that a configuration names, whose weights can be pushed.
+        own: the model of this process that the mesh calls over a relay; None: the mesh has its own.
     """
 
     mesh: Mesh
@@ -75,9 +87,13 @@ class Policy:
     checks: TaskChecks | None = None
     environments: Collection[str] | None = None
     endpoints: Sequence[WeightsEndpoint] = ()
+    own: DialedOut | None = None
 
     async def set_weights_version(self, version: int, adapter: str = "") -> None:
         """Notify the model services that can be reached. Raises MeshError."""
+        if self.own is not None:
+            await self.own.set_weights_version(version, adapter)
+            return
         request = model_pb2.SetWeightsVersionRequest(version=version, adapter=adapter)
         for peer in self._peers().values():
             await peer.SetWeightsVersion(request, timeout=_SET_S)
@@ -123,9 +139,12 @@ async def open_place(
     timeout_s: float = _ATTEMPT_S,
     side_data: bool = False,
     side_data_path: Path | None = None,
+    relay: str = "",
 ) -> AsyncIterator[Policy]:
     """Open the mesh.
 
+    relay: HOST:PORT of a relay of a remote mesh, which then calls the backend `model` in this
+    process, under `model_name` or a name that is drawn.
     timeout_s: seconds that the caller gives to an attempt of a rollout. Where the place is an
     environment, and no configuration says more, nothing in the mesh ends it earlier.
     side_data: whether the policy is to give side data. side_data_path: where a policy of this
@@ -136,6 +155,8 @@ async def open_place(
     """
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
+        if relay:
+            raise UserError("relay: is for a mesh elsewhere; what is collected here needs none")
         config, objects = _embedded(place, model, model_name, timeout_s)
         if side_data:
             config = _with_side_data(config, side_data_path)
@@ -153,10 +174,13 @@ async def open_place(
                 () if is_own else endpoints_of(config.models[name]),
             )
         return
-    if model is not None and not isinstance(model, str):
+    if relay:
+        if not isinstance(model, Backend):
+            raise UserError("relay: also pass model=, the backend that the mesh is to call")
+    elif model is not None and not isinstance(model, str):
         raise UserError(
-            "model: a remote mesh has its own models. Pass the name of one of them, or collect in "
-            "this process"
+            "model: a remote mesh has its own models. Pass the name of one of them, the address of "
+            "a relay of that mesh (relay=), or collect in this process"
         )
     if addresses:
         opened = remote_mesh(addresses, security=security)
@@ -165,8 +189,14 @@ async def open_place(
         agent = target.agent or MeshConfig().defaults.agent
         target = type(target)(target.discovery, target.address, agent)
         opened = discovered(target, security=security)
-    async with opened as mesh:
-        yield Policy(mesh, model or "", model_addresses, security)
+    if not isinstance(model, Backend):
+        async with opened as mesh:
+            yield Policy(mesh, model or "", model_addresses, security)
+        return
+    # Two trainers that offer the same name would answer for each other.
+    name = model_name or f"policy-{uuid.uuid4().hex[:12]}"
+    async with opened as mesh, dial_out(relay, name, model, security=security) as own:
+        yield Policy(mesh, name, model_addresses, security, own=own)
 
 
 @asynccontextmanager
