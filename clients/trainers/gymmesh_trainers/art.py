@@ -9,7 +9,7 @@
 
 The engine is ART's vLLM, as with `VllmEngine`. ART takes messages, and renders them by the chat
 template again; only the sampled ids of an answer come from us, in its log probabilities. So each
-sample is a history of the trajectory. An answer that is trained there is a `Choice` whose text is
+sample is one of the trajectory's `additional_histories`. An answer that is trained there is a `Choice` whose text is
 the raw text of its tokens; one that another sample trains is a plain message, which ART does not
 train. ART's own tokenizer then makes each history into tokens, and one that differs from what the
 model read and wrote is lost: refused, or left out with a warning.
@@ -23,8 +23,9 @@ Tried with ART's own classes and tokenizer; not with its backends, which want GP
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any, Final
 
 import art
 from art.preprocessing.tokenize import tokenize_trajectory
@@ -35,13 +36,27 @@ from openai.types.chat.chat_completion import Choice, ChoiceLogprobs
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_client import UserError
 from gymmesh_client.rollout import CallParts, RolloutParts, path_to, shared_ids
+from gymmesh_model.backends.templating import for_template
 from gymmesh_model.convert import to_chat
 from gymmesh_responses import item_from_json, params_to_dict
 from gymmesh_trainers.hooks import Lost, LostTokens, refuse_images
-from gymmesh_trainers.rollouts import Rollout, RolloutGroup, SampleTurn, TrainingSample
+from gymmesh_trainers.rollouts import (
+    NO_VERSION,
+    Rollout,
+    RolloutGroup,
+    SampleTurn,
+    TrainingSample,
+)
 from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["ArtGroups", "Unscored"]
+
+_OTHERWISE: Final = (
+    "ART renders the conversation anew, and what its tokenizer makes of it with this chat template "
+    "differs from what the model read and wrote"
+)
+# ART parses the arguments of tool calls itself for templates that say this.
+_PARSED_BY_ART: Final = "tool_call.arguments|items"
 
 
 class Unscored(Exception):
@@ -67,6 +82,7 @@ class ArtGroups:
         tool_schema_format: str = "default",
     ) -> None:
         self._tokenizer = tokenizer
+        self._as_text = _PARSED_BY_ART in str(tokenizer.chat_template)
         self._lost = LostTokens(lost, "ART")
         self._rendering = {
             "chat_template_kwargs": dict(chat_template_kwargs or {}),
@@ -110,7 +126,7 @@ class ArtGroups:
             if self._is_exact(history, sample):
                 found.setdefault(sample.actor, []).append(history)
                 kept.append(sample)
-        self._lost.account(rollout, sum(one.trained for one in kept), kept)
+        self._lost.account(rollout, sum(one.trained for one in kept), kept, _OTHERWISE)
         return found
 
     def _is_exact(self, history: History, sample: TrainingSample) -> bool:
@@ -143,11 +159,14 @@ class ArtGroups:
         for message in chat["messages"]:
             turn = choices.get(str(message.get("content")))
             if turn is None:
-                messages.append(message)
+                messages.append(message if self._as_text else for_template(message))
                 continue
             ids = tokens[turn.begin : turn.end]
             messages.append(self._choice(ids, logprobs[turn.begin : turn.end]))
-        return History(messages_and_choices=messages, tools=chat.get("tools"))
+        history = History(messages_and_choices=messages)
+        # Not validated: that changes the order of keys, and so the prompt.
+        history.tools = chat.get("tools")
+        return history
 
     def _choice(self, ids: Sequence[int], logprobs: Sequence[float]) -> Choice:
         """An answer with exact ids. It has no tool calls: ART would render them a second time."""
@@ -205,12 +224,12 @@ def _text(text: str) -> responses_pb2.Item:
 def _trajectory(
     rollout: Rollout, actor: str, reward: float, histories: Sequence[History]
 ) -> art.Trajectory:
-    first = histories[0] if histories else History(messages_and_choices=[])
     versions = sorted(_versions(rollout, actor))
     return art.Trajectory(
-        messages_and_choices=first.messages_and_choices,
-        tools=first.tools,
-        additional_histories=list(histories[1:]),
+        # ART validates its first history anew, which changes the order of a tool's keys, and so the
+        # prompt. It is the prompt alone, for logs, and nothing in it can be trained.
+        messages_and_choices=_prompt(histories),
+        additional_histories=list(histories),
         reward=reward,
         initial_policy_version=versions[0] if versions else None,
         final_policy_version=versions[-1] if versions else None,
@@ -219,11 +238,19 @@ def _trajectory(
     )
 
 
+def _prompt(histories: Sequence[History]) -> list[Any]:
+    """The messages before the first answer."""
+    messages = histories[0].messages_and_choices if histories else []
+    return list(
+        takewhile(lambda one: not isinstance(one, Choice) and one["role"] != "assistant", messages)
+    )
+
+
 def _versions(rollout: Rollout, actor: str) -> set[int]:
-    """Those of the weights that sampled what is trained."""
-    return set(_known(rollout.by_actor[actor]))
-
-
-def _known(samples: Sequence[TrainingSample]) -> Iterator[int]:
-    for sample in samples:
-        yield from (one for one in sample.weights_versions if one >= 0)
+    """Those of the weights that sampled the actor's tokens."""
+    return {
+        version
+        for sample in rollout.by_actor[actor]
+        for version in sample.weights_versions
+        if version != NO_VERSION
+    }

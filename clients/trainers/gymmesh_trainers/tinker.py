@@ -36,7 +36,7 @@ from gymmesh.model.v1 import tokens_pb2
 from gymmesh_client import UserError
 from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_trainers.hooks import Lost, LostTokens, refuse_images
-from gymmesh_trainers.rollouts import Rollout, RolloutGroup, TrainingSample
+from gymmesh_trainers.rollouts import NO_VERSION, Rollout, RolloutGroup, TrainingSample
 
 __all__ = ["TinkerEngine", "TinkerGroups"]
 
@@ -186,7 +186,7 @@ def _metrics(rollout: Rollout, actor: str) -> dict[str, float | int]:
         version
         for sample in rollout.by_actor[actor]
         for version in sample.weights_versions
-        if version >= 0
+        if version != NO_VERSION
     }
     versions = {"weights/oldest": min(known), "weights/newest": max(known)} if known else {}
     components = {f"reward/{name}": value for name, value in rollout.components.items()}

@@ -1,4 +1,4 @@
-"""Whether a trainer trains each token that was sampled, once, behind the prompt that it was sampled
+"""How often a trainer trains the tokens of a model call, behind the prompt that they were sampled
 behind.
 """
 
@@ -10,17 +10,21 @@ Row = tuple[Sequence[int], Sequence[int]]
 """A sequence of token ids, and its mask."""
 
 
-def trains_each_once(calls: Sequence[tuple[list[int], list[int]]], rows: Sequence[Row]) -> bool:
-    """calls: the prompt and the sampled ids of each; rows: what the trainer trains."""
-    trained = 0
+def times_trained(calls: Sequence[tuple[list[int], list[int]]], rows: Sequence[Row]) -> list[int]:
+    """Of each call, how many rows train all of its sampled tokens.
+
+    calls: the prompt and the sampled ids of each; rows: what the trainer trains. Asserts that the
+    rows train nothing else.
+    """
+    found = []
     for prompt, sampled in calls:
         whole, begin = [*prompt, *sampled], len(prompt)
-        found = [
-            mask[begin : len(whole)]
-            for tokens, mask in rows
-            if list(tokens[: len(whole)]) == whole and any(mask[begin : len(whole)])
-        ]
-        if len(found) != 1 or not all(found[0]):
-            return False
-        trained += len(sampled)
-    return trained == sum(sum(mask) for _, mask in rows)
+        found.append(
+            sum(
+                list(tokens[: len(whole)]) == whole and all(mask[begin : len(whole)])
+                for tokens, mask in rows
+            )
+        )
+    counted = sum(times * len(sampled) for times, (_, sampled) in zip(found, calls, strict=True))
+    assert counted == sum(sum(mask) for _, mask in rows)
+    return found

@@ -22,7 +22,7 @@ from gymmesh.model.v1 import tokens_pb2
 from gymmesh_client import UserError
 from gymmesh_trainers import Generation, RolloutGroup, SamplingParams, TokenBackend
 from gymmesh_trainers.tinker import TinkerEngine, TinkerGroups
-from tests.handoff.prime_tinker_art.exact import Row, trains_each_once
+from tests.handoff.prime_tinker_art.exact import Row, times_trained
 from tests.handoff.prime_tinker_art.policies import Answers, group_of
 from tests.handoff.trainers.families import FAMILIES, Family
 from tests.handoff.trainers.test_append_only import Engine, Hut
@@ -85,8 +85,7 @@ async def test_the_cookbook_trains_each_sampled_token_once(
     rows, data = rows_of(groups)
     calls = list(zip(engine.prompts, engine.outputs, strict=True))
     sampled = sum(len(output) for output in engine.outputs)
-    assert len(calls) == 6
-    assert trains_each_once(calls, rows)
+    assert times_trained(calls, rows) == [1] * 6
     assert made.counts == {"tokens_sampled": sampled, "tokens_trained": sampled, "tokens_lost": 0}
     for datum in data:
         mask = datum.loss_fn_inputs["mask"].to_torch()
@@ -105,7 +104,7 @@ async def test_each_actor_has_a_group_with_its_own_rewards() -> None:
     assert root.get_total_rewards() == [0.0, 1.0, 0.0]
     assert critic.get_total_rewards() == [0.25, 0.75]
     rows, data = rows_of([root, critic])
-    assert trains_each_once(engine.calls, rows)
+    assert times_trained(engine.calls, rows) == [1] * 5
     trained = []
     for datum in data:
         mask = datum.loss_fn_inputs["mask"].to_torch() > 0
@@ -122,7 +121,7 @@ async def test_a_history_that_begins_anew_is_a_datum_of_its_own() -> None:
     group = await group_of(place_of("Paid", "Rewriting"), backend, 1)
     rows, _ = rows_of(TinkerGroups().of(group))
     assert len(rows) == 2
-    assert trains_each_once(engine.calls, rows)
+    assert times_trained(engine.calls, rows) == [1] * 3
 
 
 async def test_a_failed_rollout_is_an_error_of_the_group_and_no_reward() -> None:
