@@ -8,11 +8,11 @@
         await mesh.set_weights_version(result.step)
 
 The engine is ART's vLLM, as with `VllmEngine`. ART takes messages, and renders them by the chat
-template again; only the sampled ids of an answer come from us, in its log probabilities. So each
-sample is one of the trajectory's `additional_histories`. An answer that is trained there is a `Choice` whose text is
-the raw text of its tokens; one that another sample trains is a plain message, which ART does not
-train. ART's own tokenizer then makes each history into tokens, and one that differs from what the
-model read and wrote is lost: refused, or left out with a warning.
+template again; only the sampled ids of an answer come from us, in its log probabilities. Each
+sample is one of the trajectory's `additional_histories`. An answer that is trained there is a
+`Choice` whose text is the raw text of its tokens; one that another sample trains is a plain
+message, which ART does not train. ART's own tokenizer then makes each history into tokens. One that
+differs from what the model read and wrote is lost: refused, or left out with a warning.
 
 Each actor has a group of its own, with its own rewards. A rollout that failed, or has no verdict,
 is an exception of the group, and never a reward of 0.

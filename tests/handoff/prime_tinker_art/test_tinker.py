@@ -1,6 +1,4 @@
-"""Groups of gymmesh in the hands of tinker-cookbook's own functions, sampled by a client of Tinker's
-interface.
-"""
+"""Groups of gymmesh in the hands of tinker-cookbook's functions, sampled by Tinker's interface."""
 
 from __future__ import annotations
 
