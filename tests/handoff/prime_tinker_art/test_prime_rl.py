@@ -1,7 +1,8 @@
 """Our environments in prime-rl: its environment server plays them, and its orchestrator makes
 training samples of the traces.
 
-prime-rl is on no package index: GYMMESH_TEST_PRIME_RL names the folder of its repository.
+prime-rl is on no package index: GYMMESH_TEST_PRIME_RL names the folder of its repository. Tried with
+559b447 of 21 August 2026, which reads one attribute of a trace that verifiers 0.4 no longer has.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ HARNESS: Final = ROOT / "tests" / "bridges" / "verifiers"
 SOURCE: Final = Path(os.environ.get("GYMMESH_TEST_PRIME_RL", ""))
 FOLDERS: Final = [SOURCE / "src", SOURCE / "packages" / "prime-rl-configs" / "src"]
 require(
-    os.environ.get("GYMMESH_TEST_PRIME_RL") and FOLDERS[0].is_dir(),
+    os.environ.get("GYMMESH_TEST_PRIME_RL") and all(map(Path.is_dir, FOLDERS)),
     "prime-rl's repository",
     "git clone https://github.com/PrimeIntellect-ai/prime-rl, and set GYMMESH_TEST_PRIME_RL to it",
 )
-sys.path += map(str, [*FOLDERS, HARNESS])
+sys.path[:0] = map(str, [*FOLDERS, HARNESS])
 
 import verifiers.v1 as vf
 from prime_rl.configs.orchestrator import OrchestratorConfig
@@ -46,6 +47,10 @@ from prime_rl.trainer.batch import build_bin_cost, prepare_batch
 from prime_rl.utils.client import InferencePool
 
 PLACE: Final = f"{Path(__file__).with_name('huts.py')}:ScoredHut"
+# The images of a branch, of which verifiers 0.4 keeps none; prime-rl of August asks for them.
+if "multi_modal_data" not in dir(vf.Branch):
+    vf.Branch.multi_modal_data = None
+
 QWEN: Final = next(one for one in FAMILIES if one.name == "qwen3")
 CALLS: Final = 6
 
@@ -70,6 +75,8 @@ class Policy:
             if isinstance(last, Exception):
                 raise last
             text = text.replace("No more.", last)
+        # What one episode says is said in no other.
+        text = text.replace("think", f"think, for the {self.episode}. time")
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         return [*ids, self._tokenizer.convert_tokens_to_ids(self._family.stops[calls])]
 
@@ -115,10 +122,10 @@ async def env_server(
         await process.wait()
 
 
-async def trained_batch(folder: Path, last: list[str | Exception]) -> Any:
+async def trained_batch(folder: Path, last: list[str | Exception], traces: int) -> Any:
     """A group of as many episodes as there are last answers, through prime-rl's train sink.
 
-    Gives the batch, the server that sampled, and the episodes.
+    Gives a batch of so many traces, the server that sampled, and the episodes.
     """
     tokenizer = QWEN.tokenizer()
     tokenizer.save_pretrained(folder / "policy")
@@ -135,7 +142,7 @@ async def trained_batch(folder: Path, last: list[str | Exception]) -> Any:
         )  # fmt: skip
         sink = TrainSink(
             config, tokenizer=tokenizer, train_envs=envs, mm_token_type_ids_mapping=None,
-            progress=Progress(), batch_size=1, token_batch_size=None,
+            progress=Progress(), batch_size=traces, token_batch_size=None,
         )  # fmt: skip
         episodes = []
         batch = None
@@ -150,6 +157,7 @@ async def trained_batch(folder: Path, last: list[str | Exception]) -> Any:
             [task] = env.tasks
             group = vf.GroupInfo(id=str(uuid.uuid4()))
             for _ in last:
+                # One at a time, as the policy counts its answers.
                 episode = await env.run(
                     pool.train_client, pool.model_name, None, task.data.model_dump(mode="json")
                 )
@@ -160,20 +168,37 @@ async def trained_batch(folder: Path, last: list[str | Exception]) -> Any:
                 episodes.append(episode)
                 batch = await sink.add(episode)
                 policy.next_episode()
+            await env.env_client.close()
+        await pool.stop()
     return batch, server, episodes
 
 
 async def test_prime_rl_trains_each_sampled_token_once(tmp_path: Path) -> None:
-    batch, server, episodes = await trained_batch(tmp_path, ["No more.", "I don't know."])
-    traces = [trace for episode in episodes for trace in episode.traces]
-    assert [(trace.ok, trace.reward) for trace in traces] == [(True, 1.0), (True, 0.0)], [
-        trace.errors for trace in traces
-    ]
+    said = ["No more.", "I don't know.", RuntimeError("the engine is gone"), "It is broken."]
+    batch, server, episodes = await trained_batch(tmp_path, said, 2)
+    right, wrong, failed, unjudged = (trace for episode in episodes for trace in episode.traces)
+    assert (right.ok, right.reward, wrong.ok, wrong.reward) == (True, 1.0, True, 0.0)
+    # Neither is a reward of 0: prime-rl drops them before it computes advantages.
+    assert not failed.ok
+    assert not unjudged.ok
+    assert "the verifier is broken" in str(unjudged.errors)
+    assert [len(one.branches) for one in (right, wrong)] == [3, 3]
+
+    calls = server.calls[: 2 * CALLS]
     rows = [(one.token_ids, [int(on) for on in one.mask]) for one in batch.samples]
-    print(len(rows), len(server.calls))
-    assert times_trained(server.calls, rows) == [1] * 2 * CALLS
+    assert len(rows) == 6
+    assert times_trained(calls, rows) == [1] * 2 * CALLS
+    sampled = sum(len(ids) for _, ids in calls)
+    [micro_batches] = prepare_batch(batch.samples, 1 << 14, 1, build_bin_cost(None))
+    assert sum(sum(one.loss_mask) for one in micro_batches) == sampled
+
+    advantages, logprobs = [], []
     for sample in batch.samples:
-        assert len(sample.logprobs) == len(sample.token_ids)
-    [[*micro]] = prepare_batch(batch.samples, 1 << 14, 1, build_bin_cost(None))
-    sampled = sum(len(ids) for _, ids in server.calls)
-    assert sum(sum(one.loss_mask) for one in micro) == sampled
+        both = zip(sample.mask, sample.advantages, sample.logprobs, strict=True)
+        trained = [(advantage, logprob) for on, advantage, logprob in both if on]
+        advantages.append({advantage for advantage, _ in trained})
+        logprobs += [logprob for _, logprob in trained]
+    assert advantages == [{0.5}] * 3 + [{-0.5}] * 3
+    places = [place for _, ids in calls for place in range(len(ids))]
+    assert sorted(logprobs) == sorted(-0.25 * (place + 1) for place in places)
+    assert {asked["sampling_params"]["temperature"] for asked in server.asked} == {1.0}
