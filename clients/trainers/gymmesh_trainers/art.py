@@ -30,8 +30,7 @@ from typing import Any, Final
 import art
 from art.preprocessing.tokenize import tokenize_trajectory
 from art.trajectories import History
-from openai.types.chat import ChatCompletionMessage, ChatCompletionTokenLogprob
-from openai.types.chat.chat_completion import Choice, ChoiceLogprobs
+from art.types import Choice
 
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_client import UserError
@@ -173,21 +172,20 @@ class ArtGroups:
         text = str(self._tokenizer.decode(ids, skip_special_tokens=False))
         # ART looks at the first token's text, to find a thought that the template has begun.
         first = list(str(self._tokenizer.decode(ids[:1])).encode("utf-8", "replace"))
-        content = [
-            ChatCompletionTokenLogprob(
-                token=f"token_id:{one}",
-                bytes=None if place else first,
-                logprob=logprob,
-                top_logprobs=[],
-            )
-            for place, (one, logprob) in enumerate(zip(ids, logprobs, strict=True))
+        content: list[dict[str, Any]] = [
+            {"token": f"token_id:{one}", "logprob": logprob, "top_logprobs": []}
+            for one, logprob in zip(ids, logprobs, strict=True)
         ]
-        return Choice(
-            finish_reason="stop",
-            index=0,
-            logprobs=ChoiceLogprobs(content=content, refusal=None),
-            message=ChatCompletionMessage(role="assistant", content=text),
+        content[0]["bytes"] = first
+        choice: Choice = Choice.model_validate(
+            {
+                "finish_reason": "stop",
+                "index": 0,
+                "logprobs": {"content": content},
+                "message": {"role": "assistant", "content": text},
+            }
         )
+        return choice
 
 
 def _conversation(

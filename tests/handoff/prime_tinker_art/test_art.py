@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
-
-# LiteLLM, which ART imports, would look for its prices in the network.
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-
 from art import TrajectoryGroup
 from art.preprocessing.tokenize import tokenize_trajectory_groups
 
