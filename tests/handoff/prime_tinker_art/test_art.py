@@ -66,14 +66,14 @@ async def test_art_trains_each_sampled_token_once_or_the_hook_refuses(
     group = await group_of(Hut, backend, append_only=append_only)
     calls = list(zip(engine.prompts, engine.outputs, strict=True))
     sampled = sum(len(output) for output in engine.outputs)
-    how = {"chat_template_kwargs": family.kwargs}
+    how = family.kwargs
     refusal = ""
     try:
-        ArtGroups(tokenizer, **how).of(group)
+        ArtGroups(tokenizer, chat_template_kwargs=how).of(group)
     except UserError as error:
         refusal = str(error)
-    made = ArtGroups(tokenizer, "warn", **how)
-    rows = rows_of(tokenizer, made.of(group), **how)
+    made = ArtGroups(tokenizer, "warn", chat_template_kwargs=how)
+    rows = rows_of(tokenizer, made.of(group), chat_template_kwargs=how)
     times = times_trained(calls, rows)
     if (family.name, append_only) in EXACT:
         assert not refusal
@@ -132,6 +132,10 @@ async def test_a_failed_rollout_is_an_exception_of_the_group_and_no_reward() -> 
     assert not critic.exceptions  # counted once
     nobody = RolloutGroup(group.task, failed=group.failed)
     assert ArtGroups(tokenizer).of(nobody) == []
+    unscored = RolloutGroup(group.task, group.rollouts[:1], unscored=group.rollouts[1:])
+    [root] = ArtGroups(tokenizer).of(unscored)
+    assert [one.reward for one in root] == [1.0]
+    assert ["has no verdict" in one.message for one in root.exceptions] == [True, True]
 
 
 async def test_tokens_that_were_not_sampled_freely_are_refused() -> None:

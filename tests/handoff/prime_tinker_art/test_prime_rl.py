@@ -23,7 +23,8 @@ async def test_prime_rl_trains_each_sampled_token_once(tmp_path: Path) -> None:
 
     from tests.handoff.prime_tinker_art.prime_rl_run import CALLS, trained_batch
 
-    said = ["No more.", "I don't know.", RuntimeError("the engine is gone"), "It is broken."]
+    gone = RuntimeError("the engine is gone")
+    said: list[str | Exception] = ["No more.", "I don't know.", gone, "It is broken."]
     batch, server, episodes = await trained_batch(tmp_path, said, 2)
     right, wrong, failed, unjudged = (trace for episode in episodes for trace in episode.traces)
     assert (right.ok, right.reward, wrong.ok, wrong.reward) == (True, 1.0, True, 0.0)

@@ -54,7 +54,7 @@ class Client:
 def rows_of(groups: list[TrajectoryGroup]) -> tuple[list[Row], list[tinker.Datum]]:
     """The sequences that Tinker trains, by the cookbook's own functions, with their masks."""
     data, _ = assemble_training_data(groups, compute_advantages(groups))
-    rows = []
+    rows: list[Row] = []
     for datum in data:
         inputs = datum.loss_fn_inputs
         target, mask = inputs["target_tokens"].tolist(), inputs["mask"].tolist()
@@ -137,6 +137,10 @@ async def test_a_failed_rollout_is_an_error_of_the_group_and_no_reward() -> None
     assert remove_constant_reward_groups(groups) == groups[:1]
     failed = RolloutGroup(group.task, failed=group.failed)
     assert TinkerGroups().of(failed) == []
+    unscored = RolloutGroup(group.task, group.rollouts[:1], unscored=group.rollouts[1:])
+    [root] = TinkerGroups().of(unscored)
+    assert root.get_total_rewards() == [1.0]
+    assert [one.error_type for one in root.rollout_errors] == ["Unscored", "Unscored"]
 
 
 async def test_tokens_that_were_not_sampled_freely_are_context() -> None:

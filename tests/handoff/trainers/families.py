@@ -38,7 +38,7 @@ class Family:
             ("Ċ", "Ċ"),
         ]
         words += words_of_two
-        merges += [(left, right) for left, right in words_of_two]
+        merges += [(one[0], one[1]) for one in words_of_two]
         vocabulary = {one: place for place, one in enumerate([*letters, *words])}
         raw = Tokenizer(models.BPE(vocabulary, merges))
         raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
