@@ -1,18 +1,24 @@
 """ART: groups as its trajectory groups.
 
     made = ArtGroups(tokenizer)
-    async with TrainerCollector(place, tasks=rows, model=TokenBackend(tokenizer, engine)) as mesh:
-        async with mesh.step(groups=32) as step:
-            groups = [one async for group in step for one in made.of(group)]
-        result = await backend.train(model, groups)
-        await mesh.set_weights_version(result.step)
+    while (version := await model.get_step()) < 100:
+        url, name = model.inference_base_url, model.get_inference_name()
+        engine = VllmEngine(url, model=name, api_key=model.inference_api_key)
+        async with TrainerCollector(place, model=TokenBackend(tokenizer, engine)) as mesh:
+            await mesh.set_weights_version(version)
+            async with mesh.step(next_tasks()) as step:
+                groups = [one async for group in step for one in made.of(group)]
+        await backend.train(model, groups)
 
-The engine is ART's vLLM, as with `VllmEngine`. ART takes messages, and renders them by the chat
-template again; only the sampled ids of an answer come from us, in its log probabilities. Each
-sample is one of the trajectory's `additional_histories`. An answer that is trained there is a
-`Choice` whose text is the raw text of its tokens; one that another sample trains is a plain
-message, which ART does not train. ART's own tokenizer then makes each history into tokens. One that
-differs from what the model read and wrote is lost: refused, or left out with a warning.
+The engine is ART's vLLM, which serves each step's weights under a name of their own: so each step
+has an engine, and a rollout's tokens are all of one version.
+
+ART takes messages, and renders them by the chat template again; only the sampled ids of an answer
+come from us, in its log probabilities. Each sample is one of the trajectory's
+`additional_histories`. An answer that is trained there is a `Choice` whose text is the raw text of
+its tokens; one that another sample trains is a plain message, which ART does not train. ART's own
+tokenizer then makes each history into tokens. One that differs from what the model read and wrote
+is lost: refused, or left out with a warning, and then only the rollout's reward counts.
 
 Each actor has a group of its own, with its own rewards. A rollout that failed, or has no verdict,
 is an exception of the group, and never a reward of 0.
