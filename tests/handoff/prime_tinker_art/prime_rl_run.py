@@ -1,6 +1,6 @@
 """An episode group of ours through prime-rl's own environment server, client and train sink.
 
-Imported where prime-rl's repository is in `sys.path`, see conftest.py.
+Imported where prime-rl's repository is in `sys.path`, see prime_rl_source.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from prime_rl.orchestrator.train_sink import TrainSink
 from prime_rl.orchestrator.types import Progress
 from prime_rl.utils.client import InferencePool
 
-from tests.handoff.prime_tinker_art.conftest import PRIME_RL_PATH
+from tests.handoff.prime_tinker_art.prime_rl_source import FOLDERS
 from tests.handoff.prime_tinker_art.vllm_server import GenerateServer, generate_served
 from tests.handoff.trainers.families import FAMILIES, Family
 from tests.handoff.trainers.test_append_only import TASK, written
@@ -35,6 +35,7 @@ if "multi_modal_data" not in dir(vf.Branch):
 
 QWEN: Final = next(one for one in FAMILIES if one.name == "qwen3")
 CALLS: Final = 6
+_END_S: Final = 60
 
 
 class Policy:
@@ -94,7 +95,7 @@ async def env_server(
         "serve": source.serve.model_dump(mode="json"),
     }
     (folder / "server.json").write_text(json.dumps(said))
-    paths = [Path(__file__).parents[3], *PRIME_RL_PATH]
+    paths = [Path(__file__).parents[3], *FOLDERS]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "prime_rl.entrypoints.env_server", "@", str(folder / "server.json"),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}, cwd=folder,
@@ -104,7 +105,11 @@ async def env_server(
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        await process.wait()
+        try:
+            await asyncio.wait_for(process.wait(), _END_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 async def trained_batch(folder: Path, last: list[str | Exception], traces: int) -> Any:
@@ -135,8 +140,10 @@ async def trained_batch(folder: Path, last: list[str | Exception], traces: int) 
             starting = asyncio.create_task(envs.start())
             ending = asyncio.create_task(process.wait())
             await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
-            assert not ending.done(), "the environment server ended"
+            if ending.done():
+                starting.cancel()
             ending.cancel()
+            assert not starting.cancelling(), "the environment server ended"
             await starting
             env = envs.get("hut")
             [task] = env.tasks

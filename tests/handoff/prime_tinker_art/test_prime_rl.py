@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.handoff.prime_tinker_art.conftest import PRIME_RL_PATH
 from tests.handoff.prime_tinker_art.exact import times_trained
-from tests.support.optional import require
+from tests.handoff.prime_tinker_art.prime_rl_source import need_prime_rl
 
 
 async def test_prime_rl_trains_each_sampled_token_once(tmp_path: Path) -> None:
-    require(
-        PRIME_RL_PATH and all(map(Path.is_dir, PRIME_RL_PATH)),
-        "prime-rl's repository",
-        "git clone https://github.com/PrimeIntellect-ai/prime-rl, and set GYMMESH_TEST_PRIME_RL",
-    )
+    need_prime_rl()
     from prime_rl.trainer.batch import build_bin_cost, prepare_batch
 
     from tests.handoff.prime_tinker_art.prime_rl_run import CALLS, trained_batch
