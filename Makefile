@@ -62,7 +62,7 @@ test-keepalive: setup ## hold idle connections to servers of grpc-go and grpc-ja
 	@tools/test-clients.sh --build go java
 	GYMMESH_TEST_SLOW=1 GYMMESH_TEST_CLIENTS="go java" $(BIN)/python -m pytest -s tests/clients/test_keepalive.py $(ARGS)
 
-test-handoff: setup ## exports, logs and figures in others' own code (HANDOFF="loaders trackers trainers prime_tinker_art")
+test-handoff: setup ## exports, logs and figures in others' own code (HANDOFF="loaders trackers")
 	@set -e; for name in $(HANDOFF); do \
 		env=$$(tools/setup-handoff.sh $$name); \
 		GYMMESH_TEST_HANDOFF=$$name $$env/bin/python -m pytest -p no:cacheprovider tests/handoff/$$name $(ARGS); \
