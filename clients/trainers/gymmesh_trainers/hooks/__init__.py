@@ -5,9 +5,11 @@ refusals.py          what a hook can't hand over: images, seeds
 completion_limit.py  ends a rollout where the trainer's longest completion ends
 repeats.py           which repeat of its task a rollout is
 siblings.py          the rewards of a group, for a rollout in it that has none
+judged.py            the reward that a rollout is trained with, and the last ones of a process
 """
 
 from gymmesh_trainers.hooks.completion_limit import CompletionLimit
+from gymmesh_trainers.hooks.judged import Judged, trained_reward
 from gymmesh_trainers.hooks.lost import Lost, LostTokens, paths_left_out
 from gymmesh_trainers.hooks.refusals import refuse_images, refuse_seed
 from gymmesh_trainers.hooks.repeats import Repeats, first_repeat, rank_of_process
@@ -15,6 +17,7 @@ from gymmesh_trainers.hooks.siblings import Siblings, filler_rewards
 
 __all__ = [
     "CompletionLimit",
+    "Judged",
     "Lost",
     "LostTokens",
     "Repeats",
@@ -25,4 +28,5 @@ __all__ = [
     "rank_of_process",
     "refuse_images",
     "refuse_seed",
+    "trained_reward",
 ]
