@@ -11,17 +11,17 @@ In the training script:
         },
     )
 
-The task of a dataset's row is the JSON text or the object under `task`, or else its `messages` with
-its other keys. Tokens are sampled by AReaL's engine (`engine.agenerate`), which continues calls that
-new weights interrupt. Each token has the version that sampled it.
+A row's task is the JSON text or the object under `task`, or else its `messages` with its other
+keys. Tokens are sampled by AReaL's engine (`engine.agenerate`), which continues calls that new
+weights interrupt. Each token has the version that sampled it.
 
-AReaL normalizes rewards by fixed numbers of rows (`reward_norm.group_size`), so each rollout is one
-row: `lost` says what becomes of sampled tokens that don't fit. `several=True` hands over all samples
-of a rollout as rows. It is for `reward_norm` and `adv_norm` without the level `group`.
+AReaL compares rewards in groups of a fixed number of rows (`reward_norm.group_size`). So each
+rollout is one row, and `lost` says what becomes of sampled tokens that don't fit. `several=True`
+hands over all samples of a rollout as rows. Use it without `group` in `reward_norm` and `adv_norm`.
 
 A rollout that failed or has no reward is a row that trains no token, with the mean reward of its
-group, so that the group keeps its number of rows. A group without any reward is rejected (None), and
-AReaL runs another.
+group, so that the group keeps its number of rows. A group without any reward is rejected (None),
+and AReaL runs another.
 
 Interface: AReaL 1.0.4, `areal.api.RolloutWorkflow`. Tried with AReaL's own executor, engine, groups
 and advantages; not in its trainer, which wants GPUs.
@@ -68,9 +68,7 @@ class _Place:
     """
 
     def __init__(self, environment: MeshPlace, tokenizer: Any, backend: Any, settings: Any) -> None:
-        self.tokenizer = (
-            load_hf_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
-        )
+        self.tokenizer = load_hf_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self.mesh = SharedMesh(environment, self.tokenizer, backend, **settings)
         self.siblings = Siblings()
         self._loops: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
@@ -112,9 +110,7 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
         lost: Lost = "refuse",
     ) -> None:
         options = {"context_tokens": gconfig.max_tokens, **(backend or {})}
-        names = [
-            one if isinstance(one, str) else id(one) for one in (environment, tokenizer)
-        ]
+        names = [one if isinstance(one, str) else id(one) for one in (environment, tokenizer)]
         key = (names[0], names[1], f"{options}\n{settings}")
         if key not in _PLACES:
             _PLACES[key] = _Place(environment, tokenizer, options, settings or {})

@@ -20,7 +20,6 @@ Interface: OpenRLHF 0.11, `openrlhf.utils.agent.AgentExecutorBase`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from copy import deepcopy
 from itertools import pairwise
 from statistics import fmean

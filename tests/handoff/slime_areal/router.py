@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ class Router:
         version: of the weights.
         interrupts: how many calls to abort in the middle, for new weights. The next version samples
             the rest.
+        on_interrupt: called at each of these.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -55,6 +56,7 @@ class Router:
         self.bodies: list[dict[str, Any]] = []
         self.version = "3"
         self.interrupts = 0
+        self.on_interrupt: Callable[[], None] = lambda: None
         self.port = 0
         self._rests: dict[tuple[int, ...], list[int]] = {}
         self._begun: Counter[tuple[int, ...]] = Counter()
@@ -66,6 +68,11 @@ class Router:
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def right(self) -> list[Call]:
+        """The calls of rollouts that end with six."""
+        texts = [self.tokenizer.decode([*one.prompt, *one.ids]) for one in self.calls]
+        return [one for one, text in zip(self.calls, texts, strict=True) if "uno" not in text]
 
     def __enter__(self) -> Router:
         self._thread.start()
@@ -121,6 +128,7 @@ class Router:
             self._rests[(*prompt, *ids)] = rest
             answer = self._answer(prompt, ids, "abort")
             self.version = str(int(self.version) + 1)
+            self.on_interrupt()
             return answer
         return self._answer(prompt, ids[:most], "stop" if len(ids) <= most else "length")
 

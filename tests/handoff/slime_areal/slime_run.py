@@ -9,17 +9,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
-from tests.handoff.slime_areal.router import Facts, Router, trained
-from tests.handoff.slime_areal.slime_source import manager_class, require_slime
-
-require_slime()
-
+from slime.observability.rollout_data_utils import validate_rollout_id_annotated
 from slime.rollout.base_types import call_rollout_fn
 from slime.rollout.data_source import RolloutDataSource
 from slime.rollout.sglang_rollout import GenerateState, generate_rollout
 from slime.utils import http_utils
+from slime.utils.async_utils import run
 from slime.utils.misc import SingletonMeta, load_function
-from slime.observability.rollout_data_utils import validate_rollout_id_annotated
+
+from tests.handoff.slime_areal.router import Facts, Router, trained
+from tests.handoff.slime_areal.slime_source import manager_class
 
 MODULE: Final = "tests.handoff.slime_areal.generate_here"
 
@@ -57,6 +56,17 @@ def arguments(folder: str, router: Router, data: Path, **changed: Any) -> Namesp
     http_utils._http_client = None
     http_utils.init_http_client(made)
     return made
+
+
+def closed(generate: Any) -> None:
+    """Close what slime leaves to the end of its process, in the thread of slime's event loop."""
+
+    async def close() -> None:
+        await generate.close()
+        if http_utils._http_client is not None:
+            await http_utils._http_client.aclose()
+
+    run(close())
 
 
 def rows(folder: Path, *prompts: str) -> Path:

@@ -23,15 +23,16 @@ _OF_SGLANG: Final = {
 }
 
 
+IS_HERE: Final = bool(FOLDER) and (Path(FOLDER) / "slime" / "rollout").is_dir()
+
+
 def require_slime() -> None:
-    """Put slime's checkout on the path; skip the module where there is none."""
+    """Skip, or fail in CI, where there is no checkout."""
     require(
-        (Path(FOLDER) / "slime" / "rollout").is_dir() and FOLDER,
+        IS_HERE,
         "slime's source",
         "clone github.com/THUDM/slime at v0.3.1 or newer, and set GYMMESH_TEST_SLIME to its folder",
     )
-    if FOLDER not in sys.path:
-        sys.path.insert(0, FOLDER)
 
 
 def manager_class() -> Any:

@@ -165,7 +165,9 @@ class _RouterEngine:
         self._sampling = dict(sampling_params)
         self._limit = CompletionLimit(int(sampling_params["max_new_tokens"]))
         by_session = vars(args).get("router_policy") == "consistent_hashing"
-        self._headers = {"X-SMG-Routing-Key": sample.session_id} if by_session and sample.session_id else None
+        self._headers = (
+            {"X-SMG-Routing-Key": sample.session_id} if by_session and sample.session_id else None
+        )
         self.rollout: asyncio.Future[Rollout | FailedRollout] | None = None
         self.aborted = False
 
@@ -247,8 +249,8 @@ def check_arguments(args: Any, *, several: bool, evaluation: bool) -> None:
             wrong.append("--use-rollout-routing-replay: experts are not handed over")
         if several and compares_groups(args) and not args.custom_reward_post_process_path:
             wrong.append(
-                "--custom-reward-post-process-path: is missing, and slime would compare the rewards "
-                "of different groups when a rollout has several samples. Set it to "
+                "--custom-reward-post-process-path: is missing, and slime would compare rewards of "
+                "different groups when a rollout has several samples. Set it to "
                 "gymmesh_trainers.slime.group_rewards, or make GymmeshGenerate with several=False"
             )
     if wrong:

@@ -43,18 +43,14 @@ def group_rewards(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[
         if _trained(one):
             judged[_group(one)][_rollout(one)] = float(one.reward)
     compared = {key: _compared(rewards, divided) for key, rewards in judged.items()}
-    return raw, [
-        compared[_group(one)][_rollout(one)] if _trained(one) else 0.0 for one in samples
-    ]
+    return raw, [compared[_group(one)][_rollout(one)] if _trained(one) else 0.0 for one in samples]
 
 
 def rewards_differ(args: Any, group: Sequence[Any], **options: Any) -> Any:
     """Whether the rewards of a group's judged rollouts differ, for
     `--dynamic-sampling-filter-path`. slime's own filter can't read several samples of a rollout.
     """
-    rewards = {
-        (_facts(one)["actor"], float(one.reward)) for one in _flat(group) if _trained(one)
-    }
+    rewards = {(_facts(one)["actor"], float(one.reward)) for one in _flat(group) if _trained(one)}
     keep = len(rewards) > len({actor for actor, _ in rewards})
     reason = None if keep else ("zero_std" if rewards else "no_reward")
     return DynamicFilterOutput(keep=keep, reason=reason)
@@ -86,4 +82,5 @@ def _group(sample: Any) -> Hashable:
 
 
 def _rollout(sample: Any) -> Hashable:
-    return sample.rollout_id
+    found: Hashable = sample.rollout_id
+    return found
