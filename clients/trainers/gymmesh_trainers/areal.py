@@ -62,7 +62,7 @@ __all__ = ["GymmeshWorkflow"]
 _LOG: Final = logging.getLogger("gymmesh.trainers")
 
 
-class _Place:
+class _WorkflowPlace:
     """What all workflows of a process with the same configuration share: AReaL makes a workflow for
     each rollout when it is named by a text.
     """
@@ -82,7 +82,7 @@ class _Place:
 
 
 # By the environment and the tokenizer, which the place keeps alive, and by the configuration.
-_PLACES: Final[dict[tuple[object, object, str], _Place]] = {}
+_PLACES: Final[dict[tuple[object, object, str], _WorkflowPlace]] = {}
 
 
 class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no types
@@ -113,7 +113,7 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
         names = [one if isinstance(one, str) else id(one) for one in (environment, tokenizer)]
         key = (names[0], names[1], f"{options}\n{settings}")
         if key not in _PLACES:
-            _PLACES[key] = _Place(environment, tokenizer, options, settings or {})
+            _PLACES[key] = _WorkflowPlace(environment, tokenizer, options, settings or {})
         self._place = _PLACES[key]
         self._gconfig = gconfig.new_with_stop_and_pad_token_ids(self._place.tokenizer)
         self._lost = LostTokens(lost, "AReaL")

@@ -32,7 +32,7 @@ from gymmesh_model.backends.engine import Generate
 from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_responses import CodecError, dumps_sorted, loads
 from gymmesh_trainers.hooks import (
-    Judged,
+    JudgedRollouts,
     Lost,
     LostTokens,
     Repeats,
@@ -75,7 +75,7 @@ def executor(
             self._lost = LostTokens(lost, "OpenRLHF")
             self._repeats = Repeats(actor_number())
             self._siblings = Siblings()
-            self._judged = Judged()
+            self._judged = JudgedRollouts()
 
         async def __aenter__(self) -> AgentExecutor:
             return self

@@ -9,7 +9,7 @@ judged.py            the reward that a rollout is trained with, and the last one
 """
 
 from gymmesh_trainers.hooks.completion_limit import CompletionLimit
-from gymmesh_trainers.hooks.judged import Judged, trained_reward
+from gymmesh_trainers.hooks.judged import JudgedRollouts, trained_reward
 from gymmesh_trainers.hooks.lost import Lost, LostTokens, paths_left_out
 from gymmesh_trainers.hooks.refusals import refuse_images, refuse_seed
 from gymmesh_trainers.hooks.repeats import Repeats, first_repeat, rank_of_process
@@ -17,7 +17,7 @@ from gymmesh_trainers.hooks.siblings import Siblings, filler_rewards
 
 __all__ = [
     "CompletionLimit",
-    "Judged",
+    "JudgedRollouts",
     "Lost",
     "LostTokens",
     "Repeats",

@@ -18,7 +18,7 @@ def trained_reward(rollout: Rollout | FailedRollout) -> float | None:
     return rollout.reward_of(rollout.last_sample.actor)
 
 
-class Judged:
+class JudgedRollouts:
     """The rewards and components of the last 1,000 judged rollouts."""
 
     _MOST: Final = 1_000

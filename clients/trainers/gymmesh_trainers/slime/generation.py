@@ -17,7 +17,7 @@ from gymmesh_model.backends.token_engines import SglangGenerate
 from gymmesh_model.errors import answer_failed
 from gymmesh_trainers.hooks import (
     CompletionLimit,
-    Judged,
+    JudgedRollouts,
     Lost,
     LostTokens,
     Repeats,
@@ -64,7 +64,7 @@ class GymmeshGenerate:
         self._lost = LostTokens(lost, "slime")
         self._repeats = Repeats()
         self._siblings = Siblings()
-        self._judged = Judged()
+        self._judged = JudgedRollouts()
         self._mesh: SharedMesh | None = None
 
     async def __call__(
