@@ -74,6 +74,16 @@ class Router:
         texts = [self.tokenizer.decode([*one.prompt, *one.ids]) for one in self.calls]
         return [one for one, text in zip(self.calls, texts, strict=True) if "uno" not in text]
 
+    def appends(self) -> bool:
+        """Whether each prompt but a rollout's first goes on from the tokens of an earlier call."""
+        earlier = {(*one.prompt, *one.ids) for one in self.calls}
+        later = [
+            one.prompt for one in self.calls if ASKED_AGAIN in self.tokenizer.decode(one.prompt)
+        ]
+        return all(
+            any(tuple(prompt[:end]) in earlier for end in range(1, len(prompt))) for prompt in later
+        )
+
     def __enter__(self) -> Router:
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(60)

@@ -116,6 +116,24 @@ def test_every_sampled_token_is_trained_once(
         assert set(group["rewards"].tolist()) == {0.0, 1.0}
 
 
+@pytest.mark.parametrize("append_only", [True, False], ids=["append_only", "rewritten"])
+def test_with_a_row_for_each_rollout_every_token_is_trained_or_it_is_rejected(
+    family: Family,
+    folder: str,
+    engine: Engine,
+    append_only: bool,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    more = {"settings": {"append_only": append_only}, "backend": {"template": family.kwargs}}
+    with Router(AutoTokenizer.from_pretrained(folder)) as router:
+        batch = engine(router).rollout_batch(rows("Count."), NAME, options(folder, **more))
+    if batch:
+        assert trained_tokens(batch) == sampled(router.calls)
+    else:
+        assert not router.appends()
+        assert "AReaL can't represent" in capfd.readouterr().out
+
+
 def test_with_a_row_for_each_rollout_areals_groups_are_those_of_the_tasks(
     router: Router, qwen: str, engine: Engine
 ) -> None:
@@ -173,13 +191,21 @@ def test_a_call_that_new_weights_interrupt_has_both_versions(
     assert set(group["versions"][group["loss_mask"].bool()].tolist()) <= {3, 4}
 
 
-def test_an_actor_with_its_own_reward_is_refused_and_its_group_rejected(
+def test_an_actor_with_its_own_reward_is_rejected_with_an_error(
     router: Router, qwen: str, engine: Engine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     workflow = GymmeshWorkflow(**options(qwen, debated()))
-    batch = engine(router).rollout_batch(rows("Debate."), workflow, None, group_size=2)
+    batch = engine(router).rollout_batch(rows("Debate."), workflow)
     assert batch == []
     assert "AReaL can't represent" in capfd.readouterr().out  # AReaL's log of errors
+
+
+def test_lost_tokens_can_be_accepted(router: Router, qwen: str, engine: Engine) -> None:
+    accepted = options(qwen, settings={"append_only": False}, lost="warn")
+    (group,) = engine(router).rollout_batch(rows("Count."), NAME, accepted, group_size=2)
+    trained_here = trained_tokens([group])
+    assert trained_here < sampled(router.calls)
+    assert 0 < sum(trained_here.values()) < sum(sampled(router.calls).values())
 
 
 def test_workflows_of_one_configuration_share_a_mesh(qwen: str) -> None:

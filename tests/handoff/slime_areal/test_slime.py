@@ -82,6 +82,27 @@ def test_every_sampled_token_is_trained_once(
     assert {one.status for one in samples} == {Sample.Status.COMPLETED}
 
 
+@pytest.mark.parametrize("append_only", [True, False], ids=["append_only", "rewritten"])
+def test_with_room_for_one_sample_every_token_is_trained_or_the_rollout_refused(
+    family: Family, folder: str, tmp_path: Path, here: ModuleType, append_only: bool
+) -> None:
+    hook(here, several=False, append_only=append_only, backend={"template": family.kwargs})
+    with Router(AutoTokenizer.from_pretrained(folder)) as router:
+        args = arguments(
+            folder, router, rows(tmp_path, "Count."), rollout_batch_size=1,
+            over_sampling_batch_size=1,
+        )  # fmt: skip
+        try:
+            _, data = rolled_out(args)
+        except UserError as error:
+            refusal = str(error)
+        else:
+            assert trained_tokens(data, "3") == sampled(router.calls)
+            return
+    assert not router.appends()
+    assert "slime can't represent" in refusal
+
+
 def test_slimes_schedule_keeps_the_samples_of_a_rollout_together(
     router: Router, qwen: str, tmp_path: Path, here: ModuleType
 ) -> None:
