@@ -9,7 +9,7 @@ ARGS ?=
 # so that its module-wide fixtures start once; tests/conftest.py says which files come first.
 WORKERS ?= 4
 # Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
-HANDOFF ?= loaders trackers trainers
+HANDOFF ?= loaders trackers trainers slime_areal
 # Which bridges `make test-bridges` tests; see tools/setup-bridges.sh.
 BRIDGES ?= $(basename $(notdir $(filter-out %.lock.txt,$(wildcard tools/bridges/*.txt))))
 # What vLLM computes on: cpu or gpu.
@@ -62,7 +62,7 @@ test-keepalive: setup ## hold idle connections to servers of grpc-go and grpc-ja
 	@tools/test-clients.sh --build go java
 	GYMMESH_TEST_SLOW=1 GYMMESH_TEST_CLIENTS="go java" $(BIN)/python -m pytest -s tests/clients/test_keepalive.py $(ARGS)
 
-test-handoff: setup ## exports, logs and figures in others' own code (HANDOFF="loaders trackers trainers")
+test-handoff: setup ## exports, logs and figures in others' own code (HANDOFF="loaders trackers")
 	@set -e; for name in $(HANDOFF); do \
 		env=$$(tools/setup-handoff.sh $$name); \
 		GYMMESH_TEST_HANDOFF=$$name $$env/bin/python -m pytest -p no:cacheprovider tests/handoff/$$name $(ARGS); \

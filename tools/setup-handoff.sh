@@ -3,12 +3,14 @@
 # what we export by their own code, each with this project in it. Does nothing for one that is there.
 # Prints the environments' paths.
 #
-#   tools/setup-handoff.sh [loaders] [trackers] [trainers]      (all where none is named)
+#   tools/setup-handoff.sh [loaders] [trackers] [trainers] [slime_areal]   (all where none is named)
 #
 #   loaders    datasets, pyarrow, Inspect and Harbor (ATIF): 1 GB, two minutes
 #   trackers   W&B, MLflow and Trackio: 500 MB, two minutes
 #   trainers   torch, TRL, veRL, OpenRLHF, SkyRL, SGLang, Ray and NeMo Gym: 3 GB with torch's build for
 #              CPUs, 8 GB with PyPI's for Linux, which brings CUDA along; ten minutes
+#   slime_areal  torch, AReaL and what slime imports: 2 GB, or 6 GB with CUDA; five minutes. slime
+#              is not on PyPI: GYMMESH_TEST_SLIME names the folder of a checkout of github.com/THUDM/slime
 #
 #   PYTHON_HANDOFF   the interpreter: Python 3.12, the only one that all of them take
 #
@@ -84,7 +86,7 @@ make_env() {
     echo "$wanted" >"$env/.gymmesh-setup"
 }
 
-[ $# -gt 0 ] || set -- loaders trackers trainers
+[ $# -gt 0 ] || set -- loaders trackers trainers slime_areal
 for name in "$@"; do
     [ -f "$lists/$name.txt" ] || fail "there is no environment named $name"
 done

@@ -5,7 +5,7 @@ trainer_collector/
 rollouts/      what they give: rollouts, groups, advantages and training samples (pure)
 testing.py     one rollout with a scripted model
 engine.py      the trainer's own inference as a model
-trl/, nemo_rl/, verl.py, openrlhf.py, skyrl.py, ray.py
+trl/, nemo_rl/, slime/, verl.py, openrlhf.py, skyrl.py, areal.py, ray.py
                one trainer's hook each; imported by name, as each needs its trainer
 """
 
