@@ -30,10 +30,12 @@ def test_slimes_module_is_one_that_slime_loads(monkeypatch: pytest.MonkeyPatch) 
     exec(compile(block("slime"), "trainers.md", "exec"), names)  # noqa: S102
     assert callable(names["generate"])
     text = PAGE.partition("\n## slime\n")[2].partition("\n## AReaL\n")[0]
-    options = set(re.findall(r"--[a-z-]+", text))
     known = (Path(FOLDER) / "slime" / "utils" / "arguments.py").read_text(encoding="utf-8")
-    of_sglang = {"--sglang-enable-deterministic-inference"}
-    assert {one for one in options - of_sglang if f'"{one}"' not in known} == set()
+    shown = set(re.findall(r"--[a-z-]+", text))
+    words = r"`((?:rollout|group|partial|use|reward|eval|apply|log)_[a-z_]+)`"
+    named = set(re.findall(words, text)) - {"rollout_id", "group_rewards"}
+    for option in shown | {f"--{one.replace('_', '-')}" for one in named}:
+        assert f'"{option}"' in known
     for path in re.findall(r"gymmesh_trainers\.slime\.\w+", text):
         assert callable(import_from_string(path))
 
