@@ -70,7 +70,8 @@ async def test_a_failed_rollout_gets_the_mean_of_those_beside_it() -> None:
         raise RuntimeError("no memory")
 
     good = [rollout_of(([1], [2], "critic"), critic=one) for one in (0.5, 1.0)]
-    running = [siblings.settled("a", ends(one)) for one in (FAILED, *good, FAILED)]
+    group: list[Rollout | FailedRollout] = [FAILED, *good, FAILED]
+    running = [siblings.settled("a", ends(one)) for one in group]
     tasks = [*map(asyncio.ensure_future, running)]
     broken = asyncio.ensure_future(siblings.settled("a", breaks()))
     alone = asyncio.ensure_future(siblings.settled("b", ends(FAILED)))
