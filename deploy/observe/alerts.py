@@ -87,7 +87,7 @@ def _processes(scope: Scope, times: Times) -> list[Alert]:
             "== 0",
             1,
             "critical",
-            "The registry at {{ $labels.instance }} lists no agent that takes rollouts.",
+            "The registry at {{ $labels.instance }} lists no agent that accepts rollouts.",
         ),
         Alert(
             "GymmeshEventLoopLate",
@@ -139,7 +139,7 @@ def _rollouts(scope: Scope) -> list[Alert]:
             "> 0",
             5,
             "critical",
-            "{{ $value | humanize }} attempts wait in {{ $labels.agent }}, and none ends.",
+            "{{ $value | humanize }} attempts wait in {{ $labels.agent }}, and no attempt ends.",
             guard=f"unless on (agent) {scope.rate(m.ROLLOUTS, 'agent')} > 0",
         ),
         Alert(
@@ -210,7 +210,7 @@ def _others(scope: Scope, times: Times) -> list[Alert]:
             "> 0",
             0,
             "warning",
-            "xDS clients refuse {{ $labels.type }}; they go on with what they had.",
+            "xDS clients reject {{ $labels.type }} and keep their previous state.",
         ),
         Alert(
             "GymmeshSandboxFails",

@@ -56,7 +56,7 @@ _SHOWN: Final[Mapping[str, tuple[str, ...] | str]] = {
     "by which it must end": ("agent/collect_keeps_deadlines",),
     "each task must name its own": ("agent/needs_an_environment",),
     "The digest that the image must have": ("sandbox/image_of_another_digest",),
-    "What was begun must be finished": (
+    "A message that was begun must be finished": (
         *("mux/a_request_that_is_late", "mux/a_request_that_does_not_come"),
         "mux/cancels_in_the_middle_of_a_request",
     ),

@@ -103,7 +103,7 @@ def test_the_files_that_a_page_names_are_there(name: str) -> None:
 
 def test_the_rooms_of_the_architecture_are_there() -> None:
     """A paragraph names a package's folder, and then rooms and files within it."""
-    text = BY_NAME["architecture.md"].text.partition("## The rooms")[2].partition("\n## ")[0]
+    text = BY_NAME["architecture.md"].text.partition("## The packages")[2].partition("\n## ")[0]
     rooms = [
         (package, name)
         for paragraph in text.split("\n\n")

@@ -115,7 +115,7 @@ async def test_shards_of_different_versions_are_not_merged(folder: Path) -> None
     parts = ("part-0.jsonl", "part-1.jsonl")
     refused = await gym("runs", "merge", "all.jsonl", *parts, cwd=folder)
     assert refused.code == 1
-    assert "part-1.jsonl was collected with another version of an environment" in refused.err
+    assert "part-1.jsonl was collected with a different version of an environment" in refused.err
     assert not (folder / "all.jsonl").exists()
     accepted = ("--accept-change", "environments")
     merged = await gym("runs", "merge", "all.jsonl", *parts, *accepted, cwd=folder)

@@ -234,7 +234,7 @@ def report(found: dict[str, Found]) -> str:
             "(p50 / p99) and of CPU, and sandboxes for each second of CPU, one at a time; "
             f"sandboxes a second with {os.cpu_count()} at a time:",
             table(["", "ms", "CPU, ms", "a second of CPU", "a second"], starts),
-            "`/bin/true` in one of so many open sandboxes, one at a time, ms (p50 / p99), and how "
+            "`/bin/true` in one of several open sandboxes, one at a time, ms (p50 / p99), and how "
             "much longer than without a sandbox:",
             table(["open", *heads], alone),
             "The same, in all of them at a time: programs a second, and ms of CPU for each:",

@@ -187,7 +187,9 @@ def test_tokens_without_a_vocabulary_are_ids_and_why_is_said(
         show(page, FAILED_TOOLS, ".conversation")
         page.get_by_role("button", name=re.compile("Show .* tokens")).last.click()
         page.wait_for_selector(".heat-map")
-        assert page.get_by_text("No tokenizer.json was found beside the rows.").is_visible()
+        assert page.get_by_text(
+            "No tokenizer.json was found in the folder of the rows."
+        ).is_visible()
         assert page.get_by_text("gym-cli view --tokenizer PATH").is_visible()
         assert re.fullmatch(r"\d+", page.locator(".token").first.inner_text())
         assert page.get_by_role("button", name="Show as ids").count() == 0

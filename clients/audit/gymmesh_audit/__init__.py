@@ -1,17 +1,17 @@
 """Audits verifiers: which rewards do cheap and clever policies get? Uses only the contract.
 
-gold.py            a right answer, and what says the same (pure)
-answers/           what can be made of a right answer, by its kind (pure, plain data)
-policies.py        answers from nothing and from elsewhere (pure, plain data)
-hostile.py         answers that are to break a verifier (pure, plain data)
+gold.py            a right answer, and the messages built from it (pure)
+answers/           variants of a right answer, by its kind (pure, plain data)
+policies.py        policies that know nothing or only other answers (pure, plain data)
+hostile.py         answers that try to break a verifier (pure, plain data)
 sabotage.py        work in a shell that attacks the test that runs it (pure, plain data)
-retarget.py        the same task with another expected answer (pure)
-attack.py          one thing that a policy may try
+retarget.py        the same task with a different expected answer (pure)
+attack.py          one attack that a policy may try
 player.py          plays attacks: session, calls, turns, verdict
 memory.py          how much memory a verdict takes
-scripted_model.py  stands in for judges and simulated users
-judgement.py       what came out wrong (pure)
-deliberate.py      what an environment means to pay, with its reason
+scripted_model.py  replaces judges and simulated users
+judgement.py       which verdicts are wrong (pure)
+deliberate.py      rewards that an environment gives on purpose, with the reason
 audit.py           which attacks on which tasks
 report.py          terminal, JSON, HTML (pure)
 """

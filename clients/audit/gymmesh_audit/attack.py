@@ -25,13 +25,13 @@ JudgeScript = Literal["oracle", "refuses", "obeys"]
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What a policy does: calls, then a message.
+    """The actions of an attacking policy: calls, then a message.
 
-    name: of the attack, the same for all tasks. wins: whether it should earn the gold's reward;
-    None: only that there is a verdict is checked. calls: made before the message. message: None
-    where nothing is said. turns: the calls of each further turn, before the message is sent again.
-    raw_calls: calls whose arguments are bytes as a model wrote them.
-    echo: the message is what the tools answered. judge: how a scripted judge behaves.
+    name: the attack's name, the same for all tasks. wins: whether it should earn the gold's reward;
+    None: check only that there is a verdict. calls: the calls before the message. message: None for
+    no message. turns: the calls of each further turn, before the message is sent again. raw_calls:
+    calls whose arguments are bytes as a model wrote them. echo: the message repeats the answers of
+    the tools. judge: how a scripted judge behaves.
     """
 
     name: str

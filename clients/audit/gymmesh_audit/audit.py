@@ -58,14 +58,14 @@ _CAPITALS: Final = ("in capitals", "in small letters")
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """How much an audit tries.
+    """The extent of an audit.
 
-    seed: of all that chance does; the same seed tries the same in the same order. tasks: at most
-    so many. cheap: only what is made from nothing and the expected answers themselves. deal:
-    constant answers are dealt among the tasks, each for one alone. retarget: also the same tasks
-    with other expected answers. deliberate: what the environment means;
-    None: nothing, or its own list. must_find: those of its entries of which a finding must come
-    where all is tried.
+    seed: the seed of all random choices; the same seed tries the same attacks in the same order.
+    tasks: the most tasks. cheap: only attacks that need no expected answer, and the expected
+    answers themselves. deal: each constant answer is tried on one task only. retarget: also the
+    same tasks with different expected answers. deliberate: the environment's intended findings;
+    None: none, or its own list. must_find: the entries of `deliberate` that a complete audit must
+    find.
     """
 
     seed: int = 0
@@ -121,11 +121,11 @@ async def audit(
 ) -> Report:
     """Audit an environment with its player open.
 
-    known: for tasks to which the environment gives no expected answer. scripted: whether scripted
-    models stand in for those that the environment asks. memory: measures that of verdicts, where
-    the environment is in this process.
+    known: expected answers for tasks without one from the environment. scripted: whether scripted
+    models replace those that the environment asks. memory: measures the memory of verdicts, if the
+    environment is in this process.
 
-    Raises MeshError where the environment cannot be asked at all.
+    Raises MeshError if the environment cannot be called at all.
     """
     return await _Audit(player, name, options, known, scripted, memory).run(tasks)
 

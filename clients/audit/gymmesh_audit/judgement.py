@@ -66,10 +66,10 @@ class Measured:
 class Report:
     """The result of auditing one environment.
 
-    tasks: how many were tried; golds: for how many of them a right answer was known. notes: what
-    was measured and is no fault. live: the models that were asked and are not scripted. unplayed:
-    the kinds that were not played on tasks without an expected answer. idle: entries of what is
-    deliberate that no finding came of.
+    tasks: the number of tried tasks; golds: the number of them with a known right answer. notes:
+    measurements that are not faults. live: the models that were asked and are not scripted.
+    unplayed: the kinds of attacks that were skipped for tasks without an expected answer. idle:
+    entries of the intended findings that the audit did not find.
     """
 
     environment: str

@@ -57,8 +57,8 @@ class Played:
 class Player:
     """Plays attacks on one environment.
 
-    make_arguments: for the policies that call each tool once. scripted: the model that stands in
-    for those that the environment asks, where it is in this process.
+    make_arguments: makes arguments for the policies that call each tool once. scripted: the model
+    that replaces those that the environment asks, if it is in this process.
     """
 
     def __init__(

@@ -1,15 +1,15 @@
 """Stored rollouts: read, select, export, import, profile and rescore them.
 
 sources.py       rows of runs and files in order, each with its place
-rollout.py       what a row says, checked
+rollout.py       a row's content, checked
 conversation.py  the Responses items of a rollout as chat messages (pure)
-actors.py        what actors beside the root agent said (pure)
+actors.py        the conversations of actors other than the root agent (pure)
 samples.py       the exact tokens of a rollout as training samples (pure)
-selection.py     which rollouts an export takes (pure)
+selection.py     which rollouts an export selects (pure)
 pairs.py         which rollouts of a task make a preference pair (pure)
-tasks.py         the task that a rollout was made of (pure)
-exports/         the formats, and how a file of one is written
-showing.py       which rollout to look at
+tasks.py         the task of a rollout (pure)
+exports/         the formats, and how their files are written
+showing.py       which rollout to show
 reverify/        new verdicts for stored rollouts
 track/           a run's figures and samples at a tracker, live
 """

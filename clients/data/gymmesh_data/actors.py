@@ -1,4 +1,4 @@
-"""What a stored rollout's actors beside the root agent said. Pure."""
+"""The conversations of a stored rollout's actors other than the root agent. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Actor:
     """An actor of a rollout.
 
     Attributes:
-        reward: its own reward, or else the rollout's.
+        reward: the actor's reward, or else the rollout's.
         trainable: whether a trainer should learn from it.
-        said: what else the row says of it.
+        said: the row's other keys about the actor.
         conversations: each as a rollout whose `output` begins where the actor begins to speak.
-        after: of each conversation, the id of another actor's model call that it goes on from;
-            empty where there is none.
+        after: for each conversation, the id of the other actor's model call that it continues;
+        empty if it continues none.
     """
 
     name: str

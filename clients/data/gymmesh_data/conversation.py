@@ -2,8 +2,8 @@
 
 Responses items become the messages of the Chat Completions API: one assistant message for each
 model call (its reasoning, text and tool calls together), a `tool` message for each tool result,
-and `user` messages for what the environment said. What chat messages have no place for is counted
-under a few words, never dropped silently.
+and `user` messages for the environment's messages. Content that chat messages can't represent is
+counted under a few words, never dropped silently.
 """
 
 from __future__ import annotations

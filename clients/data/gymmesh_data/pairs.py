@@ -59,9 +59,9 @@ def choose_pairs(scored: Sequence[tuple[float, K]], rules: PairRules) -> Iterato
 def pair_of(better: list[Json], worse: list[Json], rules: PairRules) -> Pair | None:
     """The pair that two conversations form; None if they form none.
 
-    The prompt is what both begin with. Both must go on with an answer of the model: where the
-    environment said something different first, the difference is not the model's. The ids of tool
-    calls are the endpoint's, new in each rollout: they make no difference.
+    The prompt is the common beginning. Both must continue with an answer of the model: if they
+    first differ in an item of the environment, the difference is not the model's. The ids of tool
+    calls are the endpoint's, new in each rollout: they are ignored.
     """
     common = 0
     words, others = numbered_calls(better), numbered_calls(worse)

@@ -1,7 +1,7 @@
-"""One stored rollout: what its row says, checked.
+"""One stored rollout: its row's content, checked.
 
-Rows are untrusted: they may come from another program or another machine. What an export reads of
-a row is checked here or where it is used, and a mistake names the row's place and its key.
+Rows are untrusted: they may be from a different program or machine. Keys that an export reads are
+checked here or at their use, and errors name the row's place and the key.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class WrongItem(Exception):
 
 
 class RequestBeside(msgspec.Struct, frozen=True):
-    """What the last call of a conversation was asked with beside the conversation.
+    """The parts of a conversation's last request other than the items.
 
     Attributes:
-        instructions: the system text beside the items; empty where there is none.
-        tools: the tools as the request had them.
-        params: its other parameters, those of the run over those that a program asked for.
+        instructions: the request's system text outside the items; may be empty.
+        tools: the request's tools, unchanged.
+        params: the other parameters; those of the run replace those of a program's request.
     """
 
     instructions: str = ""
@@ -56,19 +56,19 @@ class RequestBeside(msgspec.Struct, frozen=True):
 
 
 class StoredRollout(msgspec.Struct, frozen=True, dict=True):
-    """A rollout as a row has it, or the part of it that is a conversation of an actor.
+    """A stored rollout, or one actor's conversation in it.
 
     Attributes:
         where: the place of the row, for messages: `rollouts.jsonl:3`.
         columns: the row.
-        task_id: the task's id; made of its parameters where the row has none (NeMo Gym's rows), so
-            that repeats of a task still belong together.
-        reward: the verdict's; None where there is none, which is not 0.
-        calls: the model calls of the conversation, each a continuation of the one before.
-        request: what the last of them was asked with.
-        spoken: the actor's conversation that this is; None: it is the rollout's own.
-        told: ids of calls whose tokens another conversation of the row has.
-        output_key: where in the row `output` is, for messages.
+        task_id: the task's id. If the row has none (NeMo Gym's rows), a digest of the parameters,
+            so that repeats of a task still belong together.
+        reward: the verdict's reward; None, and never 0, if there is none.
+        calls: the model calls of the conversation; each continues the previous one.
+        request: the request of the last call, without its items.
+        spoken: the actor's conversation that this object represents; None: the root agent's.
+        told: ids of calls whose tokens belong to a different conversation of the row.
+        output_key: the row's key that has `output`, for messages.
     """
 
     where: str
@@ -213,7 +213,9 @@ class StoredRollout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def work_elsewhere(self) -> str:
-        """What there is to say where a program's work may be another conversation; mostly empty."""
+        """A note if a program's work may be in a conversation other than the main one; usually
+        empty.
+        """
         notes = self.columns.annotations
         asked = {one.model_call_id: bytes(one.value) for one in notes if one.key.endswith(ASKED)}
         return work_elsewhere(self.columns.calls, asked)

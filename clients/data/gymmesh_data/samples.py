@@ -1,8 +1,8 @@
 """The exact tokens of a rollout as training samples. Pure.
 
-A row has, with each model call, the ids that the call read beyond those of the call before it, the
-ids that it sampled and their log probabilities. Nothing is tokenised again: a sample is made of
-these ids alone, in time linear in them.
+For each model call, a row has the ids that the call read in addition to those of the previous call,
+the ids that it sampled, and their log probabilities. Nothing is tokenised again: a sample is made
+from these ids only, in linear time.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Sample:
 
 
 def samples_of(rollout: StoredRollout) -> list[Sample]:
-    """The samples of a rollout: one, and another for each call that did not go on from what there
-    was (a fork: the history was rewritten). Conversations that the agent left (it began anew with a
-    summary, say) have samples of their own, in the order in which they ended. Each freely sampled
-    id is trained in one sample only, and each sample has some.
+    """The samples of a rollout: one, plus one for each fork (a call whose history was rewritten). A
+    conversation that the agent abandoned (for example to start again with a summary) has its own
+    sample, in the order in which they ended. Each freely sampled id is trained in exactly one
+    sample, and each sample has at least one.
 
     Raises:
         NoTokens: the row has no token ids to train, or the prompt of a call is not known.
@@ -122,8 +122,8 @@ class TokenRead(NamedTuple):
 
 
 def token_reads(rollout: StoredRollout) -> Iterator[TokenRead]:
-    """What each call of the conversation read that has tokens, from those of all that are before
-    it.
+    """The tokens that each call of the conversation read, joined from the tokens of all earlier
+    calls.
     """
     before = _before(rollout)
     known: list[int] = []

@@ -10,14 +10,14 @@ from gymmesh_data.rollout import CUT_SHORT, StoredRollout
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a rollout must be to be taken.
+    """The conditions for selecting a rollout.
 
     Attributes:
-        min_reward: its reward is at least this; None: whatever it is, or none at all.
-        environments: its environment is one of these; empty: any.
-        per_task: at most so many of a task, those with the highest reward; None: all.
-        distinct: of rollouts with the same messages only the first.
-        whole: whether rollouts that were cut short (by steps, tokens or context) are left out.
+        min_reward: the least reward; None: any reward, or none.
+        environments: the allowed environments; empty: any.
+        per_task: the most rollouts per task, those with the highest rewards; None: all.
+        distinct: whether to select only the first of the rollouts with equal messages.
+        whole: whether to skip rollouts that a limit cut short (steps, tokens or context).
     """
 
     min_reward: float | None = None

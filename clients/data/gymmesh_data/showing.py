@@ -18,9 +18,9 @@ def first_of(path: Path) -> list[StoredRollout]:
 
 
 def best_of(path: Path) -> list[StoredRollout]:
-    """The rollout with the highest reward; none where nothing has one.
+    """The rollout with the highest reward; None if no rollout has a reward.
 
-    Of equal ones the first by task id and repeat, whatever order they ended in.
+    If several are equal, the first by task id and repeat.
     """
     found = min(_judged(path), key=lambda one: (-one[0], *_place(one[1])), default=None)
     return [] if found is None else [found[1]]

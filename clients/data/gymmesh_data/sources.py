@@ -24,11 +24,11 @@ _FAILURES: Final = ".failures.jsonl"
 
 
 def read_rollouts(paths: Iterable[Path]) -> Iterator[StoredRollout]:
-    """The rollouts of some runs and files, in the order in which they stand there; a path that is
-    given twice is read once.
+    """The rollouts of some runs and files, in the order of the rows. A path given twice is read
+    once.
 
     Raises:
-        UserError: a file cannot be read, or has a row that is no rollout's.
+        UserError: a file cannot be read, or a row is not a rollout's.
     """
     for path in distinct(paths):
         if is_run(path):
@@ -74,11 +74,11 @@ def distinct(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_outcomes(paths: Iterable[Path]) -> Iterator[StoredRollout]:
-    """The completed rollouts of each path, then its failed ones; a path given twice is read once.
-    Raises as `read_rollouts`.
+    """The completed rollouts of each path, then its failed ones. A path given twice is read once.
+    Raises the errors of `read_rollouts`.
 
-    The failures of a run are those that are current; those of a file stand in NAME.failures.jsonl
-    beside it, if that is there.
+    For a run, only its current failures. For a file NAME.jsonl, those of NAME.failures.jsonl in the
+    same folder, if that file exists.
     """
     for path in distinct(paths):
         yield from read_rollouts([path])

@@ -88,5 +88,5 @@ def evidence_keys(row: Json, known: Collection[str] = ()) -> frozenset[str]:
 
 
 def answer_of(task: Json) -> object:
-    """What the task's verifier compares with, as far as its keys tell; None where they do not."""
+    """The expected answer of the task, if its keys have one; otherwise None."""
     return next((task[key] for key in _ANSWERS if task.get(key) is not None), None)

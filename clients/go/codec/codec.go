@@ -1,6 +1,6 @@
 // Package codec turns the contract's messages into JSON and back: the documents of the Responses API,
 // without loss, and rows. The rule is that of gymmesh/json/v1/json.proto, whose options it reads from
-// the descriptors. Nothing here changes what it is given. Errors are *Error.
+// the descriptors. Functions never change their arguments. Errors are *Error.
 package codec
 
 import (

@@ -1,9 +1,9 @@
 // Package collect runs rollouts at agents, many at a time: over AgentService.Collect, or RunRollout
 // where that is not offered.
 //
-// A connection that breaks is made anew and the stream goes on after the last event that came. When
-// the agent has lost it, its attempts fail and new ones are started, as after every failure that is
-// safe to retry. Events that end without a terminal one are no data.
+// If a connection breaks, the stream reconnects and resumes after the last received event. If the
+// agent has lost the stream, its attempts fail and new ones are started, as after every failure
+// that is safe to retry. Events without a terminal event are not data.
 package collect
 
 import (
@@ -29,32 +29,32 @@ import (
 	"github.com/gymmesh/gymmesh/clients/go/rows"
 )
 
-// Options say how to collect; what is not above zero has the default.
+// Options say how to collect. A value that is not above zero means the default.
 type Options struct {
-	// RunID stands in the rollouts and in the services' logs.
+	// RunID is recorded in the rollouts and in the services' logs.
 	RunID string
 	// Concurrency is the most rollouts in flight: 64.
 	Concurrency int
-	// Attempts is the most attempts of a rollout that failed where a retry is safe: 2. What an agent
-	// refused to begin is none; such a rollout is given up after Attempts times Deadline.
+	// Attempts is the most attempts of a rollout whose failures are safe to retry: 2. A start that an
+	// agent refused does not count; after Attempts times Deadline the rollout fails.
 	Attempts int
 	// Deadline is how long an attempt may take: 15 minutes.
 	Deadline time.Duration
-	// Streams is how many streams are opened on each connection: 1. Give more where a connection is
-	// balanced over several agents, for each stream stays at one of them.
+	// Streams is how many streams are opened on each connection: 1. Use more if a connection is
+	// balanced over several agents, since each stream stays at one of them.
 	Streams int
-	// CallPerRollout has each attempt run by a call of RunRollout rather than over streams, so that
-	// gRPC balances every rollout by itself. It costs more, and a connection that breaks takes the
-	// attempts on it along.
+	// CallPerRollout runs each attempt by a call of RunRollout instead of over streams, so that gRPC
+	// balances each rollout separately. It costs more, and if a connection breaks, the attempts on it
+	// fail.
 	CallPerRollout bool
-	// Rollout is how the agents are to run the rollouts.
+	// Rollout has the agents' options for the rollouts.
 	Rollout *agentv1.RolloutOptions
-	// Patience is for how long a lost agent is called again before its attempts fail: 30 s.
+	// Patience is how long a lost agent is called again before its attempts fail: 30 s.
 	Patience time.Duration
-	// Silence is for how long nothing may come while attempts are in flight before a connection is
-	// taken for dead: 45 s.
+	// Silence is how long a connection with attempts in flight may be silent before it counts as dead:
+	// 45 s.
 	Silence time.Duration
-	// RetryWait is the first wait before another attempt; it doubles: 500 ms.
+	// RetryWait is the wait before the second attempt; it doubles with each attempt: 500 ms.
 	RetryWait time.Duration
 }
 
@@ -102,7 +102,7 @@ type work struct {
 
 // Run collects jobs and yields an outcome for each, in the order in which they end. An outcome counts
 // as stored once the next one is asked for: only then may its agent forget it. Leaving the loop
-// cancels what is in flight. The only error, the last thing yielded, is the context's.
+// cancels the rollouts in flight. The only possible error is the context's; it is yielded last.
 func Run(
 	ctx context.Context, agents []grpc.ClientConnInterface, jobs iter.Seq[Job], options Options,
 ) iter.Seq2[*Outcome, error] {

@@ -21,7 +21,7 @@ const (
 	firstWait   = 100 * time.Millisecond
 	longestWait = 2 * time.Second
 	helloWait   = 10 * time.Second
-	// A connection lives as long as it is needed; after a week it is made anew.
+	// A connection is kept as long as it is needed; after a week it is replaced.
 	longestConnection = 7 * 24 * time.Hour
 )
 
@@ -120,7 +120,7 @@ func (s *stream) hello(calls agentv1.AgentService_CollectClient, cancel func()) 
 	}
 	welcome := first.GetWelcome()
 	if welcome == nil {
-		return violated("the agent's first message on Collect is no welcome")
+		return violated("the agent's first message on Collect is not a welcome")
 	}
 	if err := checkContract(welcome.GetContractVersion()); err != nil {
 		return err

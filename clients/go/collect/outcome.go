@@ -10,7 +10,8 @@ import (
 // Outcome is a rollout's current outcome: exactly one of completed and failed.
 type Outcome struct {
 	Job Job
-	// Rollout is whole when Failure is nil; else it is what was known, and no data.
+	// Rollout is complete if Failure is nil. Otherwise it has the events before the failure, and is
+	// not data.
 	Rollout *rolloutv1.Rollout
 	// Failure is nil for a completed rollout.
 	Failure *rolloutv1.Failure
@@ -18,9 +19,9 @@ type Outcome struct {
 	AgentInstanceID string
 }
 
-// Unwritable is what stands for an outcome whose rollout cannot be written as a row, such as one
-// whose evidence is no JSON: a failure, with the rollout's identity and no more. A completed rollout
-// is then the agent's failure; one that failed keeps its own.
+// Unwritable returns the failure that replaces an outcome whose rollout cannot be written as a row,
+// for example because its evidence is not JSON. It has only the rollout's identity. A completed
+// rollout is then the agent's failure; one that failed keeps its own.
 func (o *Outcome) Unwritable(err error) *Outcome {
 	failure := o.Failure
 	if failure == nil {

@@ -4,7 +4,7 @@
 //
 // A value is one of
 //
-//	nil, bool, string      as in encoding/json; an unpaired surrogate stands in a string
+//	nil, bool, string      as in encoding/json; an unpaired surrogate is in a string
 //	                       as its three bytes of WTF-8, so that utf8.ValidString is false
 //	int64, *big.Int        an integer literal, the latter beyond 64 bits only
 //	float64                a literal with a fraction or an exponent; always finite
@@ -44,7 +44,7 @@ func (o *Object) Get(key string) (any, bool) {
 	return value, found
 }
 
-// Has says whether there is such a key.
+// Has reports whether the key exists.
 func (o *Object) Has(key string) bool {
 	_, found := o.values[key]
 	return found
@@ -61,7 +61,7 @@ func (o *Object) Set(key string, value any) {
 	o.values[key] = value
 }
 
-// Delete removes a key, if it is there.
+// Delete removes a key, if it exists.
 func (o *Object) Delete(key string) {
 	if _, found := o.values[key]; !found {
 		return
@@ -116,7 +116,7 @@ func Sorted(value any) any {
 	}
 }
 
-// NameOf says what a value is called in an error.
+// NameOf returns a value's type for error messages.
 func NameOf(value any) string {
 	switch value.(type) {
 	case nil:

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Credentials are what a caller needs for a mesh with TLS or identities, as files.
+// Credentials names the files that a caller needs for a mesh with TLS or identities.
 type Credentials struct {
 	// Authority is the PEM file of the authority that signed the servers' certificates; it turns
 	// TLS on.

@@ -37,7 +37,7 @@ func NewRegistration(
 }
 
 // Keep registers the instance and renews its lease until the context ends, and then gives the lease
-// back. A registry that is away is called again; a lease that ran out is replaced.
+// back. An unreachable registry is called again; an expired lease is replaced.
 func (r *Registration) Keep(ctx context.Context) {
 	wait := time.Duration(0)
 	retry := firstRetry

@@ -68,21 +68,21 @@ func (r *Runs) Pause(ctx context.Context, runID string) (*runv1.Run, error) {
 	})
 }
 
-// Resume goes on after Pause.
+// Resume continues a run after Pause.
 func (r *Runs) Resume(ctx context.Context, runID string) (*runv1.Run, error) {
 	return r.control(ctx, &runv1.ControlRunRequest{
 		RunId: runID, Command: &runv1.ControlRunRequest_Resume{Resume: &runv1.ResumeRun{}},
 	})
 }
 
-// Drain lets what is in flight end, and then stops the run.
+// Drain lets the rollouts in flight end, and then stops the run.
 func (r *Runs) Drain(ctx context.Context, runID string) (*runv1.Run, error) {
 	return r.control(ctx, &runv1.ControlRunRequest{
 		RunId: runID, Command: &runv1.ControlRunRequest_Drain{Drain: &runv1.DrainRun{}},
 	})
 }
 
-// Cancel cancels what is in flight, and stops the run.
+// Cancel cancels the rollouts in flight, and stops the run.
 func (r *Runs) Cancel(ctx context.Context, runID string) (*runv1.Run, error) {
 	return r.control(ctx, &runv1.ControlRunRequest{
 		RunId: runID, Command: &runv1.ControlRunRequest_Cancel{Cancel: &runv1.CancelRun{}},
@@ -114,7 +114,7 @@ func (r *Runs) control(ctx context.Context, request *runv1.ControlRunRequest) (*
 }
 
 // Groups iterates over finished groups after a cursor, as they come, until the run has finished, the
-// context ends, or the first error. To go on later, give the last group's cursor.
+// context ends, or the first error. To resume later, pass the last group's cursor.
 func (r *Runs) Groups(
 	ctx context.Context, request *runv1.StreamGroupsRequest,
 ) iter.Seq2[*runv1.StreamGroupsResponse, error] {

@@ -49,7 +49,7 @@ type Error struct {
 	Details []*anypb.Any
 }
 
-// Rule returns what a reason means; nil for one that the contract does not have.
+// Rule returns the rule of a reason; nil if the contract does not have the reason.
 func Rule(reason errorsv1.ErrorReason) *errorsv1.ReasonRule {
 	value := reason.Descriptor().Values().ByNumber(reason.Number())
 	if value == nil || reason == errorsv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
@@ -88,7 +88,7 @@ func (e *Error) Is(target error) bool {
 	return ok && other.Reason == e.Reason
 }
 
-// GRPCStatus is what a server answers with when a handler returns the error.
+// GRPCStatus returns the status that a server sends when a handler returns the error.
 func (e *Error) GRPCStatus() *status.Status { return status.FromProto(e.Status()) }
 
 // Status returns the error as a status with exactly one ErrorInfo.
@@ -114,7 +114,7 @@ func packed(message proto.Message) *anypb.Any {
 	return detail
 }
 
-// FromError types what a call returned; nil for nil.
+// FromError converts the error of a call to an *Error; nil for nil.
 func FromError(err error) *Error {
 	if err == nil {
 		return nil

@@ -8,7 +8,8 @@ import (
 	rolloutv1 "github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/rollout/v1"
 )
 
-// Part is what a model call added to its conversation. Items are those of the rollout, not copies.
+// Part has the items that a model call added to its conversation. They are those of the rollout,
+// not copies.
 type Part struct {
 	Call *rolloutv1.ModelCallCompleted
 	// Context was put before the answer.

@@ -36,7 +36,7 @@ const (
 	RuleTerminal Rule = "terminal"
 )
 
-// StreamViolation says that events break the stream law: they are not data.
+// StreamViolation reports that events break the stream law. Such events are not data.
 type StreamViolation struct {
 	Rule     Rule
 	Sentence string
@@ -189,11 +189,11 @@ func (f *Fold) checkPlace(event *rolloutv1.RolloutEvent) error {
 	due := f.sequence + 1
 	switch _, started := event.GetEvent().(*rolloutv1.RolloutEvent_Started); {
 	case f.ended:
-		return violation(RuleAfterTerminal, "event %d came after the end", event.GetSequence())
+		return violation(RuleAfterTerminal, "event %d arrived after the end", event.GetSequence())
 	case event.GetSequence() != due:
-		return violation(RuleSequence, "event %d was due, %d came", due, event.GetSequence())
+		return violation(RuleSequence, "expected event %d, got %d", due, event.GetSequence())
 	case event.GetRolloutId() != f.rollout.GetRolloutId() || event.GetAttempt() != f.rollout.GetAttempt():
-		return violation(RuleIdentity, "an event of rollout %q, attempt %d came, not of %q, attempt %d",
+		return violation(RuleIdentity, "got an event of rollout %q, attempt %d, not of %q, attempt %d",
 			event.GetRolloutId(), event.GetAttempt(), f.rollout.GetRolloutId(), f.rollout.GetAttempt())
 	case started != (due == 1):
 		return violation(RuleStarted, "the first event, and no other, is `started`")
@@ -230,7 +230,7 @@ func (f *Fold) takeToolAnswer(completed *rolloutv1.ToolCallCompleted) {
 
 func (f *Fold) takeVerdict(verified *rolloutv1.Verified) error {
 	if f.rollout.Verified != nil {
-		return violation(RuleUnverified, "a second verdict came")
+		return violation(RuleUnverified, "got a second verdict")
 	}
 	if err := checkVerdict(verified.GetVerification()); err != nil {
 		return err
@@ -264,7 +264,7 @@ func (f *Fold) takeCompleted(completed *rolloutv1.Completed, event *rolloutv1.Ro
 			completed.GetStopReason())
 	}
 	if f.rollout.Verified == nil {
-		return violation(RuleUnverified, "`completed` came without `verified`")
+		return violation(RuleUnverified, "got `completed` without `verified`")
 	}
 	if err := f.end(event, completed.GetEvents()); err != nil {
 		return err
@@ -287,7 +287,7 @@ func (f *Fold) takeFailed(failed *rolloutv1.Failed, event *rolloutv1.RolloutEven
 
 func (f *Fold) end(event *rolloutv1.RolloutEvent, events uint64) error {
 	if events != f.sequence+1 {
-		return violation(RuleTerminal, "the terminal event counts %d events, %d came",
+		return violation(RuleTerminal, "the terminal event counts %d events, but %d arrived",
 			events, f.sequence+1)
 	}
 	f.ended = true

@@ -135,7 +135,7 @@ func objectOf(message proto.Message) (*jsonvalue.Object, error) {
 	return value.(*jsonvalue.Object), nil
 }
 
-// putAnswer adds what the final call's answer says of itself.
+// putAnswer adds the fields of the final call's answer.
 func putAnswer(row *rowv1.RowResponse, rollout *rolloutv1.Rollout) error {
 	last := rollouts.FinalCall(rollout)
 	answer := last.GetResponse()

@@ -26,13 +26,13 @@ const MaxRowBytes = 64 << 20
 
 const (
 	paramsKey = "responses_create_params"
-	// promptKey may stand for parameters with only this input.
+	// promptKey may replace parameters with only this input.
 	promptKey = "prompt"
 )
 
 var taskKeys = []string{"task_id", "environment", "agent", "seed", "tags"}
 
-// TaskDefaults stand in where a row names no environment or agent.
+// TaskDefaults apply if a row names no environment or agent.
 type TaskDefaults struct {
 	Environment string
 	Agent       string
@@ -170,7 +170,7 @@ func conversationKey(row *jsonvalue.Object) string {
 	return paramsKey
 }
 
-// payloadOf is what the verifier reads: all but the keys that are read here.
+// payloadOf returns the payload for the verifier: all keys that are not read here.
 func payloadOf(row *jsonvalue.Object) *jsonvalue.Object {
 	payload := &jsonvalue.Object{}
 	conversation := conversationKey(row)

@@ -173,8 +173,8 @@ def make_services(specs: Iterable[ServiceSpec], objects: Objects | None = None) 
 
 
 def sandboxes_for(environments: Iterable[Service], config: MeshConfig | None) -> list[Service]:
-    """The sandbox services that environments use, for a process that has no others: those of the
-    configuration, and new ones for what it does not have.
+    """The sandbox services that environments use, for a process without others: those of the
+    configuration, and new ones for missing names.
     """
     specs = () if config is None else specs_of(config, suffix="embedded")
     known = {spec.name: spec for spec in specs if spec.kind == "sandbox"}

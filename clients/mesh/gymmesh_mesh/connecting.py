@@ -184,7 +184,7 @@ class EnvironmentSession:
             self._turn_rewards.append(reply.reward)
 
     async def verify(self, answer: str = "") -> rollout_pb2.Verification:
-        """The verdict on what was called and said, and on a last answer. Raises MeshError."""
+        """The verdict on the session's calls and messages, and a last answer. Raises MeshError."""
         transcript = list(self._transcript)
         if answer:
             transcript.append(new_message("assistant", answer))

@@ -1,15 +1,15 @@
 """Which services share a process. Pure.
 
-    mesh      each service has a process of its own: each scales, fails and is replaced by itself
+    mesh      each service has its own process, and scales, fails and is replaced separately
     cell      N processes alike, each with the agents, the environments and the models that are
               called elsewhere, which find one another without a socket; only agents are called
               from outside. Sandbox services, and models whose weights are loaded here, keep
               processes of their own
     embedded  everything in one process
 
-A registry is part of each: it has a process of its own but for `embedded`. With Consul each process
-registers there by itself; a process with a discovery service is added where the configuration asks
-for its port, or for targets for Prometheus.
+Each layout has a registry, in its own process except in `embedded`. With Consul, each process
+registers itself there. A process with a discovery service is added if the configuration sets its
+port, or asks for targets for Prometheus.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """One process of a mesh, with one service or several: ``python -m gymmesh_mesh.worker``.
 
-The parent speaks JSON lines over standard input and hears one over what was
-standard output: first the services' specs (so that secrets stand in no argument list),
-then, once the registry is up, its address. The worker imports and opens what it
-can while it waits, prints ``{"ready": …}`` or ``{"failed": …}``, and drains on
-SIGTERM or when standard input ends, which it does when the parent is gone.
+The parent sends JSON lines over standard input: first the services' specs (so that no argument list
+has secrets), then, once the registry is up, its address. It reads one line from the original
+standard output. While the worker waits, it imports and opens as much as possible. It prints
+``{"ready": …}`` or ``{"failed": …}``. It drains on SIGTERM or at the end of standard input, which
+shows that the parent has ended.
 """
 
 from __future__ import annotations

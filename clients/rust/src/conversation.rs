@@ -1,4 +1,4 @@
-//! Conversations: what a model call saw and gave, found by following parents. Pure.
+//! Conversations: the input and answer of a model call, found by following parents. Pure.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +22,7 @@ impl std::error::Error for NoConversation {}
 /// The conversation up to and including a model call, its tools' answers and its turns.
 ///
 /// # Errors
-/// There is no such call, or its parents go in a circle.
+/// The call does not exist, or its parents form a circle.
 pub fn conversation<'a>(
     rollout: &'a Rollout,
     call_id: &str,
@@ -44,7 +44,7 @@ pub fn final_call(rollout: &Rollout) -> Option<&ModelCallCompleted> {
     root.or(calls.last())
 }
 
-/// The final transcript: the conversation of the final call, else what the rollout began with.
+/// The final transcript: the conversation of the final call, else the first items of the rollout.
 ///
 /// # Errors
 /// Parents go in a circle.

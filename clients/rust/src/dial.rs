@@ -127,7 +127,7 @@ pub fn dial_with(target: &str, options: &DialOptions) -> Result<Vec<Channel>, Me
 /// Connects to one address.
 ///
 /// # Errors
-/// It is no address.
+/// It is not an address.
 pub fn dial_address(address: &str) -> Result<Channel, MeshError> {
     dial_address_with(address, &DialOptions::default())
 }
@@ -135,8 +135,8 @@ pub fn dial_address(address: &str) -> Result<Channel, MeshError> {
 /// Connects to one address, over TLS or with a token.
 ///
 /// # Errors
-/// It is no address, a certificate or key cannot be read, or a token would travel in the clear to
-/// another machine.
+/// It is not an address, a certificate or key cannot be read, or a token would be sent unencrypted
+/// to another machine.
 pub fn dial_address_with(address: &str, options: &DialOptions) -> Result<Channel, MeshError> {
     let not_one = |why: &str| wrong("target", format!("{address:?} is not an address: {why}"));
     if address.is_empty() {

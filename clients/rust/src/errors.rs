@@ -20,7 +20,7 @@ use crate::proto::rpc::Status;
 pub const DOMAIN: &str = "gymmesh";
 const ERROR_INFO: &str = "type.googleapis.com/google.rpc.ErrorInfo";
 
-/// What a reason means: the rule that stands in the contract's descriptors.
+/// The rule of a reason, from the contract's descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReasonRule {
     /// The reason, such as `QUEUE_FULL`.

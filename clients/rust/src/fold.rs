@@ -177,7 +177,7 @@ impl Fold {
                     return broken(Rule::Terminal, "`completed` gives no known stop reason");
                 }
                 if self.rollout.verified.is_none() {
-                    return broken(Rule::Unverified, "`completed` came without `verified`");
+                    return broken(Rule::Unverified, "got `completed` without `verified`");
                 }
                 self.end(completed.events, time)?;
                 self.rollout.outcome = Some(Outcome::Completed(completed));
@@ -194,7 +194,7 @@ impl Fold {
                 self.rollout.outcome = Some(Outcome::Failed(failed));
             }
             None if event.ignorable => {}
-            None => return broken(Rule::UnknownEvent, "an event of an unknown kind came"),
+            None => return broken(Rule::UnknownEvent, "got an event of an unknown kind"),
         }
         self.sequence += 1;
         Ok(())
@@ -221,16 +221,16 @@ impl Fold {
     fn check_place(&self, event: &RolloutEvent) -> Result<(), StreamViolation> {
         let due = self.sequence + 1;
         if self.ended {
-            return broken(Rule::AfterTerminal, "an event came after the end");
+            return broken(Rule::AfterTerminal, "an event arrived after the end");
         }
         if event.sequence != due {
-            let sentence = format!("event {due} was due, {} came", event.sequence);
+            let sentence = format!("expected event {due}, got {}", event.sequence);
             return broken(Rule::Sequence, sentence);
         }
         if event.rollout_id != self.rollout.rollout_id || event.attempt != self.rollout.attempt {
             return broken(
                 Rule::Identity,
-                "an event of another rollout or attempt came",
+                "got an event of a different rollout or attempt",
             );
         }
         if matches!(event.event, Some(Event::Started(_))) != (due == 1) {
@@ -275,7 +275,7 @@ impl Fold {
 
     fn take_verdict(&mut self, verified: Verified) -> Result<(), StreamViolation> {
         if self.rollout.verified.is_some() {
-            return broken(Rule::Unverified, "a second verdict came");
+            return broken(Rule::Unverified, "got a second verdict");
         }
         let said = verified.verification.clone().unwrap_or_default();
         let status = VerificationStatus::try_from(said.status).unwrap_or_default();

@@ -26,7 +26,7 @@ impl RunControl {
     /// A client for a channel; `token` is the collector's.
     ///
     /// # Errors
-    /// The token cannot stand in a header.
+    /// The token is not valid in a header.
     pub fn new(channel: Channel, token: &str) -> Result<Self, MeshError> {
         let unfit = |_| MeshError::new("CREDENTIAL_INVALID", "the token is not printable", &[]);
         let mut bearer: MetadataValue<Ascii> = format!("Bearer {token}").parse().map_err(unfit)?;

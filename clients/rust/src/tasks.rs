@@ -12,13 +12,13 @@ use crate::proto::rollout::v1::Task;
 
 const OWN_KEYS: [&str; 5] = ["task_id", "environment", "agent", "seed", "tags"];
 const PARAMS_KEY: &str = "responses_create_params";
-/// May stand for parameters with only this input; beside them it is the verifier's.
+/// May replace parameters with only this input; beside parameters it is the verifier's.
 const PROMPT_KEY: &str = "prompt";
 const SEED_STEP: i64 = 1_000_003;
 /// A longer line would not fit a message of the mesh.
 pub const MAX_ROW_BYTES: usize = 64 * 1024 * 1024;
 
-/// What stands in where a row names no environment or agent; empty: the row must.
+/// The defaults if a row names no environment or agent; empty: the row must name them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskDefaults {
     /// The environment.
@@ -30,7 +30,7 @@ pub struct TaskDefaults {
 /// A mistake in a task file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskProblem {
-    /// The line, from 1; 0 where there is no file.
+    /// The line, from 1; 0 without a file.
     pub line: usize,
     /// The key; empty: the row as a whole.
     pub key: String,

@@ -28,7 +28,7 @@ fn read_bootstrap() -> Result<String, String> {
 fn with_schemes(bootstrap: &str) -> Result<String, String> {
     let mut document = Json::parse(bootstrap.as_bytes()).map_err(|error| error.to_string())?;
     let Json::Object(object) = &mut document else {
-        return Err("the bootstrap is no JSON object".to_owned());
+        return Err("the bootstrap is not a JSON object".to_owned());
     };
     let servers = match object.get_mut(&Text::from("xds_servers")) {
         Some(Json::Array(servers)) => servers.as_mut_slice(),

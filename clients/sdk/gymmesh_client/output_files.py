@@ -42,7 +42,7 @@ class _Beside:
 
 @dataclass(frozen=True, slots=True)
 class OutputFiles:
-    """Where a run writes; what is in each file stands at the top of this module.
+    """The files of a run; the top of this module describes their content.
 
     Attributes:
         rows: the output as the user named it; with a name that ends in `.zst` it is compressed.
@@ -141,7 +141,7 @@ class OutputFiles:
         return [*rows, self.journal, *self.beside(), *self.compaction_drafts()]
 
     def leftovers(self) -> list[Path]:
-        """What belongs to the journal that is there, and goes with it."""
+        """The existing files of the journal, which are deleted with it."""
         own = [self.failures, self.superseded, self.index, self.trace, self.skipped]
         return [*self.all_shards(), *own, self.run, self.task_lines, *self.compaction_drafts()]
 

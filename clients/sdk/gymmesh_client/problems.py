@@ -1,4 +1,4 @@
-"""What may be wrong with what a user gave, each as one sentence."""
+"""Possible problems with a user's input, each as one sentence."""
 
 from __future__ import annotations
 

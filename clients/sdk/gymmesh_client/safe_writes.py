@@ -1,7 +1,8 @@
-"""What a command may write over: never one of its inputs, and never a file that is not its own.
+"""Which files a command may overwrite: never one of its inputs, and never a file that is not its
+own.
 
-Files are compared by what they are (device and inode), so a link, another spelling of a path or
-a folder's second name hides nothing.
+Files are compared by device and inode, so links, different spellings of a path, and a folder's
+second name are recognised.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _LONGEST_FIRST_LINE: Final = 64 * 1024 * 1024
 
 
 def refuse_inputs(outputs: Iterable[Path], inputs: Mapping[str, Iterable[Path]]) -> None:
-    """Refuse outputs that are also inputs, whatever they are called.
+    """Reject outputs that are also inputs, under any name.
 
     Args:
-        outputs: the files that the command makes, replaces or removes.
-        inputs: the files that it reads, by what they are to the user (`--input`). A folder stands
-            for all files in it.
+        outputs: the files that the command creates, replaces or removes.
+        inputs: the files that the command reads, by the user's name for them (`--input`). A folder
+            means all files in it.
 
     Raises:
         UserError: an output is one of the inputs.

@@ -1,5 +1,5 @@
 /**
- * Conversations: what a model call saw and gave, found by following parents, as the top of
+ * Conversations: the input and answer of a model call, found by following parents, as the top of
  * gymmesh/rollout/v1/rollout.proto says. Pure. Items are those of the rollout, not copies.
  */
 import type { Item } from "./gen/gymmesh/responses/v1/responses_pb.js";
@@ -8,7 +8,7 @@ import type { ModelCallCompleted, Rollout } from "./gen/gymmesh/rollout/v1/rollo
 /** What one model call adds to its conversation: its context, its answer, and what answered that. */
 export interface Part {
   readonly items: readonly Item[];
-  /** How many items stand before the answer. */
+  /** The number of items before the answer. */
   readonly context: number;
   /** How many items are the answer's. */
   readonly answer: number;
@@ -17,7 +17,7 @@ export interface Part {
 /**
  * The conversation up to and including a model call, its tools' answers and its turns.
  *
- * @throws RangeError when there is no such call, or parents go in a circle.
+ * @throws RangeError if the call does not exist, or its parents form a circle.
  */
 export function conversation(rollout: Rollout, callId: string): Item[] {
   const calls = new Conversations(rollout);
@@ -31,7 +31,7 @@ export function finalCall(rollout: Rollout): ModelCallCompleted | undefined {
   return rollout.modelCalls.findLast((call) => !call.actor) ?? rollout.modelCalls.at(-1);
 }
 
-/** The conversation of the final call; with no model call, what the rollout began with. */
+/** The conversation of the final call; without a model call, the first items of the rollout. */
 export function transcript(rollout: Rollout): Item[] {
   const last = finalCall(rollout);
   return last ? conversation(rollout, last.callId) : [...(rollout.started?.items ?? [])];

@@ -135,7 +135,7 @@ export function fromStatus(status: Status): MeshError {
   });
 }
 
-/** An error as a status with exactly one ErrorInfo. What is no MeshError is an INTERNAL_FAULT. */
+/** An error as a status with exactly one ErrorInfo. Other errors are an INTERNAL_FAULT. */
 export function toStatus(error: unknown): Status {
   const known =
     error instanceof MeshError

@@ -147,14 +147,14 @@ export class Fold {
         parts.program = value;
         break;
       case "verified":
-        if (parts.verified) throw new StreamViolation("unverified", "a second verdict came");
+        if (parts.verified) throw new StreamViolation("unverified", "got a second verdict");
         checkVerdict(value.verification);
         parts.verified = value;
         break;
       case "completed":
         checkKnown(StopReasonSchema, value.stopReason, "terminal");
         if (!parts.verified) {
-          throw new StreamViolation("unverified", "`completed` came without `verified`");
+          throw new StreamViolation("unverified", "got `completed` without `verified`");
         }
         this.end(value.events, due);
         parts.outcome = { case: kind, value };
@@ -189,7 +189,7 @@ export class Fold {
   private checkPlace(event: RolloutEvent, due: bigint): void {
     const kind = event.event.case;
     if (this.terminal) {
-      throw new StreamViolation("after_terminal", `${kind ?? "an event"} came after the end`);
+      throw new StreamViolation("after_terminal", `${kind ?? "an event"} arrived after the end`);
     }
     if (event.sequence !== due) {
       const sentence = `event ${due} was due, ${event.sequence} came`;
@@ -197,7 +197,7 @@ export class Fold {
     }
     const { rolloutId, attempt } = this.parts;
     if (event.rolloutId !== rolloutId || event.attempt !== attempt) {
-      const sentence = "an event of another rollout or attempt came";
+      const sentence = "got an event of a different rollout or attempt";
       const got = `${event.rolloutId}/${event.attempt}`;
       throw new StreamViolation("identity", sentence, `${rolloutId}/${attempt}`, got);
     }

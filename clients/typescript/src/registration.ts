@@ -16,7 +16,7 @@ const SHORTEST_MS = 100;
 
 /** A registered instance. */
 export interface Registration {
-  /** Gives the lease back: the instance is no longer listed. */
+  /** Ends the lease: the instance is no longer listed. */
   deregister(): Promise<void>;
 }
 

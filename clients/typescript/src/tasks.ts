@@ -35,7 +35,7 @@ export class TaskError extends Error {
   override readonly name = "TaskError";
 }
 
-/** What stands in where a row names no environment or agent; none: the row must name them. */
+/** The defaults if a row names no environment or agent; none: the row must name them. */
 export interface TaskDefaults {
   readonly environment?: string;
   readonly agent?: string;

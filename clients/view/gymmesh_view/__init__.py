@@ -1,11 +1,11 @@
-"""A local page that shows stored rollouts, and those of a run that goes on.
+"""A local page that shows stored rollouts, also of a running run.
 
-rows/          the rows: which there are, what is kept of each, which are chosen
-index/         the index, kept up to date in a thread, and what it is asked
-rollout/       one rollout as the page shows it
-reading.py     the page's API as JSON; server.py serves it, bundle.py writes it down
+rows/          the rows: their sources, the columns kept of each, the filters
+index/         the index, updated in a thread, and its queries
+rollout/       one rollout, for the page
+reading.py     the page's API as JSON; server.py serves it, bundle.py writes it to files
 vocabulary.py  the text of token ids, from a tokenizer.json
-view.py        what gym-cli view does
+view.py        the command gym-cli view
 static/        the page, built from clients/view/ui
 """
 

@@ -23,7 +23,8 @@ from gymmesh_view.rows import Json, ViewSource, clean
 from gymmesh_view.vocabulary import Vocabulary, find_tokenizer, read_vocabulary
 
 _NO_TOKENIZER: Final = (
-    "No tokenizer.json was found beside the rows. To read the text, name the model's with "
+    "No tokenizer.json was found in the folder of the rows. To read the text, name the model's"
+    " with"
     "gym-cli view --tokenizer PATH."
 )
 
@@ -74,11 +75,11 @@ class Reading:
         return {"summary": summary} | detail
 
     def tokens(self, key: str, call: int, thread: int = 0) -> Json:
-        """The sampled tokens of a model call, see `tokens_of`, with their texts where the row or a
-        vocabulary has them. `tokenizer`: the file that the texts are of, empty where the row has
+        """The sampled tokens of a model call, see `tokens_of`, with their texts if the row or a
+        vocabulary has them. `tokenizer`: the file that the texts are from, empty if the row has
         them; `problem`: why there are no texts, or why they may be wrong.
 
-        Raises UserError where there is no such rollout.
+        Raises UserError if the rollout does not exist.
 
         Args:
             thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
@@ -114,7 +115,7 @@ class Reading:
         return sorted(rows, key=lambda row: (row["source"], row["run_id"], row["repeat"]))
 
     def raw(self, key: str) -> bytes:
-        """The row as it stands in its file. Raises UserError where there is none."""
+        """The row, unchanged. Raises UserError if it does not exist."""
         _, place = self.store.place(key)
         return self._line(place)
 
@@ -138,7 +139,7 @@ class Reading:
         where = f"{at.path.name}: byte {at.place.offset + at.place.inner}"
         rollout = rollout_of_line(self._line(at), where)
         if clean(rollout.rollout_id) != at.rollout_id:
-            raise UserError(f"{at.path}: has changed; it is being read anew, so try again")
+            raise UserError(f"{at.path}: has changed and is being read again; retry in a moment")
         return rollout
 
     def _line(self, at: RowPlace) -> bytes:

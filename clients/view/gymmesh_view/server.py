@@ -206,7 +206,8 @@ def static_file(name: str) -> bytes:
         return files("gymmesh_view").joinpath("static", name).read_bytes()
     except OSError:
         raise UserError(
-            f"the page's {name} is not there; `make view` builds it, and a wheel has it"
+            f"the page's {name} is missing; build it with `make view`, or install the wheel,"
+            f" which has it"
         ) from None
 
 

@@ -74,10 +74,10 @@ async def serve(
 
 
 def outputs_of_runs(names: Iterable[str]) -> list[Path]:
-    """The outputs of runs that go on, by the beginnings of their ids; `live` is each of them.
+    """The outputs of running runs, by the beginnings of their ids; `live` means each of them.
 
     Raises:
-        UserError: there is none of a name, or several.
+        UserError: a name matches no run, or several.
     """
     entries = list(read_entries())
     found: list[Path] = []
@@ -88,7 +88,7 @@ def outputs_of_runs(names: Iterable[str]) -> list[Path]:
             outputs = [entry.output for entry in entries if entry.run_id.startswith(name)]
         if not outputs:
             known = ", ".join(entry.run_id for entry in entries) or "none"
-            raise UserError(f"--run {name}: no such run goes on here; there are: {known}")
+            raise UserError(f"--run {name}: no run of this name is running here; known: {known}")
         if len(outputs) > 1 and name != "live":
             raise UserError(f"--run {name}: begins the id of {len(outputs)} runs; name more of it")
         found += map(Path, outputs)

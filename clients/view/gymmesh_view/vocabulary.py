@@ -1,10 +1,10 @@
 """The text of token ids, from the vocabulary in a tokenizer.json.
 
-Read here and not by a tokenizer's library: the page needs the text of single tokens, and nothing
-that goes the other way. A file holds these parts, of which only the first three are read:
+This module reads the file without a tokenizer library: the page only needs the texts of single
+tokens, and never tokenises. A file has these parts, and only the first three are read:
 
-    model         the vocabulary, and how it writes bytes that are no character
-    added_tokens  tokens beside it, such as those of a chat template
+    model         the vocabulary, and how it writes bytes that are not a character
+    added_tokens  additional tokens, such as those of a chat template
     decoder       how the pieces of the vocabulary become text
     the rest      how text becomes tokens
 """

@@ -32,22 +32,23 @@ _SESSIONS: Final = Row(
                     "{{environment}}",
                 )
             ],
-            "The share of the sessions that may be open, where there is a limit: at 100 % new ones"
-            " are refused.",
+            "Open sessions as a share of the limit, if there is one. At 100 %, new sessions are"
+            " refused.",
             "percentunit",
             width=6,
         ),
         Panel(
             "Sessions closed as abandoned",
             rates(_scope, m.SESSIONS_SWEPT, "environment"),
-            "Sessions closed in a second because nobody called them: their agents were lost.",
+            "Sessions per second that were closed because no agent called them: their agents were"
+            " lost.",
             "ops",
             width=6,
         ),
         Panel(
             "Model calls by environments",
             rates(_scope, m.ENVIRONMENT_MODEL_CALLS, "environment", "model", "outcome"),
-            "Of judges and simulated users, in a second.",
+            "Calls of judges and simulated users per second.",
             "ops",
             "areas",
             width=6,
@@ -61,20 +62,21 @@ _TOOLS: Final = Row(
         Panel(
             "Tool calls by outcome",
             rates(_scope, m.TOOL_CALLS, "outcome"),
-            "In a second. A fault is the environment's; the rest is the policy's doing.",
+            "Tool calls per second. A fault is the environment's; the policy causes all other"
+            " outcomes.",
             "ops",
             "areas",
         ),
         Panel(
             "Tool calls by tool",
             rates(_scope, m.TOOL_CALLS, "environment", "tool"),
-            "In a second.",
+            "Tool calls per second.",
             "ops",
         ),
         Panel(
             "Time of a tool call, 95th percentile",
             p95(_scope, m.TOOL_SECONDS, "environment", "tool"),
-            "Of one call.",
+            "The time of one tool call.",
             "s",
         ),
     ],
@@ -86,20 +88,21 @@ _VERDICTS: Final = Row(
         Panel(
             "Verdicts by status",
             rates(_scope, m.VERIFICATIONS, "environment", "status"),
-            "In a second. A fault is a verifier that failed: those rollouts have no reward.",
+            "Verdicts per second. A fault means that the verifier failed: these rollouts have no"
+            " reward.",
             "ops",
             "areas",
         ),
         Panel(
             "Time of a verdict",
             percentiles(_scope, m.VERIFICATION_SECONDS, "environment"),
-            "Of one verdict.",
+            "The time of one verdict.",
             "s",
         ),
         Panel(
             "Mean reward of verified rollouts",
             [Query(mean_reward(_scope, "environment"), "{{environment}}")],
-            "Of verified rollouts.",
+            "The mean over verified rollouts.",
             least=None,
         ),
     ],
@@ -114,20 +117,20 @@ _SANDBOXES: Final = Row(
                 Query(_scope.gauge(m.SANDBOX_PLACES_BUSY), "busy"),
                 Query(_scope.gauge(m.SANDBOX_PLACES), "all"),
             ],
-            "Programs that run in sandboxes, and how many may at a time.",
+            "Programs that run in sandboxes, and the most that may run at a time.",
             width=6,
         ),
         Panel(
             "Wait for a sandbox",
             waits(_scope, m.SANDBOX_WAIT_SECONDS, m.SANDBOX_PLACES),
-            "Time that a program waited; 0 while none waits.",
+            "The time that a program waited; 0 while none waits.",
             "s",
             width=6,
         ),
         Panel(
             "Sandbox starts",
             rates(_scope, m.SANDBOX_STARTS, "start"),
-            "Programs begun in a second: warm ones had been started before they were asked for.",
+            "Programs started per second. Warm ones were started before they were requested.",
             "ops",
             "areas",
             width=6,
@@ -135,8 +138,8 @@ _SANDBOXES: Final = Row(
         Panel(
             "Sandbox endings",
             rates(_scope, m.SANDBOX_ENDINGS, "ending"),
-            "How they ended: by themselves, or for their time, output or memory; failed is the"
-            " sandbox's own fault.",
+            "Programs by their end: exited, or killed at a limit of time, output or memory;"
+            " failed is a fault of the sandbox.",
             "ops",
             "areas",
             width=6,
@@ -187,7 +190,7 @@ _SANDBOX_SERVICES: Final = Row(
                 Query(_scope.gauge(m.SANDBOXES_PROCESSES), "processes"),
                 Query(_scope.rate(m.SANDBOXES_OUTPUT_DROPPED), "bytes dropped in a second"),
             ],
-            "Processes that run in sandboxes, and what they wrote beyond what is kept.",
+            "Processes that run in sandboxes, and their dropped output beyond the limit.",
             width=6,
         ),
     ],
@@ -199,18 +202,19 @@ _WORKERS: Final = Row(
         Panel(
             "Worker processes busy, of all",
             [Query(_scope.gauge(m.WORKERS_BUSY), "busy"), Query(_scope.gauge(m.WORKERS), "all")],
-            "Processes in which environments run what may hang or crash.",
+            "Processes in which environments run code that may hang or crash.",
         ),
         Panel(
             "Wait for a worker process",
             percentiles(_scope, m.WORKER_WAIT_SECONDS),
-            "Time that a call waited.",
+            "The time that a call waited for a worker process.",
             "s",
         ),
         Panel(
             "Worker processes lost",
             rates(_scope, m.WORKER_KILLS, "cause"),
-            "Killed for their time or with their caller, or dead by themselves.",
+            "Worker processes that were killed at their time limit or with their caller, or that"
+            " crashed.",
             "ops",
         ),
     ],

@@ -46,20 +46,20 @@ _GLANCE: Final = Row(
         Panel(
             "Processes up",
             [Query(f"sum(up{_OF})", "up"), Query(f"count(up{_OF})", "of")],
-            "Processes that answer Prometheus, of those that it knows of.",
+            "Processes that answer Prometheus, out of those that it knows.",
             draw="number",
             width=4,
         ),
         number(
             "Processes down",
             f"count(up{_OF}) - sum(up{_OF})",
-            "Processes that Prometheus knows of and that do not answer it.",
+            "Processes that Prometheus knows and that do not answer it.",
             alarms=1,
         ),
         number(
             "Unary calls that fail",
             _scope.share(m.RPCS, of=f"{_UNARY},{_FAILING}", among=_UNARY),
-            "The share of them, without those that were cancelled.",
+            "The share of failed unary calls. Cancelled calls don't count.",
             "percentunit",
             warns=0.01,
             alarms=0.05,
@@ -67,13 +67,13 @@ _GLANCE: Final = Row(
         number(
             "Unary calls, 95 % take less than",
             _scope.quantile(0.95, m.RPC_SECONDS, where=_UNARY),
-            "From a call's arrival to its end; streams are left out.",
+            "From a call's arrival to its end. Streams don't count.",
             "s",
         ),
         number(
             "Event loops late by",
             _scope.gauge(m.EVENT_LOOP_LAG_SECONDS, how="max"),
-            "The latest of all processes.",
+            "The largest delay of all processes.",
             "s",
             warns=0.2,
             alarms=1,
@@ -81,7 +81,8 @@ _GLANCE: Final = Row(
         number(
             "Registry's view unconfirmed for",
             _scope.gauge(m.REGISTRY_VIEW_AGE, how="max"),
-            "How long a registry outside, such as Consul, has not confirmed what a process knows.",
+            "How long an external registry, such as Consul, has not confirmed a process's list of"
+            " services.",
             "s",
             warns=15,
             alarms=60,
@@ -98,7 +99,7 @@ _PROCESSES: Final = Row(
                 Query(f"sum by (kind) (up{_OF})", "{{kind}} up"),
                 Query(f"count by (kind) (up{_OF})", "{{kind}} listed"),
             ],
-            "Processes that answer Prometheus, and those that it knows of.",
+            "Processes that answer Prometheus, and all that it knows.",
         ),
         Panel(
             "CPU",
@@ -119,14 +120,14 @@ _PROCESSES: Final = Row(
                     "{{kind}} {{service_name}}",
                 )
             ],
-            "Resident.",
+            "Resident memory of each process.",
             "bytes",
             "areas",
         ),
         Panel(
             "Event loops late",
             gauges(_scope, m.EVENT_LOOP_LAG_SECONDS, "kind", "service_name", how="max"),
-            "By how much; blocking code shows here, and so does a machine with too much to do.",
+            "The delay of the event loop. Blocking code and an overloaded machine both show here.",
             "s",
             width=6,
         ),
@@ -138,7 +139,7 @@ _PROCESSES: Final = Row(
                     "{{kind}} {{service_name}}",
                 )
             ],
-            "And connections, of one process.",
+            "Open files and connections of one process.",
             width=6,
         ),
         Panel(
@@ -168,14 +169,14 @@ _CALLS: Final = Row(
         Panel(
             "Unary calls served by method",
             rates(_scope, m.RPCS, "method", where=_UNARY),
-            "In a second, on every path (direct, mux, gRPC).",
+            "Calls per second, on every path (direct, mux, gRPC).",
             "ops",
             "areas",
         ),
         Panel(
             "Calls that failed",
             rates(_scope, m.RPCS, "method", "code", where=_FAILING),
-            "In a second, by status code; those that were cancelled are apart.",
+            "Failed calls per second, by status code. Cancelled calls have their own panel.",
             "ops",
             "areas",
         ),
@@ -188,7 +189,7 @@ _CALLS: Final = Row(
         Panel(
             "Streams that ended",
             rates(_scope, m.RPCS, "method", "code", where=_STREAMS),
-            "In a second, by status code. A stream lasts as long as its caller wants.",
+            "Ended streams per second, by status code. A stream lasts as long as its caller wants.",
             "ops",
             "areas",
         ),
@@ -201,11 +202,13 @@ _CALLS: Final = Row(
         Panel(
             "Calls that were cancelled",
             [Query(_scope.rate(m.RPCS, "method", where='code="CANCELLED"'), "{{method}}")],
-            "In a second: their callers gave them up, or went away.",
+            "Calls per second whose callers cancelled them or disconnected.",
             "ops",
             "areas",
         ),
-        Panel("Mux streams", gauges(_scope, m.MUX_STREAMS, "side"), "Between processes."),
+        Panel(
+            "Mux streams", gauges(_scope, m.MUX_STREAMS, "side"), "Mux streams between processes."
+        ),
         Panel(
             "Frames in a mux batch",
             [
@@ -214,12 +217,12 @@ _CALLS: Final = Row(
                     "{{side}}",
                 )
             ],
-            "How well calls share messages.",
+            "The number of frames per batch: how well calls share messages.",
         ),
         Panel(
             "Mux streams broken",
             rates(_scope, m.MUX_BROKEN, "side"),
-            "Before their time, in a second.",
+            "Mux streams per second that broke before their end.",
             "ops",
         ),
     ],
@@ -237,7 +240,7 @@ _DISCOVERY: Final = Row(
         Panel(
             "Leases that expired",
             [Query(_scope.increase(m.REGISTRY_EXPIRED), "expired")],
-            "Instances that the registry took off because they did not renew their lease.",
+            "Instances that the registry removed because they did not renew their lease.",
             width=6,
         ),
         Panel(
@@ -251,7 +254,7 @@ _DISCOVERY: Final = Row(
         Panel(
             "Registry watches",
             [Query(_scope.gauge(m.REGISTRY_WATCHES), "open")],
-            "Of the registry, by those who call its services.",
+            "Streams by which callers watch the registry.",
             width=6,
         ),
     ],
@@ -263,13 +266,13 @@ _XDS: Final = Row(
         Panel(
             "xDS streams",
             [Query(_scope.gauge(m.XDS_STREAMS), "open")],
-            "Of gRPC clients that follow the registry.",
+            "Streams of gRPC clients that follow the registry.",
             width=4,
         ),
         Panel(
             "xDS responses sent",
             rates(_scope, m.XDS_PUSHES, "type"),
-            "Responses sent in a second.",
+            "Responses sent per second.",
             "ops",
             "areas",
             width=5,
@@ -277,20 +280,20 @@ _XDS: Final = Row(
         Panel(
             "Time from a change to the client",
             [Query(_scope.quantile(0.95, m.XDS_PUSH_SECONDS, "type"), "{{type}} p95")],
-            "From a change of the registry until a client's stream has taken it.",
+            "From a change of the registry until a client's stream accepted it.",
             "s",
             width=5,
         ),
         Panel(
             "Version of the xDS view",
             gauges(_scope, m.XDS_VIEW_VERSION, "instance", how="max"),
-            "Grows with every change that clients are offered.",
+            "A number that grows with every change sent to clients.",
             width=5,
         ),
         Panel(
             "xDS responses refused",
             rates(_scope, m.XDS_NACKS, "type"),
-            "Responses that clients did not accept, in a second.",
+            "Responses per second that clients rejected.",
             "ops",
             width=5,
         ),

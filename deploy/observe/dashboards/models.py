@@ -16,11 +16,11 @@ _FAULTS: Final = 'outcome!~"completed|incomplete"'
 _GLANCE: Final = Row(
     "At a glance",
     [
-        number("Model calls / s", _scope.rate(m.MODEL_CALLS), "Model calls answered in a second."),
+        number("Model calls / s", _scope.rate(m.MODEL_CALLS), "Answered model calls per second."),
         number(
             "Output tokens / s",
             _scope.rate(m.MODEL_TOKENS, where=_OUTPUT),
-            "Tokens written in a second.",
+            "Tokens written per second.",
         ),
         number(
             "Share of calls that failed",
@@ -36,12 +36,12 @@ _GLANCE: Final = Row(
         number(
             "Endpoints taken out of use",
             _scope.gauge(m.MODEL_ENDPOINT_DOWN),
-            "Those that failed too often in a row.",
+            "Endpoints that failed too often in a row.",
         ),
         Panel(
             "Version of the weights",
             gauges(_scope, m.MODEL_WEIGHTS_VERSION, "model", how="max"),
-            "The version of the weights, where one is known.",
+            "The version of the weights, if known.",
             draw="number",
             width=4,
         ),
@@ -54,7 +54,7 @@ _CALLS: Final = Row(
         Panel(
             "Calls by outcome",
             rates(_scope, m.MODEL_CALLS, "outcome"),
-            "In a second: completed, incomplete (cut by a limit), or the error's reason.",
+            "Calls per second: completed, incomplete (cut by a limit), or the error's reason.",
             "ops",
             "areas",
         ),
@@ -74,7 +74,7 @@ _CALLS: Final = Row(
         Panel(
             "Tokens read and written / s",
             rates(_scope, m.MODEL_TOKENS, "model", "direction"),
-            "Read and written, in a second.",
+            "Tokens read and written per second.",
             "ops",
         ),
         Panel(
@@ -90,7 +90,8 @@ _CALLS: Final = Row(
                 Query(_scope.gauge(m.MODEL_WAITING, "model"), "{{model}} waiting"),
                 Query(_scope.gauge(m.MODEL_CONCURRENCY_LIMIT, "model"), "{{model}} limit"),
             ],
-            "Calls at the endpoints, those that wait, and how many the endpoints are given.",
+            "Calls at the endpoints, waiting calls, and the most calls that the endpoints get at"
+            " a time.",
         ),
     ],
 )
@@ -101,7 +102,7 @@ _ENDPOINTS: Final = Row(
         Panel(
             "Calls at each endpoint",
             gauges(_scope, m.MODEL_ENDPOINT_IN_FLIGHT, "model", "endpoint"),
-            "By its place in the configuration.",
+            "Calls at each endpoint, by its position in the configuration.",
         ),
         Panel(
             "Endpoints out of use",
@@ -112,14 +113,14 @@ _ENDPOINTS: Final = Row(
         Panel(
             "KV cache in use",
             gauges(_scope, m.MODEL_ENDPOINT_KV_CACHE, "model", "endpoint", how="max"),
-            "How full it is, where the endpoint says so.",
+            "How full the KV cache is, if the endpoint reports it.",
             "percentunit",
             most=1,
         ),
         Panel(
             "Calls retried",
             rates(_scope, m.MODEL_RETRIES, "model", "reason"),
-            "Calls sent to an endpoint again, by the reason of the failure before.",
+            "Retried calls, by the reason of the previous failure.",
             "ops",
         ),
         Panel(
@@ -144,20 +145,22 @@ _TOKENS: Final = Row(
         Panel(
             "Calls in conversations",
             rates(_scope, m.MODEL_CONVERSATIONS, "outcome"),
-            "Calls that go on with a conversation; an unknown one is sent whole, at its cost.",
+            "Calls that continue a conversation. If the service no longer has the conversation,"
+            " the caller sends it whole, which costs more.",
             "ops",
             "areas",
         ),
         Panel(
             "Forks",
             rates(_scope, m.TOKEN_FORKS, "model", "reason"),
-            "Calls whose prompt does not begin with the tokens of the call before, and says so.",
+            "Calls whose prompt does not begin with the tokens of the previous call, and that"
+            " declare this as a fork.",
             "ops",
         ),
         Panel(
             "Divergences from exact tokens",
             rates(_scope, m.TOKEN_DIVERGENCES, "model"),
-            "Calls that broke the exact-token law. There should be none.",
+            "Calls that broke the exact-token law. The number should be 0.",
             "ops",
         ),
     ],
@@ -166,7 +169,7 @@ _TOKENS: Final = Row(
 MODELS: Final = Dashboard(
     "models",
     "Model services",
-    "Calls, tokens, queues, endpoints, and whether tokens are exact.",
+    "Calls, tokens, queues, endpoints, and the exactness of tokens.",
     [_MODEL],
     [_GLANCE, _CALLS, _ENDPOINTS, _TOKENS],
 )

@@ -23,18 +23,18 @@ _GLANCE: Final = Row(
         number(
             "Rollouts completed / s",
             _scope.rate(m.ROLLOUTS, where='outcome="completed"'),
-            "Attempts that were completed, in a second.",
+            "Completed attempts per second.",
         ),
-        number("Attempts in flight", _scope.gauge(m.ROLLOUTS_IN_FLIGHT), "Attempts that run."),
+        number("Attempts in flight", _scope.gauge(m.ROLLOUTS_IN_FLIGHT), "Running attempts."),
         number(
             "Attempts that failed",
             _scope.share(m.ROLLOUTS, of=_FAILED, among=_JUDGED),
-            "The share of attempts that failed, without those that were cancelled.",
+            "The share of failed attempts. Cancelled attempts don't count.",
             "percentunit",
             warns=0.02,
             alarms=0.1,
         ),
-        number("Mean reward", mean_reward(_scope), "Of the rollouts that were verified."),
+        number("Mean reward", mean_reward(_scope), "The mean over verified rollouts."),
         number(
             "Median time",
             _scope.quantile(0.5, m.ROLLOUT_SECONDS),
@@ -44,7 +44,7 @@ _GLANCE: Final = Row(
         number(
             "Output tokens / rollout",
             _scope.mean(m.ROLLOUT_OUTPUT_TOKENS),
-            "Tokens that models wrote in a completed rollout, on average.",
+            "The average number of tokens that models wrote in a completed rollout.",
         ),
     ],
 )
@@ -55,7 +55,7 @@ _THROUGHPUT: Final = Row(
         Panel(
             "Attempts ended",
             rates(_scope, m.ROLLOUTS, "outcome"),
-            "In a second, by outcome.",
+            "Ended attempts per second, by outcome.",
             "ops",
             "areas",
             width=6,
@@ -66,7 +66,7 @@ _THROUGHPUT: Final = Row(
                 Query(_scope.gauge(m.ROLLOUTS_IN_FLIGHT, "agent"), "{{agent}} in flight"),
                 Query(_scope.gauge(m.COLLECT_WAITING, "agent"), "{{agent}} waiting"),
             ],
-            "Attempts that run, and that wait in the agent for a place.",
+            "Running attempts, and attempts that wait in the agent for a place.",
             width=6,
         ),
         Panel(
@@ -78,14 +78,14 @@ _THROUGHPUT: Final = Row(
                     "{{agent}}",
                 )
             ],
-            "The share of an agent's places that attempts have: at 100 % the others wait.",
+            "The share of an agent's places in use. At 100 %, new attempts wait.",
             "percentunit",
             width=4,
         ),
         Panel(
             "Wait for a place in the agent",
             waits(_scope, m.COLLECT_WAIT_SECONDS, m.COLLECT_WAITING, "agent"),
-            "Of an attempt; 0 while none waits.",
+            "The time that an attempt waits; 0 while none waits.",
             "s",
             width=4,
         ),
@@ -147,14 +147,14 @@ _FAILURES: Final = Row(
         Panel(
             "Failures by boundary",
             rates(_scope, m.ROLLOUT_FAILURES, "boundary"),
-            "Attempts that failed in a second, by where they did (docs/reference/errors.md).",
+            "Failed attempts per second, by boundary (docs/reference/errors.md).",
             "ops",
             "areas",
         ),
         Panel(
             "Failures by reason",
             rates(_scope, m.ROLLOUT_FAILURES, "boundary", "reason"),
-            "Attempts that failed in a second, by the error's reason.",
+            "Failed attempts per second, by the error's reason.",
             "ops",
             "areas",
         ),
@@ -166,7 +166,7 @@ _FAILURES: Final = Row(
                     "{{environment}}",
                 )
             ],
-            "By environment, without cancelled attempts.",
+            "The share of failed attempts by environment. Cancelled attempts don't count.",
             "percentunit",
             most=1,
         ),
@@ -179,29 +179,30 @@ _WORTH: Final = Row(
         Panel(
             "Mean reward",
             [Query(mean_reward(_scope, "environment"), "{{environment}}")],
-            "Of verified rollouts, by environment.",
+            "The mean over verified rollouts, by environment.",
             least=None,
         ),
         Panel(
             "How rewards are spread",
             [Query(_scope.rate(m.REWARDS, "le", suffix="_bucket"), "{{le}}")],
-            "Of verified rollouts.",
+            "The distribution over verified rollouts.",
             draw="buckets",
         ),
         Panel(
             "Output tokens of a rollout",
             percentiles(_scope, m.ROLLOUT_OUTPUT_TOKENS, "environment"),
-            "That models wrote in a completed rollout. A jump to one value is a limit that cuts.",
+            "The tokens that models wrote in a completed rollout. A jump to one value shows that"
+            " a limit cuts answers.",
         ),
         Panel(
             "Model calls of a rollout",
             [Query(_scope.mean(m.ROLLOUT_MODEL_CALLS, "environment"), "{{environment}}")],
-            "Turns of a completed rollout, on average.",
+            "The average number of model calls of a completed rollout.",
         ),
         Panel(
             "Tool calls of a rollout",
             [Query(_scope.mean(m.ROLLOUT_TOOL_CALLS, "environment"), "{{environment}}")],
-            "Of a completed rollout, on average.",
+            "The average number of tool calls of a completed rollout.",
         ),
         Panel(
             "Versions of weights in a rollout",
@@ -215,7 +216,7 @@ _WORTH: Final = Row(
 ROLLOUTS: Final = Dashboard(
     "rollouts",
     "Rollouts",
-    "How many, how long and where the time goes, what fails, what they are worth.",
+    "Rollouts: number, duration, time by stage, failures and rewards.",
     [_AGENT, _ENVIRONMENT],
     [_GLANCE, _THROUGHPUT, _TIME, _FAILURES, _WORTH],
 )

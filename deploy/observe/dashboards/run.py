@@ -21,7 +21,7 @@ _FAILED: Final = _scope.gauge(m.COLLECTOR_ROLLOUTS, where='outcome="failed"')
 _GLANCE: Final = Row(
     "At a glance",
     [
-        number("Rollouts requested", _REQUESTED, "Rollouts that the run is to have."),
+        number("Rollouts requested", _REQUESTED, "The rollouts of the whole run."),
         number(
             "Rollouts on disk",
             f"{_KEPT} + {_ENDED}",
@@ -36,7 +36,7 @@ _GLANCE: Final = Row(
         number(
             "Time left",
             f"({_REQUESTED} - {_KEPT} - {_ENDED}) / {_scope.rate(m.COLLECTOR_ROLLOUTS)}",
-            "Time until the run is done, at the present rate.",
+            "Time until the run ends, at the current rate.",
             "s",
         ),
         number(
@@ -48,7 +48,7 @@ _GLANCE: Final = Row(
         number(
             "Output tokens / s",
             _scope.rate(m.COLLECTOR_TOKENS, where=_OUTPUT),
-            "Of rollouts put on disk.",
+            "Tokens of rollouts written to disk.",
         ),
     ],
 )
@@ -59,7 +59,7 @@ _PROGRESS: Final = Row(
         Panel(
             "Rollouts put on disk / s",
             rates(_scope, m.COLLECTOR_ROLLOUTS, "outcome", "boundary"),
-            "Put on disk in a second, by outcome and the failure's boundary.",
+            "Rollouts written to disk per second, by outcome and the failure's boundary.",
             "ops",
             "areas",
         ),
@@ -76,7 +76,7 @@ _PROGRESS: Final = Row(
         Panel(
             "Attempts retried",
             rates(_scope, m.COLLECTOR_RETRIES, "boundary", "reason"),
-            "Attempts that failed and are tried again, in a second.",
+            "Failed attempts per second that are retried.",
             "ops",
             "areas",
         ),
@@ -89,14 +89,14 @@ _OUTPUTS: Final = Row(
         Panel(
             "Time of a commit to disk",
             percentiles(_scope, m.JOURNAL_COMMIT_SECONDS),
-            "Time to put a group of outcomes on disk, fsync included.",
+            "Time to write a group of outcomes to disk, fsync included.",
             "s",
             width=6,
         ),
         Panel(
             "Tokens of rollouts / s",
             rates(_scope, m.COLLECTOR_TOKENS, "direction"),
-            "Of completed rollouts put on disk, in a second.",
+            "Tokens per second of completed rollouts written to disk.",
             "ops",
             width=6,
         ),
@@ -115,7 +115,7 @@ _OUTPUTS: Final = Row(
                 Query(_scope.increase(m.COLLECT_RECONNECTS), "connections lost"),
                 Query(_scope.increase(m.STALE_EVENTS), "events of older attempts"),
             ],
-            "Nothing is lost with either: attempts go on or are begun anew.",
+            "Neither loses a rollout: attempts continue or are started again.",
             width=6,
         ),
     ],

@@ -49,7 +49,7 @@ def item_to_json(item: pb.Item) -> bytes:
     """Write one item as JSON.
 
     Raises:
-        CodecError: no kind is set, or a field holds what JSON cannot.
+        CodecError: no kind is set, or JSON can't represent a field's value.
     """
     return write(item_to_dict(item))
 
@@ -83,10 +83,10 @@ def items_to_list(items: Iterable[pb.Item]) -> list[JsonValue]:
 
 
 def item_to_dict(item: pb.Item) -> JsonValue:
-    """One item as parsed JSON: a dict, or whatever stood in the place of an item.
+    """One item as parsed JSON: a dict, or the value that was in the place of an item.
 
     Raises:
-        CodecError: no kind is set, or a field holds what JSON cannot.
+        CodecError: no kind is set, or JSON can't represent a field's value.
     """
     return write_kind(item, _WRITERS)
 

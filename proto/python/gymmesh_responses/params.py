@@ -71,8 +71,8 @@ def params_to_dict(params: pb.ResponseParams) -> dict[str, JsonValue]:
 def settings_to_dict(params: pb.ResponseParams) -> dict[str, JsonValue]:
     """`params_to_dict` without `input`, for a caller that reads the items itself.
 
-    An `input` that stands in the overlay is there all the same. Raises as `params_to_dict`,
-    but for what is wrong with an item.
+    An `input` in the overlay is kept. Raises the errors of `params_to_dict`, except those about
+    items.
     """
     return _to_dict(params, whole=False)
 

@@ -58,8 +58,8 @@ def response_to_dict(response: pb.Response) -> dict[str, JsonValue]:
 def response_head_to_dict(response: pb.Response) -> dict[str, JsonValue]:
     """`response_to_dict` without `output` and `usage`, for a caller that reads those itself.
 
-    What of them stands in the overlay is there all the same. Raises as `response_to_dict`, but
-    for what is wrong with an item or with token counts.
+    These keys are kept if the overlay has them. Raises the errors of `response_to_dict`, except
+    those about items or token counts.
     """
     return _to_dict(response, whole=False)
 

@@ -39,10 +39,10 @@ def tool_to_json(tool: pb.Tool) -> bytes:
 
 
 def tool_to_dict(tool: pb.Tool) -> JsonValue:
-    """One tool as parsed JSON: a dict, or whatever stood in the place of a tool.
+    """One tool as parsed JSON: a dict, or the value that was in the place of a tool.
 
     Raises:
-        CodecError: no kind is set, or a field holds what JSON cannot.
+        CodecError: no kind is set, or JSON can't represent a field's value.
     """
     return write_kind(tool, _WRITERS)
 

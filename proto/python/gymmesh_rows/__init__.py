@@ -1,10 +1,10 @@
-"""Rows of rollouts, as gymmesh/row/v1/row.proto has them. Pure: opens, sends and waits for nothing.
+"""Rows of rollouts, by gymmesh/row/v1/row.proto. Pure: opens, sends and waits for nothing.
 
-row       a row as it is read: columns, conversations, whole prompts, further keys
-reading   lines to rows, those of earlier forms (earlier) too
+row       a row as read: columns, conversations, whole prompts, further keys
+reading   converts lines to rows, also of earlier forms (earlier)
 nemo      rows in NeMo Gym's form
 columns   the columns, generated from the contract
-values    what values are in JSON
+values    the JSON form of values
 names     enums' values by name
 """
 

@@ -42,14 +42,14 @@ class UsageSumOutputTokensDetails(msgspec.Struct, gc=False):
 
 
 class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Tokens of several calls.
+    """The sum of the tokens of several calls.
 
     Attributes:
         input_tokens: Tokens read.
-        cached_tokens: Of these, from a cache.
+        cached_tokens: Tokens read that came from a cache.
         output_tokens: Tokens written.
-        reasoning_tokens: Of these, reasoning.
-        total_tokens: Read and written.
+        reasoning_tokens: Tokens written that are reasoning.
+        total_tokens: Tokens read and written.
     """
 
     input_tokens: int
@@ -60,32 +60,33 @@ class UsageSum(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def cached_tokens(self) -> int:
-        """Of these, from a cache."""
+        """Tokens read that came from a cache."""
         return self.input_tokens_details.cached_tokens
 
     @property
     def reasoning_tokens(self) -> int:
-        """Of these, reasoning."""
+        """Tokens written that are reasoning."""
         return self.output_tokens_details.reasoning_tokens
 
 
 class RowResponse(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A whole rollout as one response: `id`, `model`, `status`, `error` and `incomplete_details`
-    are those of the final call: the root agent's last model call, or the last of all where the root
-    agent made none.
+    """A whole rollout as one response. `id`, `model`, `status`, `error` and `incomplete_details`
+    are those of the final call: the root agent's last model call, or the last of all calls if the
+    root agent made none.
 
     Attributes:
-        id: The id of the final answer; the rollout's id where that has none.
+        id: The id of the final answer; the rollout's id if the answer has no id.
         object: Always `response`.
         created_at: When the rollout started, in seconds since 1970.
-        model: The model that answered last, by its own name, else by its service's.
-        status: `failed` for a rollout that failed. Else the final answer's; `incomplete` where
-            `incomplete_details` is set, and `completed` where the answer says nothing.
+        model: The name of the model that answered last, else the name of its service.
+        status: `failed` if the rollout failed; else `incomplete` if `incomplete_details` is set;
+            else the status of the final answer, or `completed` if the answer has none.
         error: The final answer's error, as JSON.
-        incomplete_details: Why it is incomplete, as JSON: the final answer's own; else
-            `max_output_tokens` or `content_filter`, where that stopped the rollout.
-        output: The conversation of the final call after the first items: what was put before each
-            answer, the answer, its tools' outputs in the order of its calls, its turns.
+        incomplete_details: Why the response is incomplete, as JSON: the final answer's details;
+            else `max_output_tokens` or `content_filter`, if one of these stopped the rollout.
+        output: The conversation of the final call, after the first items. For each call: the items
+            before its answer, the answer, the tool outputs in the order of the function calls, and
+            the turns.
         usage: The sum over the root agent's calls.
     """
 
@@ -328,12 +329,12 @@ class FinalState(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class ToolOutcomeCount(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """How often a tool was answered in a way.
+    """How often calls of a tool had an outcome.
 
     Attributes:
         name: The tool's name.
-        outcome: The way; UNSPECIFIED for a call that was not answered, or in a way that this
-            contract does not know.
+        outcome: The outcome. UNSPECIFIED if the call was not answered, or if this contract version
+            does not know the outcome.
         calls: How often.
     """
 
@@ -343,11 +344,11 @@ class ToolOutcomeCount(msgspec.Struct, kw_only=True, omit_defaults=True, gc=Fals
 
 
 class RowTimings(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Times of a rollout, in microseconds but for the first.
+    """Times of a rollout, in microseconds except the first.
 
     Attributes:
-        started_at: When it started, in seconds since 1970.
-        duration_us: From its start to its end.
+        started_at: When the rollout started, in seconds since 1970.
+        duration_us: From the rollout's start to its end.
         model_us: In model calls, those of actors included.
         tools_us: In tool calls.
         verify_us: In the verification.
@@ -366,12 +367,10 @@ class RowMetadata(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     Attributes:
         steps_taken: How many model calls the root agent made.
         tools_used: The names of the tools called, in the order of the first calls.
-        tool_outcomes: How often each tool was answered in each way, in the order of the first
-            answers.
+        tool_outcomes: How often each tool call had each outcome, in the order of the first answers.
         verified: Whether there is a reward.
         seed: The seed of the session.
-        weights_versions: The versions of the weights that wrote what a trainer should learn from,
-            sorted.
+        weights_versions: The versions of the weights that wrote the trainable answers, sorted.
         timings: Where the time went.
     """
 
@@ -385,17 +384,17 @@ class RowMetadata(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Actor(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """One beside the root agent that called models. Its conversations are found by following the
-    calls that have its name.
+    """An actor other than the root agent that called models. To find its conversations, follow the
+    calls with its name in `actor`.
 
     Attributes:
-        name: Its name.
-        models: The model services that it called, sorted.
-        model_calls: How many calls it made.
+        name: The actor's name.
+        models: The model services that the actor called, sorted.
+        model_calls: The number of the actor's calls.
         trainable: Whether a trainer should learn from any of them.
-        reward: Its reward: the component of the verdict that has its name; not set: it has the
-            row's.
-        usage: The sum over its calls.
+        reward: The actor's reward: the component of the verdict with the actor's name. Not set: the
+            row's reward applies.
+        usage: The sum over the actor's calls.
     """
 
     name: str
@@ -486,20 +485,29 @@ class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
 
 class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A tensor beside the tokens of a call, with a row for each of a stretch of tokens: routed
-    experts, a teacher's log probabilities, values. Like token ids, a call carries only what it adds
-    to its parent.
+    experts, a teacher's log probabilities, values.  Rows are counted over the call's whole prompt
+    and output. A call carries only the rows that the calls before it do not have; a call that is a
+    fork has them from its first token. Where two calls of a conversation have a row for a token
+    that they share, a reader takes the earlier call's: the model sampled with it. The last output
+    token usually has no row, because no forward pass read it; the next call has that row.
 
     Attributes:
         name: What it is, such as `routed_experts`; unique in a capture.
-        dtype: The type of a number, by numpy's name and little-endian: `uint8`, `int16`, `int32`,
-            `float16`, `bfloat16`, `float32`.
-        shape: The shape of one token's row; empty: one number.
+        dtype: The type of a number, by numpy's name and little-endian: `int8`, `uint8`, `int16`,
+            `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+        shape: The shape of one token's row; empty: one number. No length is zero.
         first_token: The first token that has a row, counted over the call's whole prompt and
             output, from 0.
-        tokens: How many tokens have one.
-        data: The numbers, row after row; empty when they are at `location`.
-        location: Where the numbers can be fetched, when they are not in `data`.
-        digest: SHA-256 of the numbers.
+        tokens: How many tokens have one; at least 1. The last one is at most the call's last output
+            token.
+        data: The numbers, row after row, when they are at most 4,096 bytes; empty when they are at
+            `location`. Exactly one of both is set.
+        location: Where the service stored the numbers, as a `file:` URL; the file's name ends with
+            `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its first two digits.
+            The file was complete before the answer was sent. A reader that does not see the folder
+            asks the model service with ReadSideData. The service may delete the oldest files, as
+            its configuration says.
+        digest: SHA-256 of the numbers. A reader must compare it before it uses them.
     """
 
     name: str = ""
@@ -646,37 +654,67 @@ class CallRetries(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return made
 
 
+class ScoredChoice(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A text that a model scored.
+
+    Attributes:
+        text: The text.
+        logprob: The sum of its tokens' log probabilities.
+        tokens: How many tokens it has.
+        greedy: Whether the model would write it at temperature 0.
+    """
+
+    text: str
+    logprob: float
+    tokens: int
+    greedy: bool = False
+
+    @staticmethod
+    def of(message: rollout_pb2.ScoredChoice) -> ScoredChoice:
+        """The columns of a message."""
+        made = ScoredChoice(
+            text=message.text,
+            logprob=values.finite(message.logprob, "logprob"),
+            tokens=message.tokens,
+        )
+        if message.greedy:
+            made.greedy = message.greedy
+        return made
+
+
 class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """A model call. The calls form a tree: what a call read is the conversation of its parent, and
-    then what stands before its answer here.
+    """A model call. The calls form a tree: the model read the conversation of the parent call, and
+    then this call's items before the answer.
 
     Attributes:
         call_id: Unique within the rollout.
         parent_call_id: The call whose conversation it continues; empty for a first call.
-        detached: Whether it begins anew, and does not continue its parent's conversation.
-        actor: The caller: empty for the root agent.
+        detached: Whether the call starts a new conversation instead of continuing its parent's.
+        actor: The caller; empty for the root agent.
         model: The model service.
         trainable: Whether a trainer should learn from its answer.
-        link: How it hangs on its parent, where a gateway captured it.
-        side_call: What a call beside the conversation is for.
+        link: How the call relates to its parent, if a gateway captured it.
+        side_call: The purpose of a call outside the conversation.
         fork: How the conversation departs from its parent's.
         id: The answer's id.
         status: The answer's status.
-        usage: What it consumed.
-        incomplete_details: Why the answer is incomplete, where it is.
-        error: The answer's error, where it has one.
-        first_item: The call's part of the conversation: what was put before its answer, the answer,
-            the outputs of its tool calls, its turns. It stands in `response.output` from this place
-            on, from 0; not set: it is not on the way to the final call and stands in `items`.
-        item_count: How many items the part has.
-        context_count: How many of them stand before the answer.
-        answer_count: How many are the answer's.
-        items: The part, where it does not stand in `response.output`.
-        tokens: The tokens: those that the call added to its parent's.
-        timings: Where its time went.
-        retries: How often the endpoint was asked again, by reason.
-        replaced_params: The parameters that a captured program asked for and the run replaced.
-        left_out: What a captured program's request had that the model service was not sent.
+        usage: The tokens of the call.
+        incomplete_details: Why the answer is incomplete, if it is.
+        error: The answer's error, if it has one.
+        first_item: The index in `response.output`, from 0, where the call's part of the
+            conversation starts. The part is: the items before the answer, the answer, the outputs
+            of its tool calls, and its turns. Not set: the call is not an ancestor of the final
+            call, and `items` has the part.
+        item_count: The number of items of the part.
+        context_count: The number of items before the answer.
+        answer_count: The number of items of the answer.
+        items: The items of the part, if `response.output` does not have them.
+        tokens: The tokens that the call added to its parent's tokens.
+        timings: Where the call's time went.
+        retries: How often the model service retried the endpoint, by reason.
+        replaced_params: The parameters of a captured program's request that the run replaced.
+        left_out: The parts of a captured program's request that were not sent to the model service.
+        choices: The texts that were scored instead of sampling the answer, which is one of them.
     """
 
     call_id: str
@@ -703,6 +741,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     retries: list[CallRetries] = []
     replaced_params: Raw | UnsetType = UNSET
     left_out: list[str] = []
+    choices: list[ScoredChoice] = []
 
     @staticmethod
     def of(
@@ -761,6 +800,8 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             made.replaced_params = values.json_text(call.replaced_params_json, "replaced_params")
         if call.left_out:
             made.left_out = call.left_out[:]
+        if call.choices:
+            made.choices = [ScoredChoice.of(one) for one in call.choices[:]]
         return made
 
 
@@ -772,9 +813,9 @@ class ToolCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         name: The tool's name.
         model_call_id: The model call that asked for it.
         actor: The caller.
-        outcome: How it was answered; UNSPECIFIED: it was not.
-        timings: How long it took.
-        reward: The reward of the call, where the environment gave one.
+        outcome: The outcome; UNSPECIFIED if the call was not answered.
+        timings: How long the call took.
+        reward: The reward of the call, if the environment gave one.
     """
 
     call_id: str
@@ -810,9 +851,9 @@ class Turn(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A turn of the environment; its items are in the conversation.
 
     Attributes:
-        turn: Its number, from 1.
-        model_call_id: The model call that it answers.
-        reward: Its reward, where the environment gave one.
+        turn: The turn's number, from 1.
+        model_call_id: The model call that the turn answers.
+        reward: The turn's reward, if the environment gave one.
         done: Whether the episode was over.
     """
 
@@ -858,14 +899,15 @@ class RowFailure(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """The cause of a failure.
 
     Attributes:
-        boundary: Where it failed.
+        boundary: The boundary where the rollout failed.
         status: What happened.
-        retry_safe: Whether a new attempt can do no harm and may succeed.
+        retry_safe: Whether a new attempt is harmless and may succeed.
         component: The service, tool, verifier or budget concerned.
         call_id: The model call or function call concerned.
-        reverified: Where `gym-cli reverify` could not judge a stored rollout: when and by what, as
-            the verdict's `reverified_json`.
-        previous: Likewise the verdicts before, as the verdict's `previous_json`.
+        reverified: If `gym-cli reverify` could not judge the stored rollout: when and by which
+            verifier, as in the verdict's `reverified_json`.
+        previous: If `gym-cli reverify` could not judge the stored rollout: the previous verdicts,
+            as in the verdict's `previous_json`.
     """
 
     boundary: str
@@ -933,15 +975,14 @@ class Media(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class SandboxRef(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """Names a sandbox. Safe to store: it gives no access.
+    """Names a sandbox. Safe to store: a SandboxRef alone gives no access.
 
     Attributes:
         sandbox_id: The sandbox's id, unique at its instance.
         service: The name of the sandbox service.
-        instance_id: The instance that runs it; every call goes there.
-        image: What its file system was made from: an image, a folder or a snapshot, by name.
-        image_digest: The digest of the image, `sha256:` and 64 hexadecimal digits; empty when not
-            known.
+        instance_id: The service instance that runs the sandbox. Send every call to this instance.
+        image: The name of the image, folder or snapshot that the file system was made from.
+        image_digest: The digest of the image: `sha256:` and 64 hexadecimal digits. Empty: unknown.
     """
 
     sandbox_id: str = ""
@@ -1047,53 +1088,54 @@ class ProgramEnded(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One rollout. A completed one has `verification` and `stop_reason`, a failed one `failure` and
-    whatever came before it.
+    """One rollout. A completed rollout has `verification` and `stop_reason`. A failed rollout has
+    `failure` and everything that happened before it.
 
     Attributes:
-        responses_create_params: The task's parameters, with tools, instructions and sampling
-            parameters as they were in force: the task's own, replaced by those of `started` key by
-            key, but for `input`, which is the task's, images that `media` has named by their
-            digests; the task's alone for a rollout that never started. Where a program ran as the
-            agent, these, and what `response` repeats of them, are what an agent of the environment
-            would send; what the program sent is in the annotation `AGENT.gateway_request` of its
-            call, or of the nearest earlier call of the same actor that has one.
-        first_items: What the conversation began with, only where the agent or the environment added
-            something to the task's input. What the model saw is this, else the input, and then
+        responses_create_params: The parameters in force: the task's, each key replaced by that of
+            `started` if there is one. `input` is always the task's; images that `media` has are
+            named by their digests. A rollout that never started has the task's parameters. If a
+            program ran as the agent, these parameters, and those that `response` repeats, are the
+            ones that an agent of the environment would send. The program's own request is in the
+            annotation `AGENT.gateway_request` of its call, or of the nearest earlier call of the
+            same actor that has one.
+        first_items: The first items of the conversation, set only if the agent or the environment
+            added items to the task's input. The model saw these items, else the input, and then
             `response.output`.
         response: The whole rollout as one response.
-        reward: The verdict's reward; null where there is none, and never 0 for that.
+        reward: The verdict's reward. Null, and never 0, if there is none.
         task_id: The task's id.
         rollout_id: The rollout's id: all its attempts have the same.
         run_id: The run's id.
         repeat_index: Which repeat of the task, from 0.
-        attempt: Which attempt it was, from 1.
+        attempt: The number of the attempt, from 1.
         environment: The environment: that of `started`, else the task's.
-        agent: The agent: likewise.
+        agent: The agent: that of `started`, else the task's.
         seed: The task's seed.
         tags: The task's labels.
         verification: The verdict. A completed rollout without one has status SKIPPED and the reason
             `the agent sent no verdict`; a failed one has no verdict.
-        final_state: What is left of the session. It may hold expected answers: no export and no
-            bundle has it.
+        final_state: The session's state at the end. It may contain expected answers, so exports and
+            bundles omit it.
         stop_reason: Why a completed rollout ended.
-        stop_detail: One line on it; may be empty.
+        stop_detail: One line about the stop; may be empty.
         metadata: Sums and times.
-        model_usage: What the environment's own model calls consumed (turns, the verdict, and a turn
-            or verdict that failed), summed by model, in the order in which the models came.
-        actors: Those beside the root agent that called models, in the order of their names.
+        model_usage: The usage of the environment's own model calls, for turns and the verdict,
+            failed ones included. Summed by model, in the order in which the models first appear.
+        actors: The actors other than the root agent that called models, ordered by name.
         calls: All model calls, in the order in which they completed.
-        tool_calls: The tool calls, in the order of model calls and, within one, of its calls.
+        tool_calls: The tool calls, in the order of the model calls and of the function calls within
+            each.
         turns: The environment's turns, in order.
         failure: The cause of a failed rollout.
-        annotations: What custom agents kept.
-        media: The media that items name.
-        sandboxes: The sandboxes that were opened for it.
-        program: How the program that ran as the agent ended, where one did.
-        task_extras: Keys of the task's row that are keys of this message, as an object; of its
-            `metadata`, where that is an object, the keys of RowMetadata.
+        annotations: Annotations of custom agents.
+        media: The media that items refer to.
+        sandboxes: The sandboxes that were opened for the rollout.
+        program: How the program that ran as the agent ended, if a program ran.
+        task_extras: Keys of the task's row that this message also has, as an object. If the task's
+            `metadata` is an object, this has its keys that RowMetadata also has.
         program_name: The name of the program that ran as the agent: that of `started`.
-        program_version: Its version, as it says itself; empty when not known.
+        program_version: The version that the program reports; empty if unknown.
     """
 
     responses_create_params: Raw

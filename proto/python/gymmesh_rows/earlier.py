@@ -1,8 +1,9 @@
 """Rows of earlier forms as documents of this contract: NeMo Gym's, and those of version 0.1.
 
-They have the tokens of a call with the last item that it wrote (`prompt_token_ids`, all that it
-read; `generation_token_ids`; `generation_log_probs`), and 0.1 has conversations in `actors`. Calls
-are made of the items: what the model wrote up to somebody else's item, or to tokens, is an answer.
+Their last item of a call has the call's tokens (`prompt_token_ids`, the whole prompt;
+`generation_token_ids`; `generation_log_probs`), and 0.1 has conversations in `actors`. Calls are
+derived from the items: the model's items up to an item of a different author, or up to tokens, are
+one answer.
 """
 
 from __future__ import annotations
@@ -99,8 +100,9 @@ def of_this_contract(row: Json) -> tuple[Json, dict[str, tuple[int, str]]]:
 
 
 def calls_of(items: list[Json], model: str) -> list[Json]:
-    """The root agent's calls, as `calls` has them, of a conversation of which only the items are
-    known. items: those of `response.output`; an answer is what stands between other items.
+    """The root agent's calls, in the form of `calls`, for a conversation of which only the items
+    are known. items: those of `response.output`; the items between those of other authors are an
+    answer.
     """
     calls = _Calls({"response": {"model": model}}, {})
     calls.add_root(items)

@@ -31,14 +31,14 @@ _fields_of: Final = cache(msgspec.structs.fields)
 
 
 def read_row(line: bytes) -> Row:
-    """The row of a line, which may be of NeMo Gym or of an earlier version.
+    """The row of a line, which may be from NeMo Gym or an earlier version.
 
     Checked: types, token ids (none negative), log probabilities (none positive, as many as ids),
-    and that the calls' places are in the output. What two calls have to do with each other is
-    checked by the methods that follow them.
+    and that the calls' places are in the output. The methods that follow calls check the relations
+    between calls.
 
     Raises:
-        RowError: it is not a row; the text names the key and what is wrong.
+        RowError: it is not a row; the text names the key and the problem.
     """
     try:
         if not line.isascii():
@@ -106,7 +106,7 @@ def _check_reward(reward: JsonValue) -> None:
 
 
 def beside_columns(document: Json) -> Json:
-    """The keys of a parsed row that are no columns: the task's own, and those of the evidence."""
+    """The keys of a parsed row that are not columns: the task's own, and those of the evidence."""
     if is_earlier(document):
         return own_keys(document)
     return {key: value for key, value in document.items() if key not in COLUMNS}

@@ -1,7 +1,7 @@
-"""A row as it is read: its columns, what they say of conversations, and the keys beside them.
+"""A row as read from a file: its columns, the conversations in them, and its other keys.
 
-Calls form a tree. What a call read is the conversation of its parent and what stands before its
-answer in its own part; the parts of the calls on the way to the final one make `response.output`.
+Calls form a tree. The model read the conversation of the parent call, and then the call's own items
+before its answer. The parts of the final call and its ancestors make up `response.output`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ class RowError(ValueError):
 
 
 class ActorConversation(NamedTuple):
-    """What one beside the root agent said, from where it began to speak to where nobody goes on.
+    """A conversation of an actor other than the root agent, from its first call to a call that
+    nobody continues.
 
     Attributes:
-        before: what it read before, the first items where it went on from them included.
-        after: the id of another's call that it goes on from, which stands last in `before`.
-        calls: its own calls.
-        said_before: how many items of the first call's part stand in `before`, too: those that it
-            read before it spoke, of a row that does not say which calls they are of.
+        before: the items that the actor read before its first call, including the first items if it
+            continued them.
+        after: the id of the other actor's call that it continues; this call's items are last in
+            `before`.
+        calls: the actor's calls.
+        said_before: how many items of the first call's part are also in `before`. For rows that
+            don't record which calls these items belong to.
     """
 
     before: list[Raw]
@@ -100,7 +103,7 @@ class Row(Columns, dict=True):
 
     @cached_property
     def extras(self) -> Mapping[str, JsonValue]:
-        """The keys that are no columns, parsed: the task's own, and those of the evidence."""
+        """The keys that are not columns, parsed: the task's own, and those of the evidence."""
         return {key: parsed(value) for key, value in self.members.items() if key not in COLUMNS}
 
     def sent_params(self, call: ModelCall) -> Mapping[str, Any]:
@@ -159,8 +162,8 @@ class Row(Columns, dict=True):
 
     @property
     def beginnings(self) -> Mapping[str, tuple[int, str]]:
-        """Of calls that an actor began with, in rows of version 0.1: how many items it had read
-        before, which stand first in the call's part, and the call that it went on from.
+        """For the first calls of an actor in rows of version 0.1: how many leading items of the
+        call's part it had read before, and the call that it continued.
         """
         beginnings: Mapping[str, tuple[int, str]] = self.__dict__.get("beginnings", {})
         return beginnings
@@ -264,7 +267,7 @@ class Row(Columns, dict=True):
         return known
 
     def actor_conversations(self, name: str) -> Iterator[ActorConversation]:
-        """What an actor said: a conversation for each of its calls that it did not go on from."""
+        """The conversations of an actor: one for each of its calls that it did not continue."""
         own = [call for call in self.calls if call.actor == name]
         went_on = {call.parent_call_id for call in own if not call.detached}
         for call in own:
@@ -294,7 +297,7 @@ def parsed(text: Raw | bytes) -> JsonValue:
 
 
 def members_of(text: bytes) -> Mapping[str, Raw]:
-    """The members of a JSON object, not parsed. Raises RowError for what is no object."""
+    """The members of a JSON object, not parsed. Raises RowError if it is not an object."""
     try:
         return _MEMBERS.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What the generated columns are made of: values of messages as the rule of JSON has them. Pure."""
+"""The values of the generated columns: values of messages, by the JSON rule. Pure."""
 
 from __future__ import annotations
 

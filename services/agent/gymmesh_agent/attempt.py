@@ -100,7 +100,8 @@ async def run_agent(agent: Agent, context: RolloutContext) -> Completion:
 
     Raises:
         TypeError: the agent returned something else.
-        Exception: what the agent raises; for what is none (sys.exit()), one that says so.
+        Exception: the agent's exception; for a non-Exception such as sys.exit(), an exception that
+            names it.
     """
     try:
         completion = await agent.run(context)
@@ -282,10 +283,10 @@ class RunningAttempt:
         return event
 
     def end_sandboxes(self) -> None:
-        """End the agent's own sandboxes in the background, now that it has returned.
+        """End the agent's own sandboxes in the background, after it has returned.
 
-        Raises MeshError where one was lost meanwhile, whatever the agent made of that: what it did
-        then is not judged.
+        Raises MeshError if a sandbox was lost during the attempt, even if the agent handled that:
+        work after the loss is not judged.
         """
         if self.sandboxes.in_use:
             self.sandboxes.returned()

@@ -1,15 +1,15 @@
-"""What an agent works with: the model calls, tool calls and turns of one rollout.
+"""The agent's context: makes the model calls, tool calls and turns of one rollout.
 
-The context sends each model call as an event while it happens, each event with no more than what
-is new, and keeps the conversations (conversation.py). environment_calls.py does the same for the
-environment's part. Errors of peers arrive as StepFailed; a limit of the policy that forbids a model
-call, as StopRollout.
+The context sends an event for each model call, with only the new items and tokens, and keeps the
+conversations (conversation.py). environment_calls.py does the same for the environment's part.
+Errors of peers arrive as StepFailed; a limit of the policy that forbids a model call, as
+StopRollout.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from gymmesh.errors.v1 import errors_pb2
@@ -34,8 +34,11 @@ from gymmesh_agent.model import (
     ModelClient,
     ModelRequest,
     ModelServices,
+    ScoredChoice,
     WeightsAge,
+    chosen_answer,
     read_answer,
+    read_scores,
 )
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
 from gymmesh_agent.sandboxes import AttemptSandboxes
@@ -50,19 +53,19 @@ class RolloutContext:
     """One rollout, as its agent sees it.
 
     Args:
-        plan: with the session's tools.
-        session: open.
+        plan: the plan, with the session's tools.
+        session: the open session.
 
     Attributes:
-        options: the options of the request, as they came.
+        options: the options of the request, unchanged.
         limits: the limits in force: the request's, else the configuration's.
         params: the parameters of policy calls, session tools included, without input.
-        items: the items that every conversation starts from.
+        items: the first items of every conversation.
         multi_turn: whether `next_turn` may be called.
         sandboxes: the sandboxes to work in, by role: those that the session lends, and the
             agent's own.
-        tally: what was done so far.
-        last_call: the last answered call of any actor, side calls aside; None: there is none.
+        tally: the counts so far.
+        last_call: the last answered call of any actor, except side calls; None if there is none.
     """
 
     def __init__(
@@ -164,7 +167,7 @@ class RolloutContext:
         """Ask a model for one answer, given the conversation so far and then `items`.
 
         Args:
-            items: new items that no tool or turn brought (a critic's remarks, a prompt).
+            items: new items that are not from a tool or turn (a critic's remarks, a prompt).
             role: which model; the options or the configuration name its service.
             actor: the actor that calls; empty for the root agent, whose conversation is judged.
             parent: the call to continue. None: the actor's own last call, or the attempt's first
@@ -212,6 +215,48 @@ class RolloutContext:
             await self._events.emit(event)
             if problem is not None:
                 raise StepFailed(problem, FailureStage.MODEL, request.model, request.call_id)
+            record_call(span, call)
+            return call
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The answers among which the task has the policy choose; empty: the task is open, or the
+        agent's class does not set `scores`.
+        """
+        return self._session.opened.choices
+
+    async def choose(self, pick: Callable[[Sequence[ScoredChoice]], int]) -> ModelCall:
+        """Have the policy score `choices` as the answer to the conversation so far, and answer with
+        one of them. Nothing is sampled; the answer is not trainable, and its event has all scores.
+
+        Args:
+            pick: returns the place of the answer among the scored choices.
+
+        Raises:
+            StopRollout, StepFailed: as `call_model`.
+        """
+        self._check_open()
+        texts = self.choices
+        event = rollout_pb2.RolloutEvent()
+        completed = event.model_call_completed
+        completed.call_id = self._count_call(is_step=True)
+        completed.parent_call_id = self._continued(None, "", False)
+        completed.model = self._model_names.get("policy") or "policy"
+        request = self._continuations.request(completed, "policy", None, ())
+        with model_span(request.model, "policy") as span:
+            began = time.monotonic_ns()
+            try:
+                scores = await self._models.score(request, texts)
+                completed.choices.extend(read_scores(scores, texts))
+            except MeshError as error:
+                raise _model_failed(error, request, trainable=True) from error
+            finally:
+                took_us = us_since(began)
+                self.tally.model_us += took_us
+            reply = chosen_answer(scores, request.call_id, texts[pick(completed.choices)])
+            call = read_answer(reply, request.call_id)
+            self._record(request, (), reply, call, completed, took_us)
+            await self._events.emit(event)
             record_call(span, call)
             return call
 

@@ -1,18 +1,18 @@
-"""From an error to the rollout's one failure: every rule that decides it stands here.
+"""Converts an error to the rollout's failure. All rules for this are in this module.
 
-    MeshError          what a peer's call raised
-      StepFailed       the same, with the step of the rollout at which it happened
+    MeshError          the error of a peer's call
+      StepFailed       the same, with the step of the rollout where it happened
 
-The step gives the boundary, unless the reason alone decides it (a spent budget is one at every
-step, and an unreachable judge is an unreachable model, whatever called it). The options in
-errors.proto say both for every reason: where the failure belongs, and whether a new attempt in a
-fresh session may succeed. An environment that says it is not safe to retry has the last word
-once a session may exist.
+The step determines the boundary, unless the reason alone does: a spent budget has the same boundary
+at every step, and an unreachable judge is an unreachable model for every caller. The options in
+errors.proto have both for every reason: the boundary, and whether a new attempt in a fresh session
+may succeed. Once a session may exist, an environment that reports "not safe to retry" overrides
+this.
 
 Three endings never come from the table, since only the agent's own clock and caller know them:
 the rollout's deadline (DEADLINE), the operator's wall-clock budget (BUDGET), and a cancelled
-stream, which has no terminal event at all. A peer that was too slow for the time that one call
-may take is that peer's failure, and not the rollout's deadline.
+stream, which has no terminal event at all. If a peer exceeds the time limit of one call, the
+failure is the peer's, not the rollout's deadline.
 """
 
 from __future__ import annotations

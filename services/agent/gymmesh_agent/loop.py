@@ -6,17 +6,17 @@ Each report of what happened returns what to do next:
                                              └─► TakeTurn ──turn_taken()──────► CallModel …
                                              └─► Stop
 
-Rules, in the order in which they are asked:
+Rules, in the order of evaluation:
 
-1. An answer that was cut short ends the rollout, and its function calls are not run.
-2. An answer with function calls has them run, all of them, whatever limit is reached by now:
-   the environment's state then fits what the model asked for, and the outputs are recorded.
-3. An answer without function calls goes to the environment when it takes turns, for the same
-   reason also when a limit is reached; otherwise the model has finished.
-4. An environment that says it is done ends the rollout.
-5. Then, before the next model call, the limits are looked at: steps first, then output tokens.
-   So a limit of one step means one model call with its tools run (as NeMo Gym's loop does it),
-   and a model that finishes with the very call that reaches a limit has finished.
+1. An answer that was cut short ends the rollout. Its function calls are not run.
+2. All function calls of an answer are run, even if a limit has been reached: so the environment's
+   state matches the model's calls, and the outputs are recorded.
+3. An answer without function calls goes to the environment if that takes turns, for the same
+   reason even if a limit has been reached; otherwise the model has finished.
+4. An environment that reports `done` ends the rollout.
+5. Then, before the next model call, the limits are checked: steps first, then output tokens. So
+   a limit of one step means one model call with its tools run (as in NeMo Gym's loop). A model
+   that finishes in the call that reaches a limit counts as finished.
 """
 
 from __future__ import annotations
@@ -163,11 +163,11 @@ class ToolLoop:
         calls: Sequence[responses_pb2.FunctionCall] | None = None,
         status: str | None = None,
     ) -> Action:
-        """The model answered, with so many tokens and these function calls.
+        """The model answered, with this number of tokens and these function calls.
 
         Args:
-            calls: those of `answer`; None: to be read from it.
-            status: its status; None: to be read from it.
+            calls: the function calls of `answer`; None: read them from it.
+            status: the status of `answer`; None: read it from it.
         """
         if self._state is not _State.MODEL:
             raise self._wrong_report(_State.MODEL)

@@ -10,10 +10,10 @@ from gymmesh_responses import image_urls, media_url, medium_of, with_images
 
 
 class AttemptMedia:
-    """Puts media URLs in place of the data URLs of images.
+    """Replaces the data URLs of images by media URLs.
 
-    An image that is elsewhere, and a data URL that its bytes and media type do not make again, stay
-    as they are: what stands in a URL is never lost.
+    URLs of remote images are unchanged, and so are data URLs that can't be restored exactly from
+    the bytes and media type: no part of a URL is ever lost.
 
     Args:
         note: sends an event, MediaAdded, before the event that names the medium.

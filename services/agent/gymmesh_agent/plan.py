@@ -1,8 +1,8 @@
-"""What a rollout is to do, and in what time: read once from its request, then fixed.
+"""The plan of a rollout: its parameters and time limits, read once from its request, then constant.
 
-The rollouts of a run come with the same options, and the repeats of a task with the same
-parameters, so plans are cached by what they are read from. A cached plan is shared by thousands of
-attempts, and is never changed; neither is anything that is received.
+The rollouts of a run have the same options, and the repeats of a task the same parameters, so plans
+are cached by these inputs. Thousands of attempts share a cached plan. Neither plans nor received
+messages are ever changed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from gymmesh_runtime.names import check_name
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-_ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 # The most plans that are kept, and as many with a session's tools; the last used stay. A task's
 # parameters may hold images, so that more of them could fill the memory.
 _CACHED = 64
@@ -64,21 +63,21 @@ class AttemptId(msgspec.Struct, frozen=True, dict=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RolloutPlan:
-    """What a request asks for, completed by the agent's configuration.
+    """A request's settings, completed by the agent's configuration.
 
     Attributes:
         options: the options of the request.
         limits: the policy's limits in force.
         max_wall_s: the operator's budget in seconds.
-        bounds: how many events, and bytes of them, there may be.
+        bounds: the most events, and the most bytes of events.
         models: the names of model services, by role.
-        deltas: whether answers are sent on as they are generated.
+        deltas: whether answers are sent as they are generated.
         capture: which tokens are to be captured; None: none.
-        append_only: whether the prompts of captured calls keep the tokens of those before.
-        allow_divergence: whether a breach of the exact-token law is let pass.
+        append_only: whether the prompts of captured calls keep the tokens of earlier calls.
+        allow_divergence: whether a violation of the exact-token law is only counted.
         max_staleness: the most versions that the oldest weights may be behind; None: no limit.
         skip_verification: whether the rollout is not to be judged.
-        keep_final_state: whether the session's final state goes along with the verdict.
+        keep_final_state: whether the verdict includes the session's final state.
         params: the parameters of policy calls, without input; see `RolloutPlans.with_tools`.
         items: the items before the first model call: the agent's own, then the task's.
     """
@@ -211,7 +210,11 @@ def _capture(
     config: AgentConfig, options: agent_pb2.RolloutOptions
 ) -> tokens_pb2.CaptureOptions | None:
     if not options.HasField("capture"):
-        return _ALL_TOKENS if config.capture_tokens else None
+        if not config.capture_tokens:
+            return None
+        return tokens_pb2.CaptureOptions(
+            token_ids=True, logprobs=True, side_data=config.capture_side_data
+        )
     asked = options.capture
     return asked if asked.token_ids or asked.logprobs else None
 

@@ -12,11 +12,11 @@ _LEAST_TOKENS = -(2**63)
 
 
 class AttemptTally(msgspec.Struct):
-    """What an attempt did so far: the fields of `Counts`, and where the time went.
+    """The counts of an attempt so far: the fields of `Counts`, and the time by stage.
 
     Attributes:
         model_us, tool_us, turn_us: microseconds that calls of models (waits for a place included),
-            tools and the environment's turns took, each counted where some run side by side.
+            tools and the environment's turns took; concurrent ones are counted separately.
         model_queue_us: of those of models, the waits for a place.
     """
 

@@ -90,12 +90,12 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where services register: in a discovery service's memory, or in Consul.
 
-    With ``kubernetes`` it is a discovery service's memory, too, and beside what registers there
-    stand the services that Kubernetes lists.
+    With ``kubernetes`` it is also a discovery service's memory, plus the services that Kubernetes
+    lists.
 
-    ``start``: `gym-cli up` starts a development agent from ``binary`` where no Consul answers.
-    ``xds``: the discovery service's gRPC server is an xDS control plane, too. ``http_sd``: the host
-    and port at which Prometheus finds what to scrape; empty: none.
+    ``start``: `gym-cli up` starts a development agent from ``binary`` if no Consul answers.
+    ``xds``: the discovery service's gRPC server is also an xDS control plane. ``http_sd``: the host
+    and port of the list of scrape targets for Prometheus; empty: none.
     """
 
     backend: BackendName = "memory"

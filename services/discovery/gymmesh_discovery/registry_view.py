@@ -30,9 +30,9 @@ class LeaseNotFoundError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of the registry: an instance that is new or different, or one that is gone.
+    """One change of the registry: a new, changed or removed instance.
 
-    ``before`` is what stood under the id until then, None for a new one.
+    ``before`` is the previous instance with the id, None for a new one.
     """
 
     version: int

@@ -49,9 +49,9 @@ def answer_invalid(model: str, cause: str) -> MeshError:
 
 
 def answer_failed(model: str, finish_reason: object, told: str = "") -> MeshError:
-    """MODEL_SERVER_ERROR for an answer that the endpoint itself says is none.
+    """MODEL_SERVER_ERROR for an answer that the endpoint itself reports as failed.
 
-    finish_reason: why it ended, as the endpoint says. told: what more it says.
+    finish_reason: the endpoint's finish reason. told: the endpoint's further text.
     """
     said = spelled_out(finish_reason)
     return MeshError(

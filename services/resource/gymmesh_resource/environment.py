@@ -216,6 +216,15 @@ class Environment(Generic[S]):
         """
         return None
 
+    def choices(self, task: Task) -> Sequence[str]:
+        """The answers among which a task has the policy choose; empty: the task is open.
+
+        Optional. Be pure and quick. Each answer is whole, as `verify` reads it, in an order that
+        does not depend on the right one: agents get them. The agent `choices` has the policy score
+        them instead of sampling an answer.
+        """
+        return ()
+
     def harbor_folder(self, task: Task) -> FolderFiles:
         """The task as a Harbor task folder, whose tests return the same reward. Optional; for
         environments that work in a sandbox (`gym-cli data harbor`).
@@ -361,7 +370,7 @@ class Environment(Generic[S]):
         if not isinstance(examples, str | os.PathLike):
             raise DefinitionError(
                 f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be a list"
-                " of task rows, or the name of a file of them beside the class's module."
+                " of task rows, or the name of a file with them next to the class's module."
             )
         module = sys.modules.get(type(self).__module__)
         file = getattr(module, "__file__", None) or inspect.getfile(type(self))

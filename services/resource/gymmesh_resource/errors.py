@@ -82,7 +82,7 @@ class Blocked(Exception):
     def __init__(self, method: str, place: str, seconds: float, limit_s: float) -> None:
         self.method, self.place, self.seconds = method, place, seconds
         super().__init__(
-            f"{method} is async and blocked the event loop for {seconds:.1f} s, where it may take "
-            f"{limit_s:g} s: nothing else could run meanwhile. Make it a plain def, which runs in "
-            "a thread, or put what blocks into await asyncio.to_thread(…)"
+            f"{method} is async and blocked the event loop for {seconds:.1f} s"
+            f" (limit: {limit_s:g} s), so nothing else could run. Make it a plain def, which runs"
+            " in a thread, or wrap the blocking call in await asyncio.to_thread(…)"
         )

@@ -1,13 +1,13 @@
 """A session's state as JSON, so that a rollout can be judged again when its session is gone. Pure.
 
-What JSON has (objects with text keys, lists, texts, numbers, booleans, null) stays as it is. What
-Python has beside it is an object with one key that begins with `$`:
+JSON values (objects with text keys, lists, texts, numbers, booleans, null) are unchanged. Other
+Python values are an object with one key that begins with `$`:
 
-    {"$counter": [["apple", 2]]}            a Counter; `$dict`, `$tuple`, `$set`, … likewise
+    {"$counter": [["apple", 2]]}            a Counter; also `$dict`, `$tuple`, `$set`, …
     {"$dataclass": "Desk", "fields": {…}}   a dataclass that the environment's module knows by name
     {"$enum": "Side.LEFT"}                  a member of such an enum
 
-Rows are untrusted: reading them makes only such values, and calls no code of the author's.
+Rows are untrusted: reading them creates only these values, and calls no code of the author.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NotKept(ValueError):
 
 
 class StateClasses:
-    """The classes that a state may be made of: those that these modules know by name.
+    """The classes that a state may contain: those that these modules know by name.
 
     stand_ins: whether a dataclass that they do not know is read as an object with its fields alone.
     """

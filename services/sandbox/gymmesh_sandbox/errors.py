@@ -143,5 +143,5 @@ def draining(name: str) -> MeshError:
     """DRAINING."""
     return MeshError(
         errors_pb2.ERROR_REASON_DRAINING,
-        f"The sandbox service '{name}' is shutting down and starts no more sandboxes.",
+        f"The sandbox service '{name}' is shutting down and starts no new sandboxes.",
     )

@@ -1,9 +1,9 @@
-"""Who may do what with one sandbox until when. Pure: times are given in.
+"""The leases of one sandbox: what each allows, and until when. Pure: callers pass the time.
 
-Invariants, for any history of calls: a lease allows nothing that the lease it was made of does not
-allow, and does not outlive it; a lease that was revoked, and all leases made of it, allow nothing.
+Invariants, for any history of calls: a lease allows no more than the lease that it was derived
+from, and does not outlive it; a revoked lease, and all leases derived from it, allow nothing.
 
-Leases are kept by their SHA-256 only.
+Only the SHA-256 of a lease is stored.
 """
 
 from __future__ import annotations

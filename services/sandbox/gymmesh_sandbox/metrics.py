@@ -46,5 +46,5 @@ SANDBOXES_PROCESSES: Final = gauge(
 )
 SANDBOXES_OUTPUT_DROPPED: Final = counter(
     "gymmesh_sandboxes_output_dropped_bytes_total",
-    "Bytes that processes in sandboxes wrote beyond what is kept.",
+    "Bytes that processes in sandboxes wrote beyond their output limits.",
 )

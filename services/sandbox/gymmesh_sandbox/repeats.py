@@ -80,16 +80,16 @@ class CallRepeats(Generic[T]):
         act: Callable[[], Coroutine[Any, Any, T]],
         may_end: Callable[[], bool] = lambda: False,
     ) -> T:
-        """The answer to a request; calls `act` unless this is a repeat.
+        """The answer to a request. Calls `act` unless the request is a repeat.
 
         Args:
-            key: its request id, or that with what else tells ids apart.
-            digest: of what a repeat has in common with the first, see `digest_of`.
+            key: the request id, with a prefix if ids are not unique alone.
+            digest: the digest of the fields that are equal in repeats, see `digest_of`.
             act: makes the answer.
             may_end: whether `act` has done nothing so far, and ends with its last caller.
 
-        Raises REQUEST_ID_REUSED, SESSION_STATE for an answer that is no longer kept, and what
-        `act` raises.
+        Raises REQUEST_ID_REUSED, SESSION_STATE for an answer that is no longer stored, and the
+        errors of `act`.
         """
         if (answered := self._answered.get(key)) is not None:
             _compare(key, digest, answered.digest)

@@ -197,7 +197,7 @@ class Sandboxes:
             await asyncio.wait((task,))
 
     def start_no_more(self) -> None:
-        """Refuses new sandboxes; those that are there go on."""
+        """Rejects new sandboxes; existing ones continue."""
         self._closed = True
         self.places.refuse(draining(self.name))
 

@@ -237,7 +237,7 @@ class SandboxConnection:
         """SANDBOX_LOST for an answer that ended too early, noted."""
         error = MeshError(
             _Reason.ERROR_REASON_SANDBOX_LOST,
-            f"the sandbox {self._id()} is gone: {what}",
+            f"the sandbox {self._id()} no longer exists: {what}",
             metadata={"sandbox_id": self._id(), "cause": what},
         )
         return self._noted(error)

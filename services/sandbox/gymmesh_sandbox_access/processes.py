@@ -77,7 +77,7 @@ class ExecResult:
 
 
 class Heard:
-    """What was heard of a process so far: its output, and its end once it is there."""
+    """The events of a process so far: its output, and its end if it has ended."""
 
     def __init__(self, on_output: OnOutput | None = None) -> None:
         self.output: dict[StreamName, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}

@@ -13,15 +13,16 @@ from gymmesh_sandbox_local.starter import Child, Starter
 
 @dataclass(frozen=True, slots=True)
 class ProcessStart:
-    """What is started, and what it may do.
+    """The program to start, and its rights and limits.
 
     Attributes:
         argv, env, cwd: as for `execve`; a name without a slash is looked up in the PATH of `env`.
-        uid, gid, gids: its user and groups, where the spawner is privileged.
-        join: files of control groups that it joins first.
+        uid, gid, gids: the program's user and groups, if the spawner is privileged.
+        join: files of control groups that the program joins first.
         rlimits: numbers of `resource.RLIMIT_…` and their values, soft and hard.
-        capabilities: a bit mask of what it keeps in its own user namespace.
-        subreaper: whether orphans among its descendants become its children.
+        capabilities: a bit mask of the capabilities that the program keeps in its own user
+            namespace.
+        subreaper: whether orphaned descendants become children of the program.
     """
 
     argv: Sequence[bytes]

@@ -118,8 +118,21 @@ def podman(bridge_python: Path, task_folder: Path) -> Iterator[Podman]:
                 service.wait(_START_S)
             log.close()
             podman("rm", "--all", "--force", "--time", "0")
-            # Its storage is a mount, which podman takes away with it.
-            podman("system", "reset", "--force")
+            _reset(env)
+
+
+def _reset(env: Mapping[str, str]) -> None:
+    """Take Podman's storage away, which is a mount. Clean-ups of containers that just ended still
+    write to it, so that a first try may find a folder that isn't empty.
+    """
+    deadline = time.monotonic() + _START_S
+    words = ["podman", "system", "reset", "--force"]
+    while True:
+        done = subprocess.run(words, env=env, check=False, capture_output=True, text=True)
+        if done.returncode == 0:
+            return
+        assert time.monotonic() < deadline, done.stderr
+        time.sleep(1.0)
 
 
 def _await(socket: Path, service: subprocess.Popen[bytes]) -> None:

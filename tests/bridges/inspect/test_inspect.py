@@ -80,8 +80,8 @@ async def test_scores_are_components_and_explain_the_verdict(bridge_python: Path
     ("kind", "problem"),
     [
         ("raises", "the scorer broke"),
-        ("word", "of which Inspect makes no number"),
-        ("nothing", "its scorers gave no score"),
+        ("word", "which Inspect can't convert to a number"),
+        ("nothing", "its scorers returned no score"),
         ("dies", "ended (status 7)"),
     ],
 )

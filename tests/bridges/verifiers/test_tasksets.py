@@ -90,7 +90,7 @@ async def test_our_agent_plays_and_the_taskset_scores(bridge_python: Path, tmp_p
 # What other people's code does, whose failure it is, and what of it is said.
 FAULTS: Final = {
     "scorer": ("VERIFIER", "TaskError: task SumsTask scoring: ValueError: the scorer is"),
-    "slow": ("VERIFIER", "scoring took longer than its time"),
+    "slow": ("VERIFIER", "scoring exceeded its time limit"),
     "endless": ("VERIFIER", "the reward 'correct' is nan"),
     "harness": ("RESOURCE", "HarnessError: harness 'sums_taskset' exited 1: the harness is"),
 }

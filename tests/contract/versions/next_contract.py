@@ -45,15 +45,15 @@ ADDITIONS: Final = [
     ),
     (
         "agent/v1/agent.proto",
-        "  // Says what the agent is.\n",
+        "  // Describes the agent.\n",
         "  // Added.\n"
         "  rpc DescribeAgent(DescribeAgentRequest) returns (DescribeAgentResponse);\n\n"
-        "  // Says what the agent is.\n",
+        "  // Describes the agent.\n",
     ),
     (
         "agent/v1/agent.proto",
-        "// Asks what the agent is.\nmessage GetAgentRequest {}\n",
-        "// Asks what the agent is.\nmessage GetAgentRequest {}\n\n"
+        "// Asks for the agent's description.\nmessage GetAgentRequest {}\n",
+        "// Asks for the agent's description.\nmessage GetAgentRequest {}\n\n"
         "// Added.\nmessage DescribeAgentRequest {}\n\n"
         "// Added.\nmessage DescribeAgentResponse {}\n",
     ),

@@ -210,8 +210,8 @@ def report(found: dict[str, Found], at: Sequence[Point]) -> str:
         rows.append(row)
     absent = [f"{_title(name, one)}: ABSENT ({one.absent})." for name, one in found.items()
               if one.absent]  # fmt: skip
-    return "\n\n".join(["What a captured call takes beside the bare call:", table(heads, rows),
-                        *absent])  # fmt: skip
+    title = "The additional cost of a captured call over the bare call:"
+    return "\n\n".join([title, table(heads, rows), *absent])
 
 
 def misses(found: dict[str, Found], at: Sequence[Point]) -> list[str]:

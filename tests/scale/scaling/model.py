@@ -240,14 +240,18 @@ class Cluster:
         return seconds is not None and seconds <= RESTART_S
 
 
-#: What gives out, and whether a cluster still keeps to it.
+#: Limits, and whether a cluster keeps them.
 LIMITS: Final[dict[str, Callable[[Cluster], bool]]] = {
-    "choosing doubles a rollout's CPU": lambda one: one.choosing_ms <= one.base_ms,
-    "calls to many peers double it": lambda one: one.scattering_ms <= one.base_ms,
+    "choosing instances doubles a rollout's CPU": lambda one: one.choosing_ms <= one.base_ms,
+    "calls to many peers double a rollout's CPU": lambda one: one.scattering_ms <= one.base_ms,
     "the registry is busy with renewals": lambda one: one.registry_busy <= BUSY,
-    "a registry started anew is not whole after 30 s": Cluster.restarts_in_time,
-    "a rolling upgrade takes the registry half an hour": lambda one: one.upgrade_s <= UPGRADE_S,
-    "the same, each service for its own view": lambda one: one.view_s <= UPGRADE_S,
+    "a restarted registry is not complete after 30 s": Cluster.restarts_in_time,
+    "a rolling upgrade takes half an hour of a registry's CPU": (
+        lambda one: one.upgrade_s <= UPGRADE_S
+    ),
+    "a rolling upgrade takes half an hour of each service's CPU": (
+        lambda one: one.view_s <= UPGRADE_S
+    ),
     "an agent has 20,000 connections": lambda one: one.peers <= FILES,
 }
 _MOST: Final = 1_000_000

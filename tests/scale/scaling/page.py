@@ -59,7 +59,7 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
     shares = [f"{name} {us:.0f}" for name, us in figures.collectors[0].cpu_us.items() if us >= 1]
     begin, instance, watcher = registry.change
     changes = f"{begin:.0f} + {instance:.2f} I + {watcher:.0f} W µs"
-    calls = f"{fanout.call:.0f} µs, and {fanout.message:.0f} of a message that it shares"
+    calls = f"{fanout.call:.0f} µs, and its share of a message's {fanout.message:.0f} µs"
     rows = [
         [
             "a rollout of two turns, CPU over all processes of a mesh",
@@ -67,29 +67,29 @@ def costs_table(figures: Figures, costs: Costs, model: Model) -> str:
             page,
         ],
         [
-            "the same by process, on this machine while it was busy",
+            "the same by process, on this machine while busy",
             f"{', '.join(shares)} µs",
             "here",
         ],
-        ["a rollout of two turns, of a cell", f"{costs.cell_ms:.2f} ms", page],
+        ["a rollout of two turns, in a cell", f"{costs.cell_ms:.2f} ms", page],
         ["each further turn", f"{costs.turn_us:.0f} µs", page],
-        ["a rollout that waits for its model, mesh", f"{costs.mesh_kb:.1f} KB", page],
+        ["memory of a rollout that waits for its model, mesh", f"{costs.mesh_kb:.1f} KB", page],
         ["the same, cell", f"{costs.cell_kb:.1f} KB", page],
         ["a collector, for five events", f"{costs.collector_us:.0f} µs", page],
-        ["a row of two turns; of each further turn", rows_have, page],
+        ["a row of two turns; each further turn", rows_have, page],
         ["the journal, for a rollout", f"{journal_bytes()} bytes", journal],
-        ["a lease renewed, with I instances listed", _line(registry.renew, "I"), "here"],
+        ["renewing a lease, with I instances listed", _line(registry.renew, "I"), "here"],
         ["a change, with I instances and W watchers", changes, "here"],
-        ["a watcher that comes", _line(registry.snapshot, "I"), "here"],
+        ["a new watcher", _line(registry.snapshot, "I"), "here"],
         ["memory of a watcher", _line(registry.watcher_memory, "I", "KB"), "here"],
-        ["an instance, as a watcher is sent it", f"{registry.instance_bytes:.0f} bytes", "here"],
-        ["a call's instance chosen of n", _line(directory.choose, "n"), "here"],
-        ["an attempt's agent chosen of n", _line(directory.assign, "n"), "here"],
-        ["a change taken in, by a process that knows n", _line(directory.change, "n"), "here"],
+        ["an instance in a message to a watcher", f"{registry.instance_bytes:.0f} bytes", "here"],
+        ["choosing a call's instance among n", _line(directory.choose, "n"), "here"],
+        ["choosing an attempt's agent among n", _line(directory.assign, "n"), "here"],
+        ["applying a change, in a process that knows n", _line(directory.change, "n"), "here"],
         ["a call between processes, both sides", calls, "here"],
         ["a connection between processes, both sides", f"{fanout.peer_kb:.0f} KB", "here"],
     ]
-    return table(["what", "cost", "measured"], rows)
+    return table(["item", "cost", "measured"], rows)
 
 
 def _line(line: tuple[float, float], name: str, unit: str = "µs") -> str:
@@ -109,13 +109,13 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
     found += [
         (f"registry of {size}: a renewal", registry.renew_us(last.instances), last.renew_us, "µs"),
         (
-            "the same: a change, told to all",
+            "the same: a change, sent to all watchers",
             registry.change_us(last.instances, last.watchers),
             last.change_us,
             "µs",
         ),
         (
-            "the same: a watcher that comes",
+            "the same: a new watcher",
             registry.snapshot_us(last.instances),
             last.snapshot_us,
             "µs",
@@ -130,10 +130,15 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
     for one in figures.directory[1:-1]:
         directory, known = model.directory, f"a process that knows {one.instances} instances"
         found += [
-            (f"{known}: to choose one", directory.choose_us(one.instances), one.choose_us, "µs"),
-            (f"{known}: a change", directory.change_us(one.instances), one.change_us, "µs"),
+            (f"{known}: choosing one", directory.choose_us(one.instances), one.choose_us, "µs"),
             (
-                f"{known}: to find the least busy",
+                f"{known}: applying a change",
+                directory.change_us(one.instances),
+                one.change_us,
+                "µs",
+            ),
+            (
+                f"{known}: finding the least busy",
                 directory.assign_us(one.instances),
                 one.assign_us,
                 "µs",
@@ -149,9 +154,9 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
         count = several.collectors
         each, cost = shared.each_per_s(count), sum(shared.cpu_us.values())
         found += [
-            (f"{what}rollouts a second, all", shared.per_s(count), several.per_s, ""),
-            ("the same, the one that got the fewest", each, several.least_per_s, ""),
-            ("the same: CPU of a rollout, everything", cost, sum(several.cpu_us.values()), "µs"),
+            (f"{what}rollouts per second, all together", shared.per_s(count), several.per_s, ""),
+            ("the same, the slowest collector", each, several.least_per_s, ""),
+            ("the same: CPU per rollout, all processes", cost, sum(several.cpu_us.values()), "µs"),
         ]
     whole = figures.loss
     if whole is None:
@@ -160,7 +165,7 @@ def held(figures: Figures, model: Model) -> list[tuple[str, float, float, str]]:
     lost, again = float(loss.lost), float(whole.lost_attempts)
     found += [
         ("one of two meshes killed: attempts lost", lost, again, ""),
-        ("the same: until the run is done", loss.seconds, whole.lost_s, "s"),
+        ("the same: until the run ended", loss.seconds, whole.lost_s, "s"),
     ]
     return found
 
@@ -183,7 +188,7 @@ def held_table(figures: Figures, model: Model) -> str:
         [what, _unit(predicted, unit), _unit(measured, unit), f"{measured / predicted:.2f}"]
         for what, predicted, measured, unit in held(figures, model)
     ]
-    return table(["what", "predicted", "measured", "ratio"], rows)
+    return table(["item", "predicted", "measured", "ratio"], rows)
 
 
 def _unit(value: float, unit: str) -> str:
@@ -208,38 +213,40 @@ def _sizes(model: Model, layout: Layout) -> str:
     heads = ["machines", *(f"{count:,}" for count in MACHINES)]
     rows = [
         _row(
-            "rollouts in flight on each",
+            "rollouts in flight per machine",
             short,
             lambda one: f"{one.work.in_flight / one.machines:,.0f}",
         ),
-        _row("memory for them on each", short, lambda one: f"{one.memory_mb:,.0f} MB"),
-        _row("CPU of a rollout, 2 turns", short, _rollout),
+        _row(
+            "memory for these rollouts per machine", short, lambda one: f"{one.memory_mb:,.0f} MB"
+        ),
+        _row("CPU per rollout, 2 turns", short, _rollout),
         _row("the same, 50 turns", long, _rollout),
-        _row("processors kept busy, 2 turns of 30 s", short, lambda one: f"{one.processors:,.0f}"),
+        _row("busy processors, 2 turns of 30 s", short, lambda one: f"{one.processors:,.0f}"),
         _row("the same, 50 turns of 20 s", long, lambda one: f"{one.processors:,.0f}"),
         _row(
-            "connections of an agent",
+            "connections per agent",
             short,
             lambda one: _bold(f"{one.peers:,}", one.peers <= FILES),
         ),
         _row(
-            "registries; instances in each",
+            "registries; instances per registry",
             short,
             lambda one: f"{one.registries:,}; {one.instances:,}",
         ),
         _row(
-            "a registry's processor, at rest",
+            "CPU use of an idle registry",
             short,
             lambda one: _bold(_busy(one.registry_busy), one.registry_busy <= BUSY),
         ),
-        _row("a registry started anew", short, _restart),
+        _row("restart of a registry", short, _restart),
         _row(
-            "registry's CPU for a rolling upgrade",
+            "a registry's CPU for a rolling upgrade",
             short,
             lambda one: _bold(_time(one.upgrade_s), one.upgrade_s <= UPGRADE_S),
         ),
         _row(
-            "every service's, for its view",
+            "the same, each service for its own view",
             short,
             lambda one: _bold(_time(one.view_s), one.view_s <= UPGRADE_S),
         ),
@@ -269,7 +276,7 @@ def _rollout(one: Cluster) -> str:
 def _restart(one: Cluster) -> str:
     again = one.restart()
     if again.seconds is None:
-        return "**never whole**"
+        return "**never complete**"
     return _bold(f"{again.seconds:.0f} s", again.seconds <= RESTART_S)
 
 
@@ -292,13 +299,13 @@ def _time(seconds: float) -> str:
 
 
 def limits_table(model: Model) -> str:
-    """At how many machines what gives out, by layout."""
+    """The most machines for each limit, by layout."""
     rows = []
     for what, keeps in LIMITS.items():
         most = [most_machines(model, layout, keeps) for layout in Layout]
         rows.append([what, *("never" if one is None else f"{_round(one):,}" for one in most)])
     rows.sort(key=lambda row: float("inf") if row[1] == "never" else float(row[1].replace(",", "")))
-    return table(["what gives out", *(f"{one.value}" for one in Layout)], rows)
+    return table(["part that reaches its limit", *(f"{one.value}" for one in Layout)], rows)
 
 
 def _round(value: int) -> int:
@@ -311,22 +318,22 @@ def _round(value: int) -> int:
 
 
 def restart_table(model: Model) -> str:
-    """A registry that is started anew, by how many services it has to hear from."""
+    """A restarted registry, by the number of services that register again."""
     rows = []
     for services in (100, 300, 1_000, 3_000, 10_000, 30_000):
         found = Cluster(model, Layout.CELLS, services).restart()
-        seconds = "never whole" if found.seconds is None else f"{found.seconds:.0f} s"
+        seconds = "never complete" if found.seconds is None else f"{found.seconds:.0f} s"
         rows.append(
             [f"{services:,}", seconds, f"{found.given_up:,.0f}", f"{found.sent_gb:,.2f} GB"]
         )
-    heads = ["services", "until everybody is listed and told", "calls given up", "sent to watchers"]
+    heads = ["services", "until all are listed and informed", "abandoned calls", "sent to watchers"]
     return table(heads, rows)
 
 
 def zone_table() -> str:
     """One of three zones is lost in the middle of a run."""
     rows = []
-    for what, full in (("the others have room", False), ("the others are full", True)):
+    for what, full in (("the other zones have room", False), ("the other zones are full", True)):
         whole = zone.run(_course(full=full, lost_at_s=None))
         loss = zone.run(_course(full=full, lost_at_s=300.0))
         scale = SHORT.in_flight / _SAMPLE
@@ -343,7 +350,7 @@ def zone_table() -> str:
     heads = [
         "",
         "attempts lost",
-        "work done twice",
+        "repeated work",
         "rollouts ended in the worst ten seconds",
         "the run of ten rounds takes",
     ]
@@ -358,7 +365,7 @@ def _course(*, full: bool, lost_at_s: float | None) -> zone.Course:
 
 
 def collectors_table(model: Model) -> str:
-    """How many collectors a million rollouts in flight take, and what each writes."""
+    """How many collectors a million rollouts in flight need, and how much each writes."""
     rows = []
     for work in (SHORT, LONG):
         for agents in (1, 10, ZONE, 1_000, 10_000):
@@ -376,10 +383,10 @@ def collectors_table(model: Model) -> str:
             )
     heads = [
         "rollouts",
-        "agents it uses",
-        "collector's CPU of one",
-        "most a second",
-        "for a million in flight",
-        "each writes",
+        "agents per collector",
+        "collector's CPU per rollout",
+        "most rollouts per second",
+        "collectors for a million in flight",
+        "written by each",
     ]
     return table(heads, rows)

@@ -184,7 +184,7 @@ def test_what_an_init_raises_is_one_sentence(init: str, said: str, tmp_path: Pat
     (tmp_path / "own.py").write_text(
         f"{own}    def __init__(self, *, size: int = 1):\n        {init}"
     )
-    with pytest.raises(DefinitionError, match=rf"cannot be made: {said}"):
+    with pytest.raises(DefinitionError, match=rf"cannot be created: {said}"):
         make_environment(f"{tmp_path / 'own.py'}:Own", {})
 
 

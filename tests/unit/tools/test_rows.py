@@ -13,7 +13,7 @@ from tools.rows.columns import columns_text
 from tools.rows.contract import Contract, ContractError
 from tools.rows.page import page_text
 
-FIELD = "  // What custom agents kept.\n  repeated rollout.v1.Annotation annotations = 25;\n"
+FIELD = "  // Annotations of custom agents.\n  repeated rollout.v1.Annotation annotations = 25;\n"
 
 
 def changed(folder: Path, old: str, new: str) -> Contract:

@@ -1,7 +1,7 @@
-"""What can be made of a right answer, by its kind. One file per kind, each pure and plain data.
+"""Variants of a right answer, by its kind. One file per kind, each pure and plain data.
 
 Each has `nearly`: wrong answers that look right, and `clothes`: the same answer in other usual
-forms. Both take a Gold and return Variants. An author adds a kind's generator to `GENERATORS`.
+forms. Both accept a Gold and return Variants. An author adds a kind's generator to `GENERATORS`.
 """
 
 from __future__ import annotations

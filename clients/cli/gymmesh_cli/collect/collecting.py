@@ -67,12 +67,12 @@ _HAND_OVER_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """What the user asked for; but for the plan, named as the parameters of the options.
+    """The user's request. All attributes but the plan have the names of the options' parameters.
 
     Attributes:
         tasks: the task file; None: the examples of the default environment.
-        asked: what is kept of the command, for a resumption.
-        examples: those, as a task file, once they are known.
+        asked: the arguments that are stored for resuming.
+        examples: the examples, as a task file, once they are known.
     """
 
     plan: MeshPlan

@@ -61,7 +61,7 @@ class Progress:
 
 
 def progress_lines(figures: Figures, total: int) -> list[str]:
-    """How far a run is, what is in flight, and what stands in its way."""
+    """The progress of a run, its rollouts in flight, and its current problems."""
     tally = figures.tally
     mean = "–" if tally.mean_reward is None else f"{tally.mean_reward:.3f}"
     lines = [

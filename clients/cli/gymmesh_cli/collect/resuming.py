@@ -1,8 +1,8 @@
-"""What a run was asked for, kept with it, so that `collect --resume` needs its output alone.
+"""The request of a run, stored with the run, so that `collect --resume` needs only its output.
 
-The journal and NAME.run.json hold the arguments, the folder in which they were given, and the
-configuration as it was written. Secrets are left out, but not the names of variables that hold
-them: credentials come from the environment again.
+The journal and NAME.run.json have the arguments, the working folder, and the configuration as
+written. Secrets are omitted, but the names of their environment variables are kept: a resumed run
+reads credentials from the environment again.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class RemembersArguments(GroupedCommand):
     """A command that can say how it was called, and resumes by its output alone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = self.plain_help(ctx, args)
         given = self._given(ctx, args)
         if given.get("resume") and not any(given.get(name) for name in _TASKS):
             args = self._resumed(ctx, args, given)

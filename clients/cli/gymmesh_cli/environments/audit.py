@@ -92,7 +92,7 @@ class GoldOptions:
     group=OptionGroup.RUNNING,
     type=FILE,
     help="YAML list of intended findings, each with attack, reason and optionally task. Default: "
-    "deliberate.yaml beside the environment's module.",
+    "deliberate.yaml in the folder of the environment's module.",
 )
 @option(
     "--cheap",

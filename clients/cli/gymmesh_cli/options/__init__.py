@@ -1,12 +1,12 @@
-"""Options of several commands, or of one that has many, and what is made of them.
+"""Options of several commands, or of one with many options, and the objects built from them.
 
 shared.py              the mesh, the output, where a service listens, and single options
-security.py            how a command authenticates itself to services elsewhere
+security.py            how a command authenticates itself to remote services
 pace.py                how a run is dispatched
-shards.py              runs that several collectors do together
+shards.py              runs shared by several collectors
 track.py               figures for a tracker
 groups.py              how options become one argument
-kept_configuration.py  the configuration of a run that is resumed
+kept_configuration.py  the configuration of a resumed run
 """
 
 from gymmesh_cli.options.groups import together

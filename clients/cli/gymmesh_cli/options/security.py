@@ -20,7 +20,7 @@ _NAMES: Final = ("ca", "cert", "key", "server_name", "token_file")
 
 @dataclass(frozen=True, slots=True)
 class SecurityOptions:
-    """What the user said: the arguments of ShownFiles, and the flags on the command line."""
+    """The user's options: the arguments of ShownFiles, and the flags on the command line."""
 
     files: Mapping[str, str | None] = field(default_factory=dict)
     given: tuple[str, ...] = ()
@@ -31,9 +31,9 @@ class SecurityOptions:
             raise click.UsageError(f"{self.given[0]} is for remote services; add {without}")
 
     def over(self, configured: SecurityConfig | None = None) -> SecurityConfig | None:
-        """The configured security with what the options say laid over it.
+        """The configured security, overridden by the options.
 
-        Raises ConfigError for what does not fit together.
+        Raises ConfigError for options that contradict each other.
         """
         from gymmesh_runtime.security import ShownFiles
 

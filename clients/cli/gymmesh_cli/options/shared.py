@@ -31,7 +31,7 @@ _SET_HELP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MeshOptions:
-    """What the user said about the mesh."""
+    """The user's options for the mesh."""
 
     config: tuple[Path, ...] = ()
     sets: tuple[str, ...] = ()
@@ -132,10 +132,10 @@ class MeshOptions:
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What the user said about the output.
+    """The user's options for the output.
 
     Attributes:
-        accept: what may have changed since the run began.
+        accept: the inputs that may have changed since the run began.
         retry: finished rollouts to run again.
     """
 

@@ -15,11 +15,11 @@ _TRACKERS: Final = ("mlflow", "trackio", "wandb")
 
 @dataclass(frozen=True, slots=True)
 class TrackOptions:
-    """What the user said.
+    """The user's options for a tracker.
 
     Attributes:
         tracker: one of `gymmesh_data.track.TRACKERS`.
-        project: the tracker's project; None: what its own variable says, or `gymmesh`.
+        project: the tracker's project; None: the value of the tracker's own variable, or `gymmesh`.
         samples: the most rollouts in a table of samples; 0: no table.
     """
 

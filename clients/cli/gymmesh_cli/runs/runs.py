@@ -1,6 +1,6 @@
-"""gym-cli runs: look at what is being collected, and steer it; join shards.
+"""gym-cli runs: show and control running collectors; join shards.
 
-What its commands do is in `steering`, imported when one runs.
+The code of the commands is in `steering`, which is imported when a command runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RUN: Final = click.argument("run_id", metavar="[RUN]", default="")
 _CONTROLS: Final = (
     (
         "pause",
-        "Pause a run: start no more rollouts.",
+        "Pause a run: start no new rollouts.",
         "Running rollouts continue. `gym-cli runs resume` starts more.",
     ),
     ("resume", "Resume a paused run.", "Undoes `gym-cli runs pause`."),

@@ -1,7 +1,7 @@
-"""What gym-cli runs does: find the runs of this user, ask them, and print what they say.
+"""The code of gym-cli runs: finds the runs of this user, asks them, and prints their answers.
 
-Each function that a command calls prints. Raises UserError for a run that is not there, MeshError
-for one that does not answer.
+Each function that a command calls prints. Raises UserError for a run that does not exist, and
+MeshError for a run that does not answer.
 """
 
 from __future__ import annotations

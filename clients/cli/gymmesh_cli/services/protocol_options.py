@@ -67,7 +67,7 @@ def asked_protocols(
     task_files: tuple[str, ...],
     **_: Any,
 ) -> AskedProtocols | None:
-    """What the options ask for; None: nothing. Raises UsageError for those that need --as."""
+    """The requested protocols; None: none. Raises UsageError for options that need --as."""
     from gymmesh_mesh.authoring.protocols import AskedProtocols
 
     names = [name.strip() for name in (protocols or "").split(",") if name.strip()]

@@ -33,9 +33,9 @@ _NOT_IDENTITY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MeshPlan:
-    """Which mesh to use. `config` is None for a mesh elsewhere of which nothing was said; `files`
-    are those that it was read from. validate_examples: the command that checks the example tasks of
-    the default environment; empty: the files alone do not say which they are.
+    """Which mesh to use. `config` is None for a remote mesh without a configuration; `files` are
+    the files that it was read from. validate_examples: the command that checks the example tasks of
+    the default environment; empty: the files alone do not determine them.
     """
 
     config: MeshConfig | None

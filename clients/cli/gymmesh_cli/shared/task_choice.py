@@ -40,11 +40,11 @@ class TaskChoice:
     """The tasks to run.
 
     Attributes:
-        ids: theirs, in the order of the file.
-        skipped: why rows are left out; several mistakes of one row are several problems.
-        seeded: how many of the tasks name a seed.
-        environments: the names of the environments that the tasks are of.
-        other_agents: those of the tasks whose `agent_ref` names another agent than runs them.
+        ids: the tasks' ids, in the order of the file.
+        skipped: why rows are skipped; several mistakes of one row are several problems.
+        seeded: how many of the tasks have a seed.
+        environments: the names of the tasks' environments.
+        other_agents: the tasks whose `agent_ref` names an agent other than the one that runs them.
     """
 
     ids: list[str]
@@ -71,7 +71,7 @@ def checked_rows(
 
     Raises:
         UserError: the file cannot be read.
-        ConfigError: an environment cannot be made.
+        ConfigError: an environment cannot be created.
     """
     for entry in reader.read(path):
         problem = None
@@ -106,14 +106,14 @@ def choose_tasks(
     """The first tasks of a file, once every row up to the limit is known to be right.
 
     Args:
-        skip_invalid: leave wrong rows out instead.
-        shown_as: how messages name the file, where its path says nothing.
+        skip_invalid: skip invalid rows instead of raising.
+        shown_as: the file's name in messages, if its path means nothing to the user.
         validate: the command that checks all rows; None: the one for the file's path. Empty: there
             is none.
 
     Raises:
-        UserError: rows are wrong (the first few are named), or there is none.
-        ConfigError: an environment cannot be made.
+        UserError: rows are invalid (the first few are named), or there are none.
+        ConfigError: an environment cannot be created.
     """
     ids: list[str] = []
     environments: set[str] = set()

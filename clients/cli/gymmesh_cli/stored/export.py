@@ -71,7 +71,7 @@ def _list_formats(ctx: click.Context, param: click.Parameter, value: bool) -> No
     is_eager=True,
     expose_value=False,
     callback=_list_formats,
-    help="List the formats and what each is for.",
+    help="List the formats and their purposes.",
 )
 @option(
     "--output",

@@ -16,6 +16,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import pairwise
 from typing import Any, Final
 
 import click
@@ -49,7 +50,7 @@ class OptionGroup(Enum):
 
     @property
     def key(self) -> str:
-        """What `--help` takes to explain the group."""
+        """The name that `--help` accepts to explain the group."""
         return self.value[0]
 
     @property
@@ -85,7 +86,7 @@ class GroupedCommand(click.Command):
     """A command whose help lists its options in groups.
 
     Args:
-        overview: what `--help` shows in place of the whole help. None: always the whole help.
+        overview: the text of `--help` instead of the whole help. None: always the whole help.
     """
 
     def __init__(self, *args: Any, overview: str | None = None, **kwargs: Any) -> None:
@@ -94,7 +95,7 @@ class GroupedCommand(click.Command):
         self._help_about: click.Option | None = None
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """The help option, which takes the name of a group where there is an overview."""
+        """The help option. With an overview it accepts the name of a group or an option."""
         names = self.get_help_option_names(ctx)
         if self._overview is None or not names or not self.add_help_option:
             return super().get_help_option(ctx)
@@ -111,8 +112,25 @@ class GroupedCommand(click.Command):
             )
         return self._help_about
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; `--help --retry` explains the option, as `--help retry` does."""
+        return super().parse_args(ctx, self.plain_help(ctx, args))
+
+    def plain_help(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The arguments, with `--help --option` as `--help option`: click never reads a word that
+        begins with a dash as the value of `--help`.
+        """
+        if self._overview is None:
+            return args
+        helps = self.get_help_option_names(ctx)
+        options = {name for one in self.get_params(ctx) for name in one.opts}
+        for place, (word, following) in enumerate(pairwise(args)):
+            if word in helps and following.startswith("-") and following in options:
+                return [*args[: place + 1], following.lstrip("-"), *args[place + 2 :]]
+        return args
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the overview, or the whole help where there is none."""
+        """Write the overview, or the whole help if there is no overview."""
         if self._overview is None:
             super().format_help(ctx, formatter)
             return
@@ -152,7 +170,7 @@ class GroupedCommand(click.Command):
         return {group: those for group, those in members.items() if those}
 
     def _show_help(self, ctx: click.Context, _parameter: click.Parameter, about: Any) -> None:
-        """Show the help that is asked for and exit. Raises UsageError for an unknown name."""
+        """Show the requested help and exit. Raises UsageError for an unknown name."""
         if about is None or ctx.resilient_parsing:
             return
         echo(self._help_of(ctx, about) if about else self.get_help(ctx))

@@ -1,7 +1,7 @@
-"""Where the log of a command goes: to a file beside the run, or to stderr.
+"""Where the log of a command goes: to a file of the run, or to stderr.
 
 with logged():               every command: on stderr, each traceback once
-with logged_to(files.log):   within it, collect: nothing but what is urgent reaches the terminal
+with logged_to(files.log):   within it, collect: only urgent lines reach the terminal
 with logged_as_service():    within it, serve and up: on stderr, from INFO on, as lines of a log
 
 The latter two write text, or JSON lines with `--log-format json`.
@@ -51,9 +51,9 @@ def logged() -> Iterator[None]:
 
 @contextmanager
 def logged_to(path: Path, *, anew: bool, log_format: LogFormat = "text") -> Iterator[None]:
-    """Log to a file meanwhile, which is made when there is something to log.
+    """Log to a file, which is created with the first line.
 
-    anew: whether what is there already goes. At the end, stderr says where the log is.
+    anew: whether to discard the file's old content. At the end, stderr names the log file.
     """
     if anew:
         with contextlib.suppress(OSError):

@@ -50,8 +50,8 @@ def report(as_json: bool, document: Any, lines: Iterable[str]) -> None:
 
 
 class ProgramOutput:
-    """Passes on what a program writes, as it comes: bytes as they are, but to a terminal nothing
-    that it would act upon.
+    """Passes on a program's output as it arrives: unchanged bytes, but no control sequences to a
+    terminal.
     """
 
     def __init__(self) -> None:

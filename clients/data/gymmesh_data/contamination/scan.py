@@ -34,10 +34,10 @@ class ContaminationOptions:
     """How tasks are compared.
 
     Attributes:
-        words: of an n-gram, at least LEAST_WORDS.
+        words: the number of words of an n-gram, at least LEAST_WORDS.
         share: the least share of a text's n-grams that makes its task contaminated, above 0.
-        shared_by: an n-gram that more tasks have is left out.
-        canaries: texts to look for besides those that the task file has.
+        shared_by: an n-gram that more tasks have is ignored.
+        canaries: texts to look for, in addition to those of the task file.
     """
 
     words: int = 13
@@ -48,15 +48,15 @@ class ContaminationOptions:
 
 @dataclass(slots=True)
 class Contamination:
-    """What `find_contamination` found.
+    """The result of `find_contamination`.
 
     Attributes:
-        tasks: how many the file has.
-        found: those whose texts are in the training files.
-        canaries: those that are in the training files; looked_for: how many were looked for.
+        tasks: the number of tasks in the file.
+        found: the tasks whose texts are in the training files.
+        canaries: the canaries found in the training files; looked_for: how many were searched.
         texts: how many training texts were compared.
-        shared: n-grams left out because many tasks have them.
-        not_compared: tasks with no text that could be compared.
+        shared: n-grams that were ignored because many tasks have them.
+        not_compared: tasks without a text to compare.
         refused: training rows that are not JSON, with the reason.
     """
 

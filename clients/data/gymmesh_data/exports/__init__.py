@@ -1,12 +1,12 @@
 """Exports of stored rollouts, in the formats that trainers read.
 
-formats/    the formats by name: what a record of each is made of, and what it needs
+formats/    the formats by name: how to make a record of each, and its requirements
 format.py   what a format declares
 records.py  the records of an export: which rollouts, in which order (pairs and the best of a task
             need all rollouts of a task together: spool.py)
 lines.py    a record as a line of JSON
-writing.py  a file of JSON lines that is whole or can be gone on with
-draft.py    a folder that is whole or can be gone on with
+writing.py  a file of JSON lines that is complete or can be resumed
+draft.py    a folder that is complete or can be resumed
 run.py      `export`: puts the three together
 """
 

@@ -1,8 +1,8 @@
 """A folder that gets its name once it is complete. An interrupted one is resumed file by file:
 finished files are kept.
 
-It is made as NAME.part, where `export.json` says of what its files are made and which are finished,
-with what came of each. Nothing of another folder is ever removed: only one that has this file.
+The folder is written as NAME.part. Its `export.json` has the inputs of the files, and the finished
+files with their results. Only a folder with this file is ever removed.
 """
 
 from __future__ import annotations

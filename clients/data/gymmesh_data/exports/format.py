@@ -102,14 +102,14 @@ class Taken:
 
 
 class AddedTokens(NamedTuple):
-    """The token ids that a model call added to those of the call before it, so that what is written
-    of a rollout does not grow with the square of its calls.
+    """The token ids that a model call added to those of the previous call. So the size of an
+    exported rollout grows linearly with its calls, not quadratically.
 
     Attributes:
-        prefix: how many tokens it read that are of the call before it: the first ones of what that
-            one read and sampled. 0: it begins anew.
-        prompt: what it read after these; None where that is not known.
-        logprobs: of `sampled`; None stands for one that is not finite; empty: not captured.
+        prefix: how many leading tokens of the prompt are the leading tokens of the previous call
+            (its prompt and samples). 0: the call starts a new conversation.
+        prompt: the prompt tokens after `prefix`; None if unknown.
+        logprobs: those of `sampled`; None for one that is not finite; empty: not captured.
     """
 
     prefix: int
@@ -164,18 +164,18 @@ class Format:
     """A format; exactly one of `of_rollout`, `of_pair` and `of_task` is set.
 
     Attributes:
-        name: as `gym-cli export --format` has it.
-        about: what it is for, for the command's help; a few words.
-        style: how its messages are written.
-        demonstrations: whether only rollouts worth imitating belong in it.
+        name: the name for `gym-cli export --format`.
+        about: the purpose in a few words, for the command's help.
+        style: how the format writes messages.
+        demonstrations: whether the format is only for rollouts worth imitating.
         of_rollout: the records of a rollout. Raises NoTokens.
         of_pair: the record of a pair of rollouts of a task.
-        of_task: what is kept of a task, and the record of it.
-        tokens: what place it has for token ids.
-        pack: makes something else of the JSON lines; None where they are what it is.
-        needs: the libraries of `pack`.
-        suffixes: how a file of the format may be called.
-        actors: whether it has a place for what actors beside the root agent said.
+        of_task: the state kept for a task, and the function that makes the record from it.
+        tokens: how the format stores token ids.
+        pack: converts the JSON lines to the final file; None if the file is JSON lines.
+        needs: the libraries that `pack` needs.
+        suffixes: the file name suffixes of the format.
+        actors: whether the format can represent conversations of actors other than the root agent.
     """
 
     name: str

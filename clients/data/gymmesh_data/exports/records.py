@@ -8,6 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from msgspec import UNSET
+
 from gymmesh_data.actors import actors_of
 from gymmesh_data.conversation import Conversation, beginning_of, conversation_of, numbered_calls
 from gymmesh_data.exports.format import (
@@ -44,8 +46,8 @@ def records(
     summary: ExportSummary,
     spool: Path,
 ) -> Iterator[bytes]:
-    """The lines of an export, each with its newline. What is counted goes to `summary`. `spool`:
-    where a file may stand meanwhile. Raises UserError where a rollout's row is malformed.
+    """The lines of an export, each with its newline. Counts go to `summary`. `spool`: the path of a
+    temporary file. Raises UserError if a rollout's row is malformed.
     """
     making = _Records(form, options, summary, spool)
     selected = making.selected(rollouts)
@@ -83,11 +85,14 @@ class _Records:
             summary.environments[rollout.environment or "(none)"] += 1
             if rollout.model:
                 summary.models[rollout.model] += 1
+            # No format has a place for it; the rows have the references.
+            for name in _side_data(rollout):
+                summary.losses[f"side data '{name}' of rollouts"] += 1
             yield rollout
 
     def chosen(self, selected: Iterable[StoredRollout]) -> Iterator[Taken]:
-        """The rollouts that have something to tell, and not what another one told; token ids,
-        actors and earlier conversations that the format has no place for are counted.
+        """The rollouts that are not empty and not duplicates. Token ids, actors and earlier
+        conversations that the format can't represent are counted.
         """
         form, summary, distinct = self._form, self._summary, self._options.selection.distinct
         known = set[bytes]()
@@ -204,3 +209,13 @@ def _task_key(rollout: StoredRollout) -> str:
 
 def _digest(value: JsonValue) -> bytes:
     return blake2b(line_of(value), digest_size=16).digest()
+
+
+def _side_data(rollout: StoredRollout) -> set[str]:
+    """The names of the side data that its calls have."""
+    return {
+        side.name
+        for call in rollout.columns.calls
+        if call.tokens is not UNSET
+        for side in call.tokens.side_data
+    }

@@ -34,18 +34,18 @@ def export(
 ) -> ExportSummary:
     """Write the rollouts of some runs and files in a format.
 
-    Memory does not grow with the rollouts, but for 100 bytes for each with `distinct`, and 500 for
-    each in a log of Inspect.
+    Memory does not grow with the rollouts, except 100 bytes per rollout with `distinct`, and 500
+    per rollout in a log of Inspect.
 
     Args:
         inputs: outputs of `gym-cli collect`, or files of such rows.
         output: the file to write; for `hf` a folder.
-        name: of the format, one of `FORMATS`, or `hf`.
-        overwrite: replace an output that is there.
-        resume: go on with an export that was interrupted; the result is the same as without.
+        name: the name of the format, one of `FORMATS`, or `hf`.
+        overwrite: replace an existing output.
+        resume: resume an interrupted export; the result is the same as without an interruption.
 
     Raises:
-        UserError: an input is malformed, or the output would write over something.
+        UserError: an input is malformed, or the output would overwrite a file.
         ConfigError: a library that the format needs is not installed.
     """
     options = options or ExportOptions()

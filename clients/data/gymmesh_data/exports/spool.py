@@ -1,7 +1,8 @@
 """Keeps rollouts on disk until an export has read them all, so that memory stays constant.
 
-The best rollouts of a task, and its pairs, can be told only when all its rollouts are there, and
-these stand anywhere in a file. SQLite keeps them together by task; the file goes when it is closed.
+The best rollouts of a task, and its pairs, are known only after all its rollouts have been read,
+and these may be anywhere in a file. SQLite stores them by task. The file is deleted when it is
+closed.
 """
 
 from __future__ import annotations

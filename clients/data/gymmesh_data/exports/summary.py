@@ -38,13 +38,13 @@ _COUNTERS: Final = ("left_out", "losses", "environments", "models")
 
 @dataclass(slots=True)
 class ExportSummary:
-    """What came of an export: how many rollouts were read, and records written.
+    """The result of an export: how many rollouts were read, and how many records written.
 
     Attributes:
-        left_out: rollouts (of pairs: pairs) that are not in the file, by why.
-        losses: what stood in the rollouts that were taken and has no place in the format, by what.
-        environments, models: of the rollouts that were taken, by name; models only where the format
-            reads them.
+        left_out: number of skipped rollouts (for pairs: pairs), by reason.
+        losses: number of elements of exported rollouts that the format can't represent, by kind.
+        environments, models: number of exported rollouts by name; models only if the format reads
+            them.
     """
 
     rollouts: int = 0

@@ -1,9 +1,9 @@
 """A file that gets its name once it is complete: JSON lines, or a file made from them at the end.
 An interrupted one can be resumed.
 
-Lines go to NAME.part; now and then NAME.part.json says how much of it is on disk. Going on makes
-the same lines again and compares them with what is there by its checksum, so nothing that changed
-meanwhile (the rollouts, the options) can leave a file of two halves that do not belong together.
+Lines go to NAME.part; NAME.part.json regularly records how much of it is on disk. Resuming makes
+the same lines again and compares them with the file by its checksum. So a change in the meantime
+(of the rollouts, the options) can't produce a file of two halves that don't belong together.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class LineFile:
         resume: bool,
         pack: Callable[[Path, Path], None] | None = None,
     ) -> int:
-        """Write the lines, and give the file its name. Returns the bytes that already existed.
+        """Write the lines, then rename the file. Returns the bytes that already existed.
 
-        `pack`: makes the file of the lines, where it is not these lines themselves. Raises
-        UserError where the disk takes no more, or what is there was made of something else.
+        `pack`: converts the lines to the final file, for formats other than JSON lines. Raises
+        UserError if the disk is full, or if the existing file was made from different input.
         """
         try:
             make_folder(self.path.parent)

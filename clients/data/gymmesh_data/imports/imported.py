@@ -23,19 +23,20 @@ class Imported:
     """A row.
 
     Attributes:
-        prompt: items before the model first said something.
-        output: items after that; empty in a row that is only a task.
-        tools: in the form of the Responses API.
-        payload: further keys of the task: what a verifier compares with, and all else.
-        task_id: empty: made of the content.
-        repeat: which repeat of its task; None: counted.
-        reward: None: not judged.
-        reason: why this reward, where the row says so.
+        prompt: the items before the model's first item.
+        output: the items after the prompt; empty for a row that is only a task.
+        tools: the tools, in the form of the Responses API.
+        payload: further keys of the task, such as the expected answer.
+        task_id: empty: derived from the content.
+        repeat: the repeat of its task; None: counted.
+        reward: None for a rollout without a verdict.
+        reason: the reason of the reward, if the row has one.
         components: parts of the reward, each with name and value.
-        stop_reason: as gymmesh calls it; empty where it is not known.
-        model: who answered.
+        stop_reason: gymmesh's name for it; empty if unknown.
+        model: the model that answered.
         usage: `input_tokens`, `output_tokens`, `total_tokens`.
-        environment: that a known data set is judged by, unless the caller names another.
+        environment: the environment that judges a known data set, unless the caller names a
+            different one.
         text_answer: whether the expected answer may be a long text.
     """
 

@@ -20,8 +20,8 @@ _LIMITS: Final = {"message": "MAX_STEPS", "token": "MAX_OUTPUT_TOKENS", "context
 
 
 def of_sample(sample: Json) -> tuple[Imported, dict[str, float | None]]:
-    """A sample, and its scores by name; None for one that is no number. Raises RowRefused where it
-    is no sample, or its run failed.
+    """A sample, and its scores by name; None for a score that is not a number. Raises RowRefused if
+    it is not a sample, or its run failed.
     """
     if "input" not in sample or "id" not in sample:
         raise RowRefused("has no id and input: it is not a sample of an Inspect log")

@@ -46,10 +46,10 @@ class Imports:
     """How to read rows.
 
     Attributes:
-        environment: of tasks that name none; may be empty.
-        made: whether they become tasks or finished rollouts.
+        environment: the environment of tasks that name none; may be empty.
+        made: whether rows become tasks or finished rollouts.
         skip_invalid: skip invalid rows instead of writing nothing.
-        keep_prose: take tasks whose expected answer is empty or a text that no answer equals.
+        keep_prose: accept tasks whose expected answer is empty, or a text that no answer equals.
         problem: the key and a sentence on why the environment of a task row refuses it; None: it
             does not, or is not known. Of rows that no recipe made, only what it has against their
             expected answer counts: options of the environment may stand for the rest.
@@ -98,20 +98,20 @@ def import_file(
 ) -> ImportSummary:
     """Write the rows of other programs' files as tasks, or as rollouts.
 
-    Rows are read one after another, but for files of JSON that are one document; what was seen of
-    tasks before is kept on disk.
+    Rows are read one after another, except from JSON files that are one document. Facts about
+    earlier tasks are kept on disk.
 
     Args:
-        name: of the format, one of `IMPORT_FORMATS`, or `KNOWN`.
-        overwrite: replace an output that is there.
+        name: the name of the format, one of `IMPORT_FORMATS`, or `KNOWN`.
+        overwrite: replace an existing output.
 
-    With `skip_invalid` the rows that were left out are in NAME.skipped.jsonl beside the output,
-    each with its place and the reason.
+    With `skip_invalid`, NAME.skipped.jsonl in the output's folder has the skipped rows, each with
+    its place and the reason.
 
     Raises:
-        UserError: a row cannot be taken (and `skip_invalid` is off), a file is of no known data
-            set, or of one that nothing judges, a file cannot be read, or the output would write
-            over something.
+        UserError: a row is invalid (and `skip_invalid` is off), a file is not of a known data set,
+            or of one that no environment judges, a file cannot be read, or the output would
+            overwrite a file.
         ConfigError: pyarrow is missing.
     """
     options, summary = options or Imports(), ImportSummary()

@@ -90,8 +90,8 @@ class Comparison:
         return sum(one.difference < 0 for one in self.changes)
 
     def to_dict(self, most: int) -> dict[str, Any]:
-        """For JSON, with so many of the tasks that changed most; docs/how-to/profile.md has the
-        keys.
+        """For JSON, with at most this many of the tasks that changed most; docs/how-to/profile.md
+        has the keys.
         """
         return {
             "before": self.before,

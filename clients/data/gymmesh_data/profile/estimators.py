@@ -77,7 +77,7 @@ def _wins(others: Sequence[int], left: int, votes: int) -> float:
 
 
 def ratio(sums: Sequence[float], weights: Sequence[float]) -> tuple[float, float] | None:
-    """The mean over rollouts that stand together in tasks, with its standard error.
+    """The mean over rollouts that are grouped by task, with its standard error.
 
     The mean is the sum of `sums` over that of `weights`. Its error is clustered by task, since
     repeats of a task are alike: sqrt(T / (T-1) * sum_t (s_t - mean * w_t)^2) / sum w. With equal
@@ -85,8 +85,8 @@ def ratio(sums: Sequence[float], weights: Sequence[float]) -> tuple[float, float
     Error Bars to Evals", arXiv:2411.00640, section 2.2.
 
     Args:
-        sums: for each task the sum of what is averaged.
-        weights: for each task how many rollouts that is; tasks with 0 do not count.
+        sums: for each task the sum of the averaged values.
+        weights: for each task the number of its rollouts; tasks with 0 do not count.
 
     Returns:
         The mean and the error, which is NaN for a single task; None without tasks.

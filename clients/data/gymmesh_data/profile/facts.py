@@ -1,7 +1,7 @@
-"""What a profile takes from one rollout's row. Pure.
+"""The facts that a profile reads from one rollout's row. Pure.
 
-Rows may come from other programs. Values of a kind that cannot be counted (a token count that is a
-text) are left out, and `Unread` counts them by key, so that the report can say so.
+Rows may be written by other programs. Values of the wrong type (a token count that is a text) are
+skipped. `Unread` counts them by key for the report.
 """
 
 from __future__ import annotations

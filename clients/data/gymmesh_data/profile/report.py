@@ -86,7 +86,7 @@ class Profile:
     """The result of `profile`.
 
     Attributes:
-        totals: what it is made of; distributions and counts are there.
+        totals: the source of the profile, with distributions and counts.
         estimates: by name (pass_at, pass_hat, majority_at, avg_at) and k.
         median: of the tasks' mean rewards, with its interval.
         groups: by environment, tag and difficulty; left_out: tags with too many values for it.
@@ -182,14 +182,14 @@ def profile(
 ) -> Profile:
     """Profile some runs and files together, in one pass over their rows.
 
-    A rollout that is in several of them counts once. Failed and unjudged rollouts count in no
-    reward, never as 0.
+    A rollout that several of them have counts once. Failed and unjudged rollouts count in no
+    reward, and never as 0.
 
     Args:
-        on_rollout: called with each as it is read.
+        on_rollout: called with each rollout as it is read.
 
     Raises:
-        UserError: a file cannot be read, has a row that is no rollout's, or there are no rows.
+        UserError: a file cannot be read, a row is not a rollout's, or there are no rows.
     """
     options = options or ProfileOptions()
     totals = totals_of(list(paths), options.solved_at, options.fields, on_rollout)

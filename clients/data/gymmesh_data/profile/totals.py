@@ -26,14 +26,14 @@ _INVALID: Final = ("BAD_ARGUMENTS", "UNKNOWN_TOOL")
 
 @dataclass(slots=True)
 class TaskTotals:
-    """What came of one task's rollouts.
+    """The results of one task's rollouts.
 
     Attributes:
         prompt: the 8 bytes of the first rollout's input; mixed: whether another one has another.
         judged, unjudged, failed: rollouts with a reward, without one, and without an outcome.
         answers: by answer, how many rollouts gave it and how many of these solved the task.
         seen, contents: the 8 bytes of each rollout's id, and of each different content.
-        doubles: judged rollouts whose content another one of the task had before.
+        doubles: judged rollouts with the same content as an earlier rollout of the task.
     """
 
     environment: str
@@ -71,10 +71,9 @@ class ToolTotals:
     """Calls of a tool.
 
     Attributes:
-        invalid: of these, those of no such tool, or with wrong arguments.
-        errors: those that the tool answered with an error; known: those of which the row says how
-            they were answered.
-        rollouts: how many made one.
+        invalid: calls of a tool that does not exist, or with wrong arguments.
+        errors: calls that the tool answered with an error; known: calls whose outcome the row has.
+        rollouts: number of rollouts with at least one call.
     """
 
     calls: int = 0
@@ -220,8 +219,8 @@ def totals_of(
 ) -> Totals:
     """The totals of some runs and files, in one pass over their rows.
 
-    `on_rollout`: called with each as it is read. Raises UserError where a file cannot be read, has
-    a row that is no rollout's, or there are no rows.
+    `on_rollout`: called with each rollout as it is read. Raises UserError if a file cannot be read,
+    a row is not a rollout's, or there are no rows.
     """
     totals = Totals(solved_at)
     for rollout in read_outcomes(paths):

@@ -59,14 +59,14 @@ class RewardChange(NamedTuple):
 
 @dataclass(slots=True)
 class VerdictChanges:
-    """What judging again came to.
+    """The result of rescoring.
 
     Attributes:
-        kinds: how often a reward became another, as `0 -> 1`; none where there is no reward.
+        kinds: how often a reward changed to a different one, as `0 -> 1`; `none` for no reward.
         kept: rollouts that were judged before an interruption.
-        left_out: rollouts that are not judged, by the reason.
-        replayed: rollouts whose tool calls were replayed; differing: of these, those with another
-            answer; differences: the first of these answers, a line each.
+        left_out: number of rollouts that are not judged, by reason.
+        replayed: rollouts whose tool calls were replayed; differing: the replayed ones with a
+            different answer; differences: the first of these answers, a line each.
         rollouts: the first rollouts whose reward changed, with both verdicts.
         causes: why rollouts could not be judged; first_failure: the first of these, in words.
     """

@@ -22,11 +22,11 @@ _USAGE: Final = ("model", "calls", "input_tokens", "output_tokens")
 
 
 def judged_row(row: Json, verdict: pb.Verification, origin: Json, known: frozenset[str]) -> Json:
-    """The row with a new verdict; the old row is left as it is.
+    """The row with a new verdict. The old row is not changed.
 
     Args:
-        origin: when and by what it was given.
-        known: keys that are the task's wherever they stand.
+        origin: when and by which verifier the verdict was given.
+        known: keys that belong to the task, at any place in the row.
     """
     new: dict[str, Any] = verification_row(verdict)
     usage = [{key: getattr(one, key) for key in _USAGE} for one in verdict.model_usage]

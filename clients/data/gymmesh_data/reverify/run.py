@@ -41,15 +41,15 @@ from gymmesh_runtime.errors import MeshError, reason_name
 
 @dataclass(frozen=True, slots=True)
 class ReverifyOptions:
-    """How to judge again.
+    """Options for rescoring.
 
     Attributes:
-        concurrency: verdicts side by side.
-        limit: only so many rollouts from the beginning.
-        by: who or what judges, for the provenance.
-        tasks: take the tasks from this file, by their ids, and not from where the run had them.
-        judge_differing: judge a rollout, too, whose tools answer something else when its calls are
-            replayed; otherwise it is left out.
+        concurrency: the most concurrent verdicts.
+        limit: only this many rollouts from the beginning.
+        by: the person or program that rescores, for the provenance.
+        tasks: read the tasks from this file, by their ids, instead of the run's task file.
+        judge_differing: also judge a rollout whose tools answer differently when its calls are
+            replayed; otherwise it is skipped.
     """
 
     concurrency: int = 16

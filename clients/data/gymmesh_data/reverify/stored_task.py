@@ -50,10 +50,10 @@ def seed_of(row: dict[str, Any]) -> int | None:
 
 
 def transcript_of(rollout: StoredRollout) -> list[responses_pb2.Item]:
-    """What followed the rollout's first items, as the verifier received it.
+    """The items after the rollout's first items, as the verifier received them.
 
     Raises:
-        UserError: an item is none.
+        UserError: an item is invalid.
     """
     try:
         return items_from_json(rollout.columns.items(rollout.columns.response.output))

@@ -107,7 +107,7 @@ class Verifiers:
         return self.about[name].judges_groups
 
     async def verify(self, name: str, request: verify_pb2.VerifyRequest) -> pb.Verification:
-        """A rollout's verdict. Raises MeshError where there is none, for whatever reason."""
+        """A rollout's verdict. Raises MeshError if there is none, for any reason."""
         reply: verify_pb2.VerifyResponse = await self._call(
             name, "Verify", request, request.rollout_id
         )

@@ -1,8 +1,8 @@
 """The tracker's process, seen from the collector.
 
-Messages are lines of JSON: what to do (see process.py), and back what became of it. Nothing here
-raises for what a tracker does, and nothing waits but `end`, which is bounded. What the process does
-not take in time is dropped and counted.
+Messages are lines of JSON: commands (see process.py), and their results. Errors of a tracker never
+raise here, and nothing waits except `end`, for a limited time. Messages that the process does not
+accept in time are dropped and counted.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class TrackerLink:
         if pipe.is_closing():
             return False
         if pipe.transport.get_write_buffer_size() + len(line) > _MOST_WAITING:
-            self._say("it accepts no more messages; messages that don't fit are dropped")
+            self._say("it accepts no further messages; messages that don't fit are dropped")
             return False
         pipe.write(line)
         return True

@@ -137,7 +137,7 @@ def measures_of(figures: Figures, groups: Mapping[str, int] | None = None) -> di
 
 
 def measures_at_end(summary: RunSummary) -> dict[str, float]:
-    """What only the end of a run tells: pass@k, and the seconds that it took."""
+    """The measures known only at the end of a run: pass@k, and its duration in seconds."""
     found: dict[str, float] = {f"pass_at/{k}": chance for k, chance in summary.pass_at.items()}
     found["rollouts/not_finished"] = summary.not_finished
     found["time/wall_s"] = summary.wall_s

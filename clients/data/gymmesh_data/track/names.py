@@ -28,15 +28,15 @@ _CONFIG: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TrackerRun:
-    """A run as its tracker is to have it.
+    """A run, for its tracker.
 
     Attributes:
         project: the project; MLflow calls it an experiment.
-        name: what people see.
-        group: what runs that belong together share: the shards of one.
+        name: the name for people.
+        group: the common name of runs that belong together, such as the shards of a run.
         config: the run's configuration, JSON values without secrets.
-        kind: what made it, for trackers that tell jobs apart.
-        id: the tracker's own id of a run that is gone on with; empty for a new one.
+        kind: the kind of command that made the run, for trackers that distinguish jobs.
+        id: the tracker's own id of a resumed run; empty for a new run.
     """
 
     project: str

@@ -45,9 +45,9 @@ class ProfileTracking:
             self._samples.put(place, sample_of_rollout(rollout))
 
     async def send(self, made: Profile, on_begun: Callable[[dict[str, Any]], None]) -> None:
-        """Send the profile; raises nothing for what the tracker does.
+        """Send the profile. Errors of the tracker do not raise.
 
-        `on_begun` is called with what the tracker says of the run: `id` and `url`.
+        `on_begun` is called with the tracker's `id` and `url` of the run.
         """
         link, told = self.link, made.rollouts()
         run = profile_run(made, self._project, datetime.now(UTC))

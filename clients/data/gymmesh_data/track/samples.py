@@ -25,7 +25,7 @@ _LONGEST_OUTCOME: Final = 200
 
 
 class Reservoir(Generic[T]):
-    """At most so many of what passes, each with the same chance."""
+    """A uniform sample of the added elements, up to a maximum size."""
 
     def __init__(self, most: int, seed: int = 0) -> None:
         self._most = most
@@ -47,8 +47,8 @@ class Reservoir(Generic[T]):
 
 
 def sample_of(line: bytes) -> TableRow | None:
-    """What the table shows of a rollout's row, by `COLUMNS`: secrets out, long texts cut short.
-    None where it is no row that can be read.
+    """The columns of a rollout's row for the table, by `COLUMNS`, without secrets and with long
+    texts cut. None if the row can't be read.
     """
     try:
         return sample_of_rollout(rollout_of_line(line, ""))

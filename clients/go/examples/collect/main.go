@@ -111,7 +111,7 @@ func parse(arguments []string, stderr io.Writer) (*settings, error) {
 	case len(s.agents) == 0 || s.input == "" || s.output == "":
 		return nil, errors.New("--agent, --input and --output are needed")
 	case flags.NArg() > 0:
-		return nil, fmt.Errorf("%q is no option", flags.Arg(0))
+		return nil, fmt.Errorf("unknown option %q", flags.Arg(0))
 	case s.repeats < 1 || s.concurrency < 1 || s.deadline <= 0 || s.streams < 0:
 		return nil, errors.New("numbers must be positive")
 	}

@@ -164,7 +164,7 @@ func (s *service) WriteArchive(
 	}
 	received, offset := uint64(len(one.data)), request.GetOffset()
 	if offset > received {
-		return nil, invalid("offset", "lies beyond what was received")
+		return nil, invalid("offset", "is beyond the bytes received so far")
 	}
 	if end := offset + uint64(len(request.GetContent())); end > mostArchive {
 		return nil, invalid("content", "makes the archive larger than it may be")
@@ -343,7 +343,7 @@ func eachMember(request *sandboxv1.WriteArchiveRequest, visit func(*tar.Header, 
 	if request.GetFormat() == sandboxv1.ArchiveFormat_ARCHIVE_FORMAT_TAR_GZIP {
 		unzipped, err := gzip.NewReader(data)
 		if err != nil {
-			return pathInvalid(string(request.GetPath()), "was sent what is no gzip")
+			return pathInvalid(string(request.GetPath()), "was sent bytes that are not gzip")
 		}
 		data = unzipped
 	}
@@ -364,7 +364,7 @@ func eachMember(request *sandboxv1.WriteArchiveRequest, visit func(*tar.Header, 
 			_, err = io.Copy(io.Discard, reader)
 		}
 		if err != nil {
-			return pathInvalid(string(request.GetPath()), "was sent what is no archive")
+			return pathInvalid(string(request.GetPath()), "was sent bytes that are not an archive")
 		}
 	}
 }

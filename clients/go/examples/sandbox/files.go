@@ -244,7 +244,7 @@ func (p *place) open() (*os.File, *sandboxv1.FileInfo, error) {
 	return file, infoOf(p.full, info, ""), nil
 }
 
-var errNotPlain = errors.New("is no plain file")
+var errNotPlain = errors.New("is not a plain file")
 
 func infoOf(full string, info fs.FileInfo, target string) *sandboxv1.FileInfo {
 	made := &sandboxv1.FileInfo{
@@ -329,7 +329,7 @@ func (p *place) writePiece(content []byte, offset uint64, mode fs.FileMode) erro
 		return p.replace(content, mode)
 	}
 	if err != nil || offset > uint64(info.Size()) {
-		return invalid("files.offset", "lies beyond the end of the file")
+		return invalid("files.offset", "is beyond the end of the file")
 	}
 	if !info.Mode().IsRegular() {
 		return errNotPlain
@@ -452,10 +452,10 @@ func fileError(name string, err error) error {
 	case err == nil || errors.As(err, &known):
 		return err
 	case errors.Is(err, syscall.ENOSPC):
-		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_DISK_FULL, "there is no space left")
+		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_DISK_FULL, "no space is left")
 	case errors.Is(err, fs.ErrNotExist):
 		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_FILE_NOT_FOUND,
-			"there is no such file", "path", strings.ToValidUTF8(name, "?"))
+			"the file does not exist", "path", strings.ToValidUTF8(name, "?"))
 	case errors.Is(err, fs.ErrPermission):
 		return mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SANDBOX_FILE_DENIED,
 			"the sandbox's user may not do this", "path", strings.ToValidUTF8(name, "?"), "user", boxUser)

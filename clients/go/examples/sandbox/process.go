@@ -194,7 +194,7 @@ func (p *process) write(ctx context.Context, offset uint64, data []byte, close b
 	}
 	defer func() { p.writing <- struct{}{} }()
 	if offset > p.written {
-		return p.written, invalid("offset", "lies beyond what was written")
+		return p.written, invalid("offset", "is beyond the bytes written so far")
 	}
 	data = data[min(p.written-offset, uint64(len(data))):]
 	if !p.stdinDone && len(data) > 0 {

@@ -243,7 +243,7 @@ func (s *service) SignalProcess(
 		return nil, missing("signal")
 	}
 	if request.GetSignal() > lastSignal {
-		return nil, invalid("signal", "is no signal of Linux")
+		return nil, invalid("signal", "is not a Linux signal")
 	}
 	found.signal(int(request.GetSignal()), request.GetDescendants())
 	return &sandboxv1.SignalProcessResponse{}, nil

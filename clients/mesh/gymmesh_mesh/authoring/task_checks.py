@@ -45,9 +45,7 @@ class TaskChecks:
 
     @staticmethod
     def of_installed() -> TaskChecks:
-        """Of the environments that installed packages offer, each by its name and as it is by
-        default.
-        """
+        """The environments of installed packages, by name, with their default options."""
         return TaskChecks({name: EnvironmentConfig(use=name) for name in environment_names()})
 
     def row_problem(self, row: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -1,7 +1,7 @@
-"""A Prometheus beside a mesh: found on this machine, started on loopback, ended with the mesh.
+"""A Prometheus for a mesh: found on this machine, started on loopback, ended with the mesh.
 
-It finds what to scrape at the discovery service (`discovery.http_sd`), and has the project's
-recording rules and alerts. What it stores is gone when it ends.
+It gets its scrape targets from the discovery service (`discovery.http_sd`), and has the project's
+recording rules and alerts. Its data is deleted when it ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One service of a configuration in this process: what a container runs.
+"""One service of a configuration in this process, as in a container.
 
-`up` starts every service of a configuration on one machine. Where something else starts and
-restarts processes (Kubernetes, Slurm, systemd), each runs one service, finds the others through a
-registry, and ends by itself on SIGTERM, after it has drained. An environment, a model or a sandbox
-service can also be served alone, without a registry; an environment then has the models and
-sandbox services that it uses in its process.
+`up` starts every service of a configuration on one machine. If a different system starts and
+restarts processes (Kubernetes, Slurm, systemd), each process runs one service, finds the others
+through a registry, and ends on SIGTERM after draining. An environment, a model or a sandbox service
+can also be served alone, without a registry; an environment then has the models and sandbox
+services that it uses in its process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The services of a configuration as processes, as its layout has it.
+"""The services of a configuration as processes, by its layout.
 
-All processes start at once; each gets the registry's address when that is up, or registers in
-Consul by itself. One that fails to start, or dies more often than `mesh.restarts`, takes the others
-down with a clear error: a mesh that lost a service is not left half standing.
+All processes start at once. Each gets the registry's address when the registry is up, or registers
+itself in Consul. If a process fails to start, or dies more often than `mesh.restarts`, all
+processes are stopped with a clear error: no incomplete mesh keeps running.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ impl Streams {
             }
             Some(Up::Ack(ack)) => stream.lock().forget(ack.cursor),
             Some(Up::Hello(_)) => return Err(invalid("hello", "hello is said once, and first")),
-            None => return Err(invalid("message", "a message of an unknown kind came")),
+            None => return Err(invalid("message", "got a message of an unknown kind")),
         }
         Ok(())
     }

@@ -117,7 +117,7 @@ impl Shared {
                 let metadata = [("field", field), ("method", method)];
                 return Err(MeshError::new(
                     "FIELD_INVALID",
-                    format!("{field} is no name"),
+                    format!("{field} is not a name"),
                     &metadata,
                 ));
             }

@@ -91,7 +91,7 @@ pub(crate) fn typed<M: Message + Name + Default>(message: &DynamicMessage) -> M 
 /// Reads a document into a message, such as a `ResponseParams` or an `Item`.
 ///
 /// # Errors
-/// The document is not what the message is.
+/// The document does not fit the message.
 pub fn read<M: Message + Name + Default>(document: Json) -> Result<M, CodecError> {
     let mut message = DynamicMessage::new(descriptor::<M>());
     if read::message(&mut message, document, "")? {

@@ -11,7 +11,7 @@ use crate::proto::rollout::v1::rollout::Outcome;
 use crate::proto::rollout::v1::{Boundary, Failure, Rollout};
 use crate::rows::RowError;
 
-/// A failed attempt, with what was known of the rollout before; it has no reward.
+/// A failed attempt, with everything before the failure; it has no reward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailedAttempt {
     /// The one cause.

@@ -29,7 +29,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How to collect.
 #[derive(Clone, Debug)]
 pub struct CollectOptions {
-    /// The run's id; it begins the ids of its rollouts, so it must be another one for each run.
+    /// The run's id. Rollout ids begin with it, so each run needs a different one.
     pub run_id: String,
     /// How often each task is run.
     pub repeats: u32,
@@ -37,18 +37,18 @@ pub struct CollectOptions {
     pub concurrency: usize,
     /// The deadline of an attempt.
     pub deadline: Duration,
-    /// The most attempts of a rollout; those that were refused for want of room do not count.
+    /// The most attempts of a rollout; starts that a full agent refused do not count.
     pub max_attempts: u32,
-    /// For how long a rollout that is refused, or whose agent is away, is tried again.
+    /// How long a rollout is retried that is refused, or whose agent is unreachable.
     pub patience: Duration,
-    /// The first wait before another attempt; it doubles.
+    /// The wait before the second attempt; it doubles with each attempt.
     pub backoff: Duration,
-    /// How the rollouts are to be run.
+    /// The agents' options for the rollouts.
     pub rollout: Option<RolloutOptions>,
-    /// Whether each attempt is a call of RunRollout rather than one of many on a Collect stream, so
-    /// that gRPC balances every rollout by itself. It costs more.
+    /// Whether each attempt is a call of RunRollout instead of one of many on a Collect stream, so
+    /// that gRPC balances each rollout separately. It costs more.
     pub call_per_rollout: bool,
-    /// Bounds of the streams.
+    /// Limits of the streams.
     pub limits: StreamLimits,
 }
 
@@ -96,7 +96,7 @@ impl Agents {
         }
     }
 
-    /// What the agent is; the first one that answers within the limit says it.
+    /// The description of the agent, from the first one that answers within the limit.
     ///
     /// # Errors
     /// None answered.
@@ -108,7 +108,7 @@ impl Agents {
     /// stored when the call returns it.
     ///
     /// # Errors
-    /// The attempt failed; a stream that breaks the contract is such a failure.
+    /// The attempt failed, or its stream broke the contract.
     pub async fn run(
         &self,
         request: RunRolloutRequest,
@@ -121,7 +121,7 @@ impl Agents {
 
     /// Collects the rollouts of tasks, in the order in which they end. An outcome counts as stored
     /// once the next one is asked for: only then may its agent forget it. Dropping the stream
-    /// cancels what is in flight.
+    /// cancels the rollouts in flight.
     pub fn collect<T>(
         &self,
         tasks: T,

@@ -109,12 +109,13 @@ impl Json {
     /// Reads a document in UTF-8. Of several equal keys the last one counts.
     ///
     /// # Errors
-    /// It is no JSON, nested more than [`MAX_DEPTH`] levels deep, or has a number that is too large.
+    /// It is not JSON, is nested more than [`MAX_DEPTH`] levels deep, or has a number that is too
+    /// large.
     pub fn parse(text: &[u8]) -> Result<Self, JsonError> {
         Parser::new(text, false).document()
     }
 
-    /// As [`Json::parse`], for a `*_json` field, where surrogates may stand in three bytes.
+    /// As [`Json::parse`], for a `*_json` field, where surrogates may have their three-byte form.
     ///
     /// # Errors
     /// As `parse`.

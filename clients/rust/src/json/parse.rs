@@ -7,7 +7,7 @@ use super::{Json, MAX_DEPTH, Object, Text};
 
 const MAX_DIGITS: usize = 4300;
 
-/// Why a text is no JSON.
+/// Why a text is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonError {
     /// What is wrong.

@@ -1,10 +1,10 @@
-//! JSON texts as WTF-8: UTF-8, in which an unpaired surrogate stands as its three-byte form.
+//! JSON texts as WTF-8: UTF-8, with an unpaired surrogate in its three-byte form.
 
 use std::fmt;
 
 use super::JsonError;
 
-/// A JSON text: UTF-8, in which an unpaired surrogate stands as its three-byte form (WTF-8).
+/// A JSON text: UTF-8, with an unpaired surrogate in its three-byte form (WTF-8).
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Text(pub(super) Vec<u8>);
 
@@ -27,7 +27,7 @@ impl Text {
     /// Reads WTF-8, such as a function call's arguments.
     ///
     /// # Errors
-    /// The bytes are no text.
+    /// The bytes are not text.
     pub fn from_wtf8(bytes: &[u8]) -> Result<Self, JsonError> {
         if std::str::from_utf8(bytes).is_ok() {
             return Ok(Self(bytes.to_vec()));

@@ -58,7 +58,7 @@ impl From<NoConversation> for RowError {
 
 type Rowed<T> = Result<T, RowError>;
 
-/// The row of a completed rollout. It has no reward where there is no verdict, and never 0 for it.
+/// The row of a completed rollout. Without a verdict it has no reward, and never 0.
 ///
 /// # Errors
 /// The rollout is not completed, or cannot be written as JSON.
@@ -83,7 +83,7 @@ pub fn completed_row(task: &Task, rollout: &Rollout) -> Rowed<Row> {
     with_rest(row, task, rollout, None)
 }
 
-/// The row of a failed rollout, with what was known of it before; it has no reward.
+/// The row of a failed rollout, with everything before the failure; it has no reward.
 ///
 /// # Errors
 /// What there is of it cannot be written as JSON.

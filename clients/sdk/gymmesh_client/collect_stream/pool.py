@@ -23,17 +23,17 @@ _AVOIDED: Final = 1e6  # busier than any other
 
 @dataclass(slots=True, eq=False)
 class AgentInUse:
-    """One agent instance: the stream to it, and what runs there besides.
+    """One agent instance: the stream to it, and the attempts that run outside the stream.
 
     Attributes:
-        peer: its RPCs.
-        address: where it is.
-        limits: those of the stream to it.
-        collects: whether it offers Collect; None: not known yet.
-        stream: the stream to it; None: there is none at present.
+        peer: the RPCs of the instance.
+        address: the instance's address.
+        limits: the limits of the stream to the instance.
+        collects: whether the instance offers Collect; None: not known yet.
+        stream: the current stream to the instance, if any.
         calls: the attempts that run by RunRollout.
-        chosen: when it was last chosen; a number that grows.
-        broke_at: when its last stream broke; None: none has of late.
+        chosen: when the instance was last chosen, as an increasing number.
+        broke_at: when the last stream broke; None: no stream broke recently.
     """
 
     peer: Any

@@ -1,7 +1,7 @@
-"""What a collector asked one agent for, what came of it, and what is stored. Pure.
+"""A collector's requests to one agent, their results, and which results are stored. Pure.
 
-It owns no socket, task or clock. Every attempt that is added ends exactly once, through its
-`ended`: with None after its terminal event, else with the error that ended it.
+It owns no socket, task or clock. Every added attempt ends exactly once, through its `ended`: with
+None after its terminal event, otherwise with the error that ended it.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ class ClientState:
         return True
 
     def hello(self, stream_id: str, credit: int, contract_version: str) -> agent_pb2.CollectHello:
-        """What opens the next connection.
+        """The hello that opens the next connection.
 
-        What came is held in memory, so the stream goes on after it; acknowledgements alone say
-        what is stored.
+        Received events are in memory, so the stream resumes after them. Only acknowledgements
+        report what is stored.
         """
         return agent_pb2.CollectHello(
             stream_id=stream_id,

@@ -67,12 +67,12 @@ class CollectStream:
 
     Args:
         peer: the agent.
-        address: where it is, for messages.
+        address: the agent's address, for messages.
 
     Attributes:
-        broken: why nothing more can be run on it; None while something can.
-        capacity: the most attempts that the agent runs side by side for this stream; 0: not known.
-        load: how busy the agent said it is, for this stream; None: it has not said.
+        broken: why no further attempt can run on it; None while attempts can.
+        capacity: the most concurrent attempts that the agent runs for this stream; 0: unknown.
+        load: the agent's last report of its load for this stream; None: no report yet.
     """
 
     def __init__(self, peer: CollectPeer, address: str, limits: StreamLimits | None = None) -> None:

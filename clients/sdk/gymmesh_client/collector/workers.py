@@ -23,19 +23,19 @@ CANCEL_S: Final = 5.0
 
 @dataclass(slots=True, eq=False)
 class AttemptInFlight:
-    """An attempt that an agent runs, and whose outcome is then recorded.
+    """An attempt that an agent runs and whose outcome the collector then records.
 
-    It may be cancelled while the agent runs it, and while its group is judged. In between it has
-    an outcome that is on its way to disk, and nothing cancels that.
+    It may be cancelled while the agent runs it, and while its group is judged. In between, its
+    outcome is being written to disk, and nothing cancels the write.
 
     Attributes:
-        assignment: what the dispatcher assigned.
-        call: the call to the agent, with what has come of it; None before and after it.
-        cancelled: whether `cancel` was called, and is still to take effect or be taken back.
+        assignment: the dispatcher's assignment.
+        call: the call to the agent, with its events so far; None before and after the call.
+        cancelled: whether `cancel` was called and has neither taken effect nor been undone.
         due: when the call must have ended, on the monotonic clock.
-        left_behind: whether it ignored its cancellation, and the run has ended without it.
-        outcome: what came of the call; None before that, and where it was cancelled.
-        overdue: whether it was cancelled since it was due.
+        left_behind: whether the call ignored its cancellation, and the run ended without it.
+        outcome: the outcome of the call; None before its end, and if it was cancelled.
+        overdue: whether it was cancelled because its time was up.
         unwanted: whether its group was cancelled.
     """
 
@@ -69,10 +69,10 @@ class AttemptInFlight:
     async def while_cancellable(
         self, work: Callable[[], Awaitable[T]], cancelled: Callable[[], T]
     ) -> T:
-        """What the work gives or, where `cancel` ends it, what `cancelled` does.
+        """The result of the work, or of `cancelled` if `cancel` ended the work.
 
-        Raises CancelledError where something else ended it, and where the run has gone on without
-        it. Once this returns, nothing is cancelled, and what `cancel` did is over.
+        Raises CancelledError if anything else ended the work, or if the run no longer waits for it.
+        After it returns, nothing is cancelled, and the effect of `cancel` is over.
         """
         task = self._task = asyncio.current_task()
         try:

@@ -1,15 +1,15 @@
-"""The dispatcher: which rollout runs next, and what becomes of one that ended.
+"""The dispatcher: decides which rollout runs next, and whether to retry one that ended.
 
-Everything here is pure: no task, no socket, no clock. The collector says what happened and when
-(seconds of any monotonic clock), and carries out what is decided.
+Everything here is pure: no task, no socket, no clock. The collector reports what happened and when
+(seconds of any monotonic clock), and carries out the decisions.
 
-    causes        what each kind of failure means for a further attempt
-    gate          agents, models and environments that are away: what needs them waits
-    faults        faults that come back with every attempt, failures that befall every rollout
-    concurrency   how many rollouts in flight, adapted to what the mesh takes; how fast they start
-    backlog       what is asked for and not started, by environment, in its order
-    terms         the options, and what is decided
-    dispatcher    the whole
+    causes        whether and when to retry after each kind of failure
+    gate          unreachable agents, models and environments: rollouts that need them wait
+    faults        faults that recur in every attempt, and failures of every rollout
+    concurrency   how many rollouts in flight, adapted to the mesh's capacity; how fast they start
+    backlog       requested rollouts that have not started, by environment, in order
+    terms         the options, and the decisions
+    dispatcher    combines the modules above
 """
 
 from gymmesh_client.dispatch.backlog import Assignment

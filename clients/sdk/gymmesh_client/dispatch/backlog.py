@@ -1,9 +1,9 @@
-"""What is asked for and not started yet: by environment and agent, each in its order.
+"""Requested rollouts that have not started: by environment and agent, each in order.
 
-Without shares the oldest goes first, whatever its environment. With shares the environments
-take turns in proportion to their weights (stride scheduling: each start moves an environment on
-by 1 / weight, and the one that is furthest behind is next), so that a mix stays a mix while
-rollouts of one environment take longer than those of another.
+Without shares, the oldest rollout starts first, in any environment. With shares, the environments
+take turns in proportion to their weights (stride scheduling: each start advances an environment by
+1 / weight, and the environment that is furthest behind is next). So the mix stays constant even if
+rollouts of one environment take longer than those of the others.
 """
 
 from __future__ import annotations

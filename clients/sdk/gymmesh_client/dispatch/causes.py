@@ -1,9 +1,9 @@
-"""What each kind of failure means for a further attempt: the one table.
+"""How each kind of failure affects a further attempt: the only table for this.
 
-A failure has the last word on whether a fresh attempt is safe (`retry_safe`). Where it is, this
-table says how: whether the attempt counts against the rollout's attempts, how long to wait,
-whether it is a sign that too much is in flight, and whether something that the rollout needs is
-away.
+The failure itself decides whether a fresh attempt is safe (`retry_safe`). If it is, this table
+decides how to retry: whether the attempt counts against the rollout's attempts, how long to wait,
+whether it shows that too many rollouts are in flight, and whether a service that the rollout needs
+is unreachable.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LONGEST_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """How to go on after one kind of failure.
+    """How to proceed after one kind of failure.
 
     Attributes:
-        counts: it is one of the rollout's attempts. What was refused for want of room was not
-            tried, and does not count; the time that a rollout may take bounds it instead.
-        first_s: the wait before the next attempt; it doubles from one to the next. What is away
-            has a gate that says when to try again.
-        crowded: too much is in flight.
+        counts: whether it counts as one of the rollout's attempts. A start that was refused because
+            of a full queue does not count; the rollout's time limit bounds such starts.
+        first_s: the wait before the next attempt, in seconds; it doubles with each attempt. For
+            unreachable services, a gate decides when to retry.
+        crowded: whether the cause is too many rollouts in flight.
     """
 
     counts: bool = True
@@ -154,13 +154,23 @@ def service_is_away(ended: Ended) -> bool:
 
 
 def is_unknown(ended: Ended) -> bool:
-    """Whether the agent's mesh has never heard of the environment, going by what it knows."""
+    """Whether the agent's mesh does not know the environment, by the failure's metadata."""
     known = ended.metadata.get("known")
     return (
         ended.reason == Reason.ERROR_REASON_SERVICE_NOT_FOUND
         and ended.boundary == rollout_pb2.BOUNDARY_RESOURCE
         and known is not None
         and ended.metadata.get("name") not in known.split(", ")
+    )
+
+
+def lacks_a_method(ended: Ended) -> bool:
+    """Whether the model's service does not offer what the agent asks of it, as scores of choices:
+    no rollout of the run would fare better.
+    """
+    return (
+        ended.reason == Reason.ERROR_REASON_NOT_OFFERED
+        and ended.boundary == rollout_pb2.BOUNDARY_MODEL
     )
 
 

@@ -1,7 +1,8 @@
-"""What takes no rollouts is held back, and tried now and then until it does again.
+"""Holds back rollouts that need an unreachable service, and probes the service until it works
+again.
 
-An agent has a gate of its own. A model, an environment or a sandbox service that is away closes the
-gate of those rollouts that were seen to need it: all that have the same environment and agent.
+Each agent has its own gate. An unreachable model, environment or sandbox service closes the gate of
+the rollouts that are known to need it: all with the same environment and agent.
 """
 
 from __future__ import annotations
@@ -91,12 +92,13 @@ class Gate:
 
 @dataclass(slots=True)
 class ServiceGate(Gate):
-    """The gate of the rollouts of one route, while a service that they need is away.
+    """Holds back the rollouts of one route while a service that they need is unreachable.
 
     Attributes:
-        name: what is away, in words.
-        message: what the last failure said of it.
-        shown_by: the events of the probe that show that it is there again; its end does anyway.
+        name: the unreachable service, in words.
+        message: the message of the last failure.
+        shown_by: the events of the probe that show that the service is reachable again. The probe's
+            end shows it in any case.
     """
 
     name: str = ""

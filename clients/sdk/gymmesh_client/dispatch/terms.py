@@ -1,4 +1,4 @@
-"""What the dispatcher is asked for, and what it answers."""
+"""The dispatcher's options and decisions."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class DispatchOptions:
     Attributes:
         concurrency: the most rollouts in flight.
         max_attempts: the most attempts of one rollout in one run, the first included.
-        retry_share: retries may be this share of the rollouts started, and 100 more.
+        retry_share: the most retries, as a share of the started rollouts, plus 100.
         rollout_s: no further attempt starts later than this after a rollout's first.
-        starts_per_s: the most starts a second; None: as they come.
+        starts_per_s: the most starts per second; None: no limit.
         shares: weights of environments in a mix; empty: the order of the tasks.
-        patience_s: how long an agent, a model or an environment may be away before the run
-            drains, and how long a rollout may be refused for want of room.
-        max_failures: the run drains after so many failed rollouts; None: however many fail.
-        max_alike: the run drains after so many rollouts that failed one after the other for the
-            same reason, which no retry mends; 0: it does not.
+        patience_s: how long an agent, a model or an environment may be unreachable before the run
+            drains, and how long a rollout may be refused because a queue is full.
+        max_failures: the run drains after this many failed rollouts; None: never.
+        max_alike: the run drains after this many consecutive rollouts that failed for the same
+            reason, which no retry can fix; 0: never.
         wait_factor: multiplies the waits before a further attempt, or probe of an agent.
     """
 

@@ -51,19 +51,18 @@ class GroupStore:
     """The groups of a run.
 
     Args:
-        most: with so many finished groups unacknowledged, no new one starts.
-        concurrency: the most rollouts in flight, which with `repeats` bounds the groups that are
-            under way.
-        parts: whether a group of which an earlier session ran a part is handed out, too: with
-            the rollouts of this session alone.
+        most: no new group starts while this many finished groups are unacknowledged.
+        concurrency: the most rollouts in flight. With `repeats` it bounds the groups in progress.
+        parts: whether to hand out groups that an earlier session ran in part. They have only the
+            rollouts of this session.
 
     Attributes:
-        newest_weights: the newest version of the weights that was seen, or said.
-        finished: groups that finished, which is the cursor of the newest one.
-        stale: groups that were too old when their turn came, and were not handed out.
-        partial: groups that are not handed out, since an earlier session ran part of them.
-        begins: whether further groups are begun.
-        closed: no more will come.
+        newest_weights: the newest version of the weights seen in a rollout or reported.
+        finished: the number of finished groups; also the cursor of the newest one.
+        stale: the number of groups that were too old at their turn, and not handed out.
+        partial: the number of groups not handed out because an earlier session ran part of them.
+        begins: whether further groups may start.
+        closed: whether no further groups will follow.
     """
 
     def __init__(self, most: int, concurrency: int, repeats: int, *, parts: bool = False) -> None:

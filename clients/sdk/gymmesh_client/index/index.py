@@ -146,8 +146,8 @@ def is_index(path: Path) -> bool:
 
 
 def open_index(files: OutputFiles) -> Index:
-    """The index of a run's journal as it is now; made or continued where it is not. Raises
-    UserError where there is no journal or it is damaged, and OSError.
+    """The current index of a run's journal; built or extended if it is not current. Raises
+    UserError if there is no journal or it is damaged, and OSError.
     """
     try:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)

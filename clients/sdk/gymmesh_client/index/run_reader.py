@@ -68,11 +68,11 @@ class RunReader:
         return (loads(row.line) for row in self.stored(failed=True))
 
     def stored(self, *, failed: bool = False) -> Iterator[StoredRow]:
-        """The completed rollouts' rows as they stand in their files, with their places; `failed`:
-        those of the failed ones.
+        """The rows of completed rollouts, unchanged, with their places in the files; `failed`:
+        those of failed rollouts.
 
-        Raises UserError where a row was changed after it was written; so do `rows`, `lines`,
-        `failures`, and what looks up a rollout's row.
+        Raises UserError if a row was changed after it was written. So do `rows`, `lines`,
+        `failures`, and the methods that look up a rollout's row.
         """
         return stored_rows(self.files, FAILURES if failed else ROWS)
 

@@ -1,8 +1,8 @@
-"""A checksum behind the index, by which a byte that changed in it is noticed.
+"""A checksum after the index, which detects a changed byte.
 
-SQLite has none of its own: a digit of a reward that changes in its file is read as it stands. It
-ignores what is behind its last page, so the checksum is there: 4 bytes of magic, and the CRC-32 of
-all before them, little-endian.
+SQLite has no checksums: if a digit of a reward changes in its file, SQLite reads the changed digit.
+It ignores bytes after its last page, so the checksum is there: 4 bytes of magic, and the CRC-32 of
+all bytes before them, little-endian.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The tables of an index, as docs/reference/journal.md describes them for anyone's SQL.
 
-`attempts` is always there. The tables of DETAILS are what the page of gym-cli view filters, sorts
-and searches by; they cost more than all else and are made and filled when the page asks for them.
+`attempts` always exists. The page of gym-cli view filters, sorts and searches by the tables of
+DETAILS. They cost more than everything else, and are built when the page asks for them.
 
 The table `rollouts` is narrow, for filters and sorts read all of it: names are numbers into
-`names`, and the sets of a rollout's tags, tools and actors are numbers into `sets`. What only the
-rows on the screen need stands in `listed`.
+`names`, and the sets of a rollout's tags, tools and actors are numbers into `sets`. `listed` has
+the values that only the rows on the screen need.
 """
 
 from __future__ import annotations

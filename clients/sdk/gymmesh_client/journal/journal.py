@@ -1,11 +1,11 @@
 """A run's journal, open for writing: commits of rows and records, and the repair of torn tails.
 
-The order of a commit is the law: rows are written and on disk before the log names them, and
-the commit is done when the log is on disk. Whatever is cut off in between, a row that the log
-does not name was never an outcome.
+The order of a commit is fixed: rows are on disk before the log names them, and the commit is done
+when the log is on disk. If a commit is interrupted, a row that the log does not name was never an
+outcome.
 
-Called by `writer`, `output`, `merge` and `compaction`; the log's bytes are those of `log`, rows
-go through `row_files`, and what it all amounts to is `state`.
+Called by `writer`, `output`, `merge` and `compaction`. `log` defines the log's bytes, `row_files`
+writes rows, and `state` has the resulting state of the run.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Journal:
 
     @staticmethod
     def create(files: OutputFiles, session: dict[str, Any], disk: Disk | None = None) -> Journal:
-        """Begin a run; what was there is gone. Raises OutputError when the disk takes nothing, and
-        UserError where another collector is at work.
+        """Begin a run and delete the old files. Raises OutputError if the disk cannot be written,
+        and UserError if a collector is using the output.
         """
         disk = disk or Disk()
         with existing_locked(files.journal), contextlib.ExitStack() as undo:

@@ -1,6 +1,6 @@
-"""Where rows are after a compaction, as its record says. Pure.
+"""The places of rows after a compaction, from its record. Pure.
 
-Called by whatever goes through the log and needs places: `index`, and `Journal.current`.
+Used by all readers of the log that need places: `index`, and `Journal.current`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the current rows of a run are, and what they were when they were written, by its log alone.
+"""The places of a run's current rows, and their digests when written, read from its log only.
 
-Nothing derived is asked, so nothing derived can hide a row or make one up. In memory are 32 bytes
-for each row. Used by whatever reads all rows of a run: `stored_rows`, and the page's index.
+No derived data is read, so no error in derived data can hide or invent a row. Uses 32 bytes of
+memory for each row. All readers of whole runs use it: `stored_rows`, and the page's index.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FilePlaces:
         return records.unpack_places(bytes(self._packed[first * records.PLACE_BYTES :]))
 
     def move(self, moves: Moves, file: RowFile) -> None:
-        """Where they are after a compaction, without those that it took out."""
+        """The places after a compaction, without the removed rows."""
         moved = [moves.of(place) for place in self.places()]
         self._packed = bytearray(
             b"".join(records.pack_place(place) for place in moved if place.file == file)

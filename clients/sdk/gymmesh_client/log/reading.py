@@ -74,8 +74,8 @@ def frames_of(
 
 
 def latest_session(files: OutputFiles) -> dict[str, Any] | None:
-    """What the latest session said of a run; None where there is no journal. Raises UserError where
-    it is damaged, or another collector is at work there.
+    """The latest session's record of a run; None if there is no journal. Raises UserError if the
+    journal is damaged, or if a collector is using it.
     """
     if not files.journal.exists():
         return None
@@ -93,8 +93,8 @@ def latest_session(files: OutputFiles) -> dict[str, Any] | None:
 
 
 def first_session(files: OutputFiles) -> dict[str, Any]:
-    """What the first session said of a run, its layout among it; empty where it said nothing. Also
-    while a collector is at work. Raises UserError where the journal cannot be read or is damaged.
+    """The first session's record of a run, layout included; may be empty. Also works while a
+    collector is running. Raises UserError if the journal cannot be read or is damaged.
     """
     with opened(files) as fd, mapped(fd) as data:
         for frame in frames_of(data, files):

@@ -1,9 +1,9 @@
-"""Joins the outputs of a run's shards into one, as if the run had had none.
+"""Joins the outputs of a run's shards into one, as if the run had not been sharded.
 
-Tasks stand in the order of the input, each with its repeats together, whatever order they ended
-in: each shard's journal tells in what order it began its tasks, and they come in turn. Of each
-shard one task is looked at at a time, so memory does not grow with the run. What an attempt left
-that is not current (superseded rows, traces, logs) stays with the shards.
+Tasks are in the order of the input, each with its repeats together, regardless of when they ended.
+Each shard's journal has the order in which the shard began its tasks; the merge takes tasks from
+the shards in turn. It reads one task of each shard at a time, so memory does not grow with the run.
+Data that is not current (superseded rows, traces, logs) stays with the shards.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Part:
 
     @staticmethod
     def of(path: Path) -> Part:
-        """The shard whose rows are there. Raises UserError where there is no run, or one without
-        shards, or where a collector is at work.
+        """The shard with rows at this path. Raises UserError if there is no run, or one without
+        shards, or if a collector is using it.
         """
         session = latest_session(OutputFiles(path))
         if session is None:
@@ -111,20 +111,21 @@ def merge(
     accept: Collection[str] = (),
     notify: Callable[[str], None] = lambda notice: None,
 ) -> RunSummary:
-    """Join the outputs of all shards of a run, in any order, which are only read; the figures of
-    the whole, which are also kept beside it. With `overwrite` it replaces a run that is there.
+    """Join the outputs of all shards of a run, in any order; the shards are only read. Returns the
+    figures of the whole run, which are also stored with it. With `overwrite` it replaces an
+    existing run.
 
     Args:
-        accept: in what shards may differ: `environments`, their versions, or nothing.
+        accept: how shards may differ: `environments` (their versions), or not at all.
         notify: called with each difference that was accepted, and with environments whose source
             files differ under one version; a sentence each. The whole's NAME.run.json has them.
 
     Raises:
         UserError: the outputs are not all shards of one run, each once and finished; one is
             damaged; or the output is refused, as by `gymmesh_client.output.check`.
-        OutputError: the disk takes nothing more.
+        OutputError: the disk is full.
 
-    Whatever ends it early, no output is left, unless the process is killed.
+    If it ends early, no output is left, unless the process is killed.
     """
     parts = whole_run([Part.of(path) for path in paths], accept)
     identity = _whole_identity(parts)
@@ -167,8 +168,8 @@ def _write_whole(
 
 
 def whole_run(parts: Sequence[Part], accept: Collection[str] = ()) -> list[Part]:
-    """The shards in their order. Raises UserError unless they are all shards of one run, each once,
-    made of the same but for what is accepted, as in `merge`.
+    """The shards in order. Raises UserError unless they are all shards of one run, each once, with
+    the same inputs except for accepted differences, as in `merge`.
     """
     first = parts[0]
     for part in parts[1:]:
@@ -213,12 +214,12 @@ def _check_same(first: Part, part: Part) -> None:
         keys = _changed_keys(first, part) if what == _PARTS_OF_IDENTITY["config"] else ""
         if said != was and keys:
             raise UserError(
-                f"{part.path} was collected with another configuration than {first.path}: {keys}. "
-                "All shards of a run need the same configuration"
+                f"{part.path} was collected with a different configuration than {first.path}: "
+                f"{keys}. All shards of a run need the same configuration"
             )
         if said != was:
             raise UserError(
-                f"{part.path} was collected with another {what} ({said}) than {first.path} "
+                f"{part.path} was collected with a different {what} ({said}) than {first.path} "
                 f"({was}). All shards of a run need the same --run-id, task file, configuration "
                 "and options"
             )
@@ -236,7 +237,7 @@ def _check_versions(first: Part, part: Part, accept: Collection[str]) -> None:
     found = version_changes(first.identity.environments, part.identity.environments)
     if found and "environments" not in accept:
         raise UserError(
-            f"{part.path} was collected with another version of an environment or its verifier "
+            f"{part.path} was collected with a different version of an environment or its verifier "
             f"than {first.path} ({'; '.join(found)}). Collect it again with the same version, or "
             "merge anyway with --accept-change environments"
         )

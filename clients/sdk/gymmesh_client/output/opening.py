@@ -46,9 +46,9 @@ class Opened(NamedTuple):
 
 
 def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> list[str]:
-    """Say early whether an output would be refused; changes nothing.
+    """Check early whether an output would be rejected; changes nothing.
 
-    Returns what the user should know of a run that is resumed, as `RunIdentity.check`.
+    Returns notes for the user about a resumed run, as `RunIdentity.check`.
 
     Raises:
         UserError: the output's folder cannot be made; a file of the output is also an input;
@@ -189,7 +189,7 @@ def make_folder_of(files: OutputFiles) -> None:
     try:
         make_folder(folder)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {os_reason(error)}") from None
+        raise UserError(f"{folder}: cannot be created: {os_reason(error)}") from None
 
 
 def _kept(files: OutputFiles, on_row: OnRow, on_failure: OnRow) -> None:

@@ -20,7 +20,7 @@ _NUMBERS: Final = {name: number for name, number in BOUNDARY_NUMBERS.items() if 
 
 
 class Retried(NamedTuple):
-    """What a retry came to: outcomes that are superseded, and those that stay all the same."""
+    """The result of a retry: superseded outcomes, and selected ones that stay nevertheless."""
 
     superseded: int = 0
     left: int = 0

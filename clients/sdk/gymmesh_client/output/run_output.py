@@ -179,8 +179,8 @@ class RunOutput:
         return self._traces.record(rollout, attempt)
 
     def describe(self, **parts: Any) -> None:
-        """Say more of the run in NAME.run.json, under these keys; see `gymmesh_client.run_file`.
-        What is secret in it by its name or form is left out.
+        """Write more about the run to NAME.run.json, under these keys; see
+        `gymmesh_client.run_file`. Values that are secret by name or form are omitted.
         """
         if not self._closed:
             self._about.say(**parts)

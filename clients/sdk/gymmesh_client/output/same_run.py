@@ -1,4 +1,4 @@
-"""Whether an output is gone on with as what it was begun as: its run, its shard, its files."""
+"""Whether an output is resumed as it was begun: the same run, shard and files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gymmesh_client.tasks import Shard, shard_of
 def check_same_run(
     files: OutputFiles, session: Mapping[str, Any], run_id: str, shard: Shard | None
 ) -> None:
-    """Refuse, by a UserError, to go on with another run, with another shard, or with a run as with
-    a shard of it. `run_id` is what the user said; empty: nothing.
+    """Raises UserError if a different run or shard would be resumed, or a run as one of its shards.
+    `run_id` is the user's option; empty: not given.
     """
     is_of = session.get("run_id")
     if run_id and is_of != run_id:
@@ -40,8 +40,8 @@ def check_same_run(
 
 
 def check_new_run(files: OutputFiles, run_id: str) -> None:
-    """Refuse, by a UserError, to begin a run anew under the id that it had: services may still know
-    its rollouts.
+    """Raises UserError if a run would start again under its old id: services may still know its
+    rollouts.
     """
     session = None
     with contextlib.suppress(UserError):  # one that is damaged is replaced all the same

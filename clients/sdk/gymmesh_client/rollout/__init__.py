@@ -1,13 +1,13 @@
-"""A rollout, made of the events of one attempt. Pure.
+"""A rollout, built from the events of one attempt. Pure.
 
-fold           events into a rollout, by the stream law
-rollout_parts  what a fold collects: the messages that the events brought
-conversation   what a model call saw and gave, found by following parents
-tokens         a call's tokens, put together from what its events carry
+fold           builds a rollout from events, by the stream law
+rollout_parts  the messages of the events, as a fold collects them
+conversation   the input and answer of a model call, found by following parents
+tokens         a call's tokens, joined from its events
 free_tokens    which sampled tokens a trainer learns from
-reading        what a row needs of the calls, summed up in one pass
+reading        the sums over calls that a row needs, computed in one pass
 sums           sums that fit their column
-work_elsewhere whether the work may be another conversation than the main one
+work_elsewhere whether the work may be in a conversation other than the main one
 """
 
 from gymmesh_client.rollout.conversation import (

@@ -1,6 +1,6 @@
-"""Conversations: what a model call saw and gave, found by following parents. Pure.
+"""Conversations: the input and answer of a model call, found by following parents. Pure.
 
-The rule stands at the top of gymmesh/rollout/v1/rollout.proto.
+The rule is at the top of gymmesh/rollout/v1/rollout.proto.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class CallPart(NamedTuple):
     """A model call's own part of its conversation; its items are those of the rollout, not copies.
 
     Attributes:
-        items: what was put before the answer, the answer, the outputs of its tool calls, its turns.
-        context_count: how many stand before the answer.
-        answer_count: how many are the answer's.
+        items: the items before the answer, the answer, the outputs of its tool calls, and its
+            turns.
+        context_count: the number of items before the answer.
+        answer_count: the number of items of the answer.
     """
 
     items: list[Item]

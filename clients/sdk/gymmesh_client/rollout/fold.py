@@ -53,9 +53,9 @@ class StreamViolation(Exception):
 class Fold(RolloutParts):
     """Folds the events of one attempt, one at a time, into the parts of its rollout.
 
-    Holds what the Rollout will hold and nothing else: deltas are let go at once. Events are not
-    copied, and must not change any more. What is taken of one is held for as long as the rollout
-    goes on, together with a message that it is a part of.
+    It keeps only the parts of the later Rollout: deltas are dropped at once. Events are not copied,
+    so they must not change afterwards. A kept part of an event stays in memory until the rollout
+    ends, together with the message around it.
 
     Attributes:
         ended: whether the terminal event arrived.
@@ -88,7 +88,7 @@ class Fold(RolloutParts):
         due = self._sequence + 1
         if self.ended:
             raise StreamViolation(
-                "after_terminal", f"{kind or 'an event'} came after the terminal event"
+                "after_terminal", f"{kind or 'an event'} arrived after the terminal event"
             )
         if event.sequence != due:
             raise StreamViolation(

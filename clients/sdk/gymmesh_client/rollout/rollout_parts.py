@@ -37,7 +37,7 @@ class ToolRecord(msgspec.Struct, eq=False, gc=False):
 
 
 class RolloutParts(msgspec.Struct, eq=False, gc=False):
-    """What there is of a rollout. Its messages are those of the events, and not to be changed."""
+    """The parts of a rollout so far. Its messages are those of the events; do not change them."""
 
     # A Struct, and so is a ToolRecord: each rollout makes some, and no step in Python fills them.
     # Neither is ever part of a cycle.

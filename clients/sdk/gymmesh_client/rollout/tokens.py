@@ -1,7 +1,8 @@
-"""The tokens of a rollout's model calls, put together again from what the events carry. Pure.
+"""The tokens of a rollout's model calls, joined from the events. Pure.
 
-Events hold each token once: a call's prompt is said as so many tokens of the call before it, and
-what is new. Here the whole prompts come back, as bytes (int32 and float32, little-endian).
+Events have each token once: a call's prompt is a number of leading tokens of the previous call,
+plus the new tokens. This module restores the whole prompts, as bytes (int32 and float32,
+little-endian).
 """
 
 from __future__ import annotations

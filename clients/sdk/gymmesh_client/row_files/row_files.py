@@ -196,7 +196,7 @@ class RowReader:
         return row
 
     def read_unchecked(self, place: Place) -> bytes:
-        """As `read`; what stands there now, whatever it is."""
+        """As `read`, but returns the current bytes without a check."""
         if self._frame == (place.file, place.offset):
             return self._content[place.inner : place.inner + place.length]
         data = os.pread(self._fd(place.file), place.extent, place.offset)

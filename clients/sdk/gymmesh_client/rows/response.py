@@ -28,11 +28,11 @@ _CUT: Final = {
 
 
 def rollout_response(reading: RolloutReading, output: Iterable[Raw], echoed: bytes) -> Raw:
-    """The Responses object of a whole rollout, or of what there is of one that failed.
+    """The Responses object of a whole rollout, or of the part of a failed one.
 
     Args:
         output: the conversation of the final call, after the first items.
-        echoed: the JSON object of what it repeats of the request.
+        echoed: the JSON object of the request's parameters that it repeats.
     """
     parts, last = reading.parts, reading.last
     name = model = status = ""

@@ -1,13 +1,13 @@
-"""A run explains itself: NAME.run.json beside its rows, and NAME.tasks, by which a resumption can
-name the task that changed.
+"""The description of a run: NAME.run.json in the folder of its rows, and NAME.tasks, by which
+resuming can name the changed task.
 
-identity    what a run is made of, and what of it changed: tasks, configuration, versions
-document    what the file says (pure)
-secrets     JSON values without what is secret (pure)
+identity    a run's inputs, and their changes: tasks, configuration, versions
+document    the content of the file (pure)
+secrets     JSON values without secrets (pure)
 environment_versions  versions of environments and verifiers, and which of them differ (pure)
 changes     which keys of a configuration differ (pure)
 task_lines  the task file's lines as digests, and which of them changed
-file        writes and reads NAME.run.json, whole or not at all
+file        writes and reads NAME.run.json atomically
 """
 
 from gymmesh_client.run_file.changes import ValueChange, changes, described

@@ -31,7 +31,7 @@ class ValueChange(NamedTuple):
 def changes(old: Any, new: Any) -> list[ValueChange]:
     """The keys in which two JSON values differ, in the order of their paths.
 
-    What was left out of either because it is secret counts as equal.
+    Values that either of them omits as secret count as equal.
     """
     return sorted(_changes("", old, new))
 

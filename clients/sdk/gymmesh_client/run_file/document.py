@@ -1,7 +1,7 @@
-"""What NAME.run.json says of a run. Pure, but for what this process and machine are called.
+"""The content of NAME.run.json. Pure, except for the names of this process and machine.
 
-The file is one JSON object. `sessions` has an entry for each time that a collector worked at the
-run; what stands beside it is of the last one, and `counts` of the run as a whole.
+The file is one JSON object. `sessions` has an entry for each session of a collector. The other keys
+are those of the last session, and `counts` is of the whole run.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class RunDocument:
 
     @staticmethod
     def begun(run_id: str, session: Mapping[str, Any], earlier: Mapping[str, Any]) -> RunDocument:
-        """The document of a run that a collector begins or goes on with, by what its journal says
-        and by the document as it was before; empty where there is none.
+        """The document of a run that a collector begins or resumes, from its journal and from the
+        previous document; the latter may be empty.
         """
         now = said_time()
         entry = {
@@ -79,8 +79,8 @@ class RunDocument:
         )
 
     def say(self, **parts: Any) -> None:
-        """Put more under some keys, secrets left out. What is known by name or counted is added
-        to what is there; another key's value is replaced.
+        """Update some keys, without secrets. Values with names or counts are merged into the
+        existing ones; all other values are replaced.
         """
         for key, value in parts.items():
             plain = without_secrets(_plain(value))

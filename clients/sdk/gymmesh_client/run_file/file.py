@@ -1,7 +1,7 @@
-"""NAME.run.json on disk: whole or not at all, and written anew when something is learnt.
+"""NAME.run.json on disk: complete or absent, and rewritten when there is news.
 
-It explains a run to people and tools. The journal stays the truth of what a run is made of: a
-file that is missing, damaged or of another run is made anew, and nothing else is lost.
+It explains a run to people and tools. The journal is the source of truth. If the file is missing,
+damaged or belongs to a different run, it is recreated, and no other data is lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run is made of, so that it is not gone on with as something else."""
+"""The inputs of a run, so that a run is not resumed with different ones."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class MadeOf:
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """What a run is made of.
+    """The inputs of a run.
 
     Attributes:
         tasks: SHA-256 (hex) of the task file.
-        config: SHA-256 (hex) of the configuration, credentials and endpoints left out.
-        version: of gymmesh; empty where it is not known.
-        environments: the versions of the environments of its tasks; those that are not known, since
-            they did not answer or are behind a remote agent, are missing.
-        made_of: what these are the digests of; None where it is not at hand. No part of it.
+        config: SHA-256 (hex) of the configuration, without credentials and endpoints.
+        version: the version of gymmesh; empty if unknown.
+        environments: the versions of the tasks' environments. Unknown versions are missing: those
+            of environments that did not answer or are behind a remote agent.
+        made_of: the data behind the digests; None if not available. Not part of the identity.
     """
 
     tasks: str

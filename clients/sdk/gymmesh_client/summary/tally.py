@@ -30,7 +30,8 @@ class JudgedBy(NamedTuple):
 def judged_by(environment: str, verifier: str, version: str, compat: str) -> JudgedBy:
     """Who gave a verdict.
 
-    Which reference's verdicts they are (`compat`), a task may choose: that makes no other version.
+    A task may choose the reference of its verdicts (`compat`); this does not count as a different
+    version.
     """
     if compat:
         version = version.removesuffix(f"+{compat}")

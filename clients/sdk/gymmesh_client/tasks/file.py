@@ -16,14 +16,14 @@ from gymmesh_client.tasks.shards import WHOLE, Shard
 
 
 class TaskFile(Sequence[rollout_pb2.Task]):
-    """Tasks by index; in memory is what finds their rows, 8 bytes each, once that is asked for.
+    """Tasks by index. Keeps the place of each row in memory, 8 bytes each, from the first use on.
 
-    Everything raises UserError where the file cannot be read, or a row is wrong.
+    Everything raises UserError if the file cannot be read, or a row is invalid.
 
     Args:
-        limit: only so many tasks from the beginning.
-        without: lines (from 1) that are left out, whatever is wrong with them.
-        shard: only this part of the tasks that are left.
+        limit: read only this many tasks from the beginning.
+        without: line numbers (from 1) to skip, even if they are invalid.
+        shard: only this part of the remaining tasks.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Shards: parts of one run that collectors of their own do, each with an output of its own. Pure.
+"""Shards: parts of one run, each with its own collector and output. Pure.
 
 Task p of the input (from 0, in the order of the file, after `--limit` and without the rows left
-out) belongs to shard p mod n, with all its repeats, so that groups stay whole and hard tasks that
-stand side by side in the file do not fall to one shard. Since all shards have the run's id, their
-rollouts have the ids that those of a run without shards would have.
+out) belongs to shard p mod n, with all its repeats. So groups stay whole, and neighbouring hard
+tasks of the file are spread over the shards. All shards have the run's id, so their rollouts have
+the same ids as in a run without shards.
 """
 
 from __future__ import annotations

@@ -19,11 +19,12 @@ from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import run_attempt
+from gymmesh_client import UserError, run_attempt
 from gymmesh_client.collector import ended_by, repeat_seed
 from gymmesh_client.dispatch import cause_of
 from gymmesh_client.rollout_ids import rollout_id
 from gymmesh_client.rows import FailedAttempt
+from gymmesh_client.side_data import side_data_path
 from gymmesh_model.backends.base import Backend
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
@@ -118,6 +119,8 @@ class TrainerCollector:
             model_addresses=addresses,
             security=security,
             timeout_s=self.settings.timeout_s,
+            side_data=bool(self.settings.side_data),
+            side_data_path=self.settings.side_data_path,
         )
         self._policy = await self._stack.enter_async_context(opened)
         return self
@@ -167,7 +170,8 @@ class TrainerCollector:
         ordered: bool = False,
         number: int | None = None,
     ) -> Step:
-        """A step: the groups of these tasks, and those that earlier steps left, as they finish.
+        """A step: the groups of these tasks, and the unfinished groups of earlier steps, as they
+        finish.
 
             async with collector.step(tasks, groups=32, leftovers="drop") as step:
                 async for group in step: ...
@@ -176,18 +180,18 @@ class TrainerCollector:
             tasks: rows, `Task`s or a task file; an iterator is read as tasks are needed, and an
                 asynchronous one in blocks of 256. None: the collector's own `tasks`.
             groups: end after this many groups. None: when no tasks are left.
-            keep: rules that choose the groups, as `spread` and `pass_rate(0.1, 0.9)`; a group is
-                handed out that all of them keep. What they reject is counted.
+            keep: rules that select groups, as `spread` and `pass_rate(0.1, 0.9)`. The step yields a
+                group if all rules keep it. Rejected groups are counted.
             at_most: end after this many groups, including rejected ones.
             leftovers: what to do with unfinished groups when the step ends, by `groups`, `at_most`
                 or `break`. "keep": finish them and yield them in the next step. "drop": cancel
                 them before the step is closed; if their tasks are the collector's own, they are
                 drawn again. Either way no more groups start.
-            ordered: hand groups out in the order of their tasks, not as they finish. With
-                "drop" and an engine that samples the same answer again, two runs then have the
-                same steps. Groups wait in memory for those before them.
-            number: the trainer's number for this step, above that of the step before. None: the
-                next one. Files are named by it.
+            ordered: yield groups in the order of their tasks, not as they finish. With "drop" and
+                an engine that samples deterministically, two runs then have the same steps. Groups
+                wait in memory for earlier ones.
+            number: the trainer's number for this step, above that of the previous step. None: the
+                next number. It is part of the names of files.
 
         Raises:
             ValueError, TypeError: an argument can't be used.
@@ -248,7 +252,8 @@ class TrainerCollector:
                     finished = await runs.next()
                     if finished is not None:
                         group = RolloutGroup(Task(finished.task), step=max(1, self.next_step - 1))
-                        found.add(grouped(group, finished.rollouts, weights))
+                        folders = self.settings.side_data_folders
+                        found.add(grouped(group, finished.rollouts, weights, folders=folders))
         finally:
             self._evaluations.discard(runs)
             await runs.close()
@@ -276,6 +281,24 @@ class TrainerCollector:
         self._steps.load_state_dict(state)
         self._unsent = self._weights.announced
 
+    # -- side data ----------------------------------------------------------------------------
+
+    async def fetch_side_data(self, *rollouts: Rollout) -> None:
+        """Copy side data that can't be seen at its location from the model services into the
+        settings' `side_data_path`, so that the rollouts' samples can read it.
+
+        Raises UserError without that setting, MeshError where no model service has it any more.
+        """
+        folders = self.settings.side_data_folders
+        if not folders:
+            raise UserError("side_data_path: is not set, so there is no folder to fetch into")
+        policy = self._opened()
+        for rollout in rollouts:
+            for call in rollout.message.model_calls:
+                for side in call.tokens.side_data:
+                    if not side.data and side_data_path(side, folders) is None:
+                        await policy.fetch_side_data(side, folders[0], call.model)
+
     # -- single rollouts ----------------------------------------------------------------------
 
     async def one(self, task: TaskLike, *, repeat: int = 0) -> Rollout | FailedRollout:
@@ -289,15 +312,15 @@ class TrainerCollector:
     async def many(
         self, tasks: Sequence[TaskLike], *, first_repeat: int = 0
     ) -> list[Rollout | FailedRollout]:
-        """A rollout of each, in their order: all at once, or `concurrency` at a time where that is
-        set. See `one`.
+        """A rollout of each task, in the order of the tasks: all at once, or at most `concurrency`
+        at a time if that is set. See `one`.
 
         Args:
-            first_repeat: the repeat of a task; one that is there several times in a row gets this
-                one and those that follow.
+            first_repeat: the repeat number of a task. A task given several times in a row gets this
+                number and the following ones.
 
-        Raises UserError for a task that can't be used, before any rollout begins. Where one
-        raises, the others are cancelled.
+        Raises UserError for an invalid task, before any rollout begins. If one rollout raises, the
+        others are cancelled.
         """
         policy = await self._ready()
         defaults = defaults_of(policy)
@@ -346,7 +369,8 @@ class TrainerCollector:
                 timeout_s=self.settings.timeout_s,
             )
             if not isinstance(outcome, FailedAttempt):
-                rollout = judged(outcome, Task(message), self._weights)
+                folders = self.settings.side_data_folders
+                rollout = judged(outcome, Task(message), self._weights, folders)
                 self.counts.update(rollouts=1, stale=int(rollout.stale))
                 return rollout
             failed = outcome

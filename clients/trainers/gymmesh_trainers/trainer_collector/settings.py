@@ -28,27 +28,31 @@ class Settings:
     """How a trainer collects.
 
     Attributes:
-        repeats: rollouts per task: the group's size. `gym-cli collect` has 1: one rollout alone has
-            no advantage.
-        concurrency: the most rollouts in flight, of each step; None: 64. Of `many`, where the
-            trainer says how many it wants, None is all of them at once.
-        max_staleness: versions that a rollout's oldest weights may be behind the newest; None: any.
-        stale: what becomes of those that are older: dropped from their group, or only flagged.
-            Either way they are counted.
-        params: sampling parameters laid over those of the tasks, as `{"temperature": 1.0}`.
+        repeats: rollouts per task: the group's size. `gym-cli collect` defaults to 1, but a single
+            rollout has no advantage.
+        concurrency: the most rollouts in flight in each step; None: 64. For `many`, None means all
+            at once.
+        max_staleness: how many versions a rollout's oldest weights may be behind the newest; None:
+            any number.
+        stale: whether to drop older rollouts from their group, or only flag them. They are counted
+            in both cases.
+        params: sampling parameters that replace those of the tasks, as `{"temperature": 1.0}`.
         max_steps: the most model calls of a rollout; None: what the agent is configured to.
         max_total_output_tokens: the most answer tokens over all model calls of a rollout; None:
             what the agent is configured to.
         timeout_s: seconds that one attempt of a rollout may take.
         max_attempts: the most attempts of a rollout.
         allow_token_divergence: only count, and do not fail on, broken exact tokens.
-        append_only: keep the tokens of a rollout's earlier calls in its prompts also where the chat
-            template would write them otherwise; False: the template's way, with forks.
+        append_only: keep the tokens of a rollout's earlier calls in its prompts, even if the chat
+            template would render them differently. False: follow the template, with forks.
+        side_data: names of side data to capture with the tokens, such as `routed_experts`.
+        side_data_path: the folder where the model service of this process stores it, unless the
+            configuration names one; of a mesh elsewhere, where `fetch_side_data` puts it.
         output: where rows are written, with a journal; None: nowhere. A step N above 1 writes
             `NAME.step-N.jsonl` beside it.
-        resume: go on with the files that are there: what they hold is not collected again.
-        accept_change: with `resume`, what may have changed since: `config`, `version` (of gymmesh),
-            `environments` (versions of environments or their verifiers).
+        resume: resume from the existing files: rollouts that they have are not collected again.
+        accept_change: with `resume`, the inputs that may have changed: `config`, `version` (of
+            gymmesh), `environments` (versions of environments or their verifiers).
     """
 
     repeats: int = 8
@@ -62,6 +66,8 @@ class Settings:
     max_attempts: int = 2
     allow_token_divergence: bool = False
     append_only: bool = True
+    side_data: Collection[str] = ()
+    side_data_path: Path | None = None
     output: Path | None = None
     resume: bool = False
     accept_change: Collection[str] = ()
@@ -93,10 +99,13 @@ class Settings:
         ):
             if type(switch) is not bool:
                 raise TypeError(f"{key}: must be True or False, not {switch!r}")
-        if self.output is not None and not isinstance(self.output, Path):
-            raise TypeError(
-                f"output: must be a pathlib.Path, not {self.output!r}; use Path({self.output!r})"
-            )
+        for key, path in (("output", self.output), ("side_data_path", self.side_data_path)):
+            if path is not None and not isinstance(path, Path):
+                raise TypeError(f"{key}: must be a pathlib.Path, not {path!r}; use Path({path!r})")
+        if isinstance(self.side_data, str) or not all(
+            isinstance(name, str) and name for name in self.side_data
+        ):
+            raise TypeError(f"side_data: must be a list of names, not {self.side_data!r}")
         _check_params(self.params)
         if not isinstance(self.timeout_s, Real) or not 0 < self.timeout_s < float("inf"):
             raise ValueError(
@@ -106,6 +115,11 @@ class Settings:
             raise ValueError(f"stale: must be 'drop' or 'flag', not {self.stale!r}")
 
     @property
+    def side_data_folders(self) -> tuple[Path, ...]:
+        """Where side data is looked for, after the place that its reference names."""
+        return () if self.side_data_path is None else (self.side_data_path,)
+
+    @property
     def in_step(self) -> int:
         """The most rollouts in flight of a step."""
         return _IN_STEP if self.concurrency is None else self.concurrency
@@ -113,7 +127,9 @@ class Settings:
     def rollout_options(self, model: str) -> agent_pb2.RolloutOptions:
         """What is sent with each rollout. model: the policy's service; empty: the default."""
         options = agent_pb2.RolloutOptions(
-            capture=tokens_pb2.CaptureOptions(token_ids=True, logprobs=True),
+            capture=tokens_pb2.CaptureOptions(
+                token_ids=True, logprobs=True, side_data=self.side_data
+            ),
             allow_token_divergence=self.allow_token_divergence,
             append_only=self.append_only,
             models={"policy": model} if model else {},

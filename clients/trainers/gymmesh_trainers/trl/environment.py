@@ -73,30 +73,30 @@ class TrlEnvironment:
 class TrlEnvironments:
     """An `environment_factory`, with the rows and the reward function that belong to it.
 
-    For several environments, make one of these for each, and give TRL a dictionary of them by
-    their `name`s, the rows of all, and the reward functions of all: each gives None for rollouts
-    of the others.
+    For several environments, create one `TrlEnvironments` for each. Give TRL a dictionary of them
+    by `name`, the rows of all, and the reward functions of all. Each function returns None for
+    rollouts of the other environments.
 
     Args:
         place: the environment (an object, a class, a name, `file.py:Class`, a configuration), or
             where resource services are (`HOST:PORT`, several, `consul://…`).
         tasks: rows, `Task`s or a task file; all are read.
-        tokenizer: the trainer's; it says which completions were cut short.
-        environment: the environment's name, where the place has several.
+        tokenizer: the trainer's tokenizer. It detects completions that were cut short.
+        environment: the environment's name, if the place has several.
         call_s: seconds that a session's opening or a tool call may take.
         verify_s: seconds that a verdict may take.
         security: certificates and token for services elsewhere.
 
     Attributes:
         name: the environment's name.
-        rows: what the trainer's dataset holds: prompt, task_id and environment of each task.
-        outcomes: those of the last batch, in its order, to be looked at.
-        counts: rollouts, failed, unscored, parts_left_out (of tool answers: what is no text) and
-            after_done (messages after the episode was over, which are not judged).
-        unsaid: by tool, what of its schema the trainer's form of it does not say.
+        rows: the rows of the trainer's dataset: prompt, task_id and environment of each task.
+        outcomes: the outcomes of the last batch, in its order, for inspection.
+        counts: rollouts, failed, unscored, parts_left_out (parts of tool answers that are not text)
+            and after_done (messages after the end of the episode, which are not judged).
+        unsaid: by tool, the parts of its schema that the trainer's form can't express.
 
     Raises:
-        UserError: a task cannot be used, or the environment does what TRL has no room for.
+        UserError: a task is invalid, or TRL can't represent what the environment does.
         ConfigError, MeshError: the environment cannot be opened.
     """
 

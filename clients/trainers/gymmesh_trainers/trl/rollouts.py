@@ -251,17 +251,17 @@ def trl_rows(
     lost: LostTokens | None = None,
     mask_truncated: bool = False,
 ) -> dict[str, Any]:
-    """The rollouts as `rollout_func` returns them. Pure, but for what is counted.
+    """The rollouts as `rollout_func` returns them. Pure, except for the counts.
 
-    A row has room for one sample: see `LostTokens.one`; samples that are not in it are counted
-    under `paths_left_out`, and their tokens under `tokens_lost`. A failed rollout is a stop token
-    that nobody trains, with no reward. A completion ends after `most` tokens, those of tools
-    included, as in TRL's own loop; one that was longer is counted under `completions_cut`. Where
-    sampled tokens are behind the cut, the verdict is on what the row lacks: such a row has no
-    reward, nobody trains its tokens, and it is counted under `completions_unscored`, too.
+    A row has one sample, see `LostTokens.one`. The other samples are counted under
+    `paths_left_out`, and their tokens under `tokens_lost`. A failed rollout becomes a stop token
+    that is not trained, without a reward. A completion has at most `most` tokens, tool tokens
+    included, as in TRL's own loop; longer ones are cut and counted under `completions_cut`. If
+    sampled tokens are cut off, the verdict depends on tokens that the row lacks. Such a row has no
+    reward, its tokens are not trained, and it is also counted under `completions_unscored`.
 
-    lost: what becomes of sampled tokens without room; None: they are warned of.
-    mask_truncated: train no tokens of rollouts that a limit of the policy's cut short.
+    lost: what to do with sampled tokens that have no place in a row; None: warn.
+    mask_truncated: train no tokens of rollouts that a limit of the policy cut short.
 
     Raises UserError for a rollout that can't be handed over.
     """

@@ -32,11 +32,11 @@ class MeshSession:
     """A session from its opening to its verdict, for one episode.
 
     Attributes:
-        token: by which the tool server names it. url: where that calls it.
-        calls: the tools that were called, and what they answered, in order.
-        last_items: what the environment said as it ended the episode.
-        done: whether the environment said that the episode is over.
-        failure: the first step that failed; there is no verdict then.
+        token: the session's name at the tool server. url: where the tool server calls the session.
+        calls: the tool calls with their answers, in order.
+        last_items: the environment's items at the end of the episode.
+        done: whether the environment ended the episode.
+        failure: the first failed step; a failed session has no verdict.
     """
 
     def __init__(self, client: SessionClient, request: str) -> None:

@@ -22,30 +22,30 @@ import type { StreamLimits } from "./stream.js";
 
 /** How to collect; times in milliseconds. */
 export interface CollectOptions {
-  /** Rollouts per task; 1 unless given. */
+  /** Rollouts per task; default 1. */
   readonly repeats?: number;
-  /** The most rollouts in flight; 64 unless given. */
+  /** The most rollouts in flight; default 64. */
   readonly concurrency?: number;
-  /** That one attempt may take; 15 minutes unless given. */
+  /** The most time of one attempt; default 15 minutes. */
   readonly timeoutMs?: number;
-  /** The most attempts of one rollout, the first included; 3 unless given. */
+  /** The most attempts of one rollout, the first included; default 3. */
   readonly maxAttempts?: number;
-  /** How long what was never begun is tried again without counting; 30 s unless given. */
+  /** How long refused starts are retried without counting as attempts; default 30 s. */
   readonly patienceMs?: number;
-  /** The run's id; drawn unless given. The same id, task and repeat give the same rollout id. */
+  /** The run's id; random by default. The same id, task and repeat give the same rollout id. */
   readonly runId?: string;
   /** Sent with each rollout. */
   readonly rollout?: MessageInitShape<typeof RolloutOptionsSchema>;
   /** The most `Collect` streams; 1 for `host:port`, 8 for a target that is resolved to many. */
   readonly streams?: number;
   /**
-   * Runs each attempt by a call of RunRollout rather than over streams, so that gRPC balances every
-   * rollout by itself; it costs more, and a connection that breaks takes its attempts along.
+   * Runs each attempt by a call of RunRollout instead of over streams, so that gRPC balances each
+   * rollout separately. It costs more, and if a connection breaks, its attempts fail.
    */
   readonly callPerRollout?: boolean;
-  /** Cancels all that is in flight and ends the collection. */
+  /** Cancels all rollouts in flight and ends the collection. */
   readonly signal?: AbortSignal;
-  /** Gets every event as it comes. What it throws fails the attempt. */
+  /** Gets every event as it arrives. If it throws, the attempt fails. */
   readonly onEvent?: (event: RolloutEvent) => void;
   readonly streamLimits?: StreamLimits;
 }
@@ -54,7 +54,7 @@ export interface CollectOptions {
 export interface Agent extends AsyncDisposable {
   readonly about: GetAgentResponse;
   readonly connection: Connection;
-  /** What stands in for tasks that name no environment or agent. */
+  /** The defaults for tasks that name no environment or agent. */
   readonly defaults: TaskDefaults;
   /**
    * Runs every task's repeats and yields each outcome once, in the order in which they end. An

@@ -26,7 +26,7 @@ interface OfRollout extends Asked {
   readonly agentInstanceId: string;
   /**
    * The row that `gym-cli collect` writes for it. It, or writing it, throws where the agent sent
-   * what is not JSON; `unwritable` replaces the outcome then.
+   * invalid JSON; then `unwritable` returns the failure that replaces the outcome.
    */
   row(): Row;
   /**

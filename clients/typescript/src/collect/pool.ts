@@ -21,7 +21,7 @@ export function callRunner(connection: Connection): Runner {
   return {
     async run(request, { onEvent, ...options }) {
       for await (const { event } of agent.runRollout(request, options)) {
-        if (!event) throw new MeshError("CONTRACT_VIOLATED", "an answer came without an event");
+        if (!event) throw new MeshError("CONTRACT_VIOLATED", "got an answer without an event");
         onEvent(event);
       }
     },

@@ -34,7 +34,7 @@ export type JsonSource = string | Uint8Array | JsonObject | JsonValue[];
 /**
  * Reads a document into a message.
  *
- * @throws CodecError when it is not JSON, not what the message is, or nested too deeply.
+ * @throws CodecError if it is not JSON, does not fit the message, or is nested too deeply.
  */
 export function readDocument<D extends DescMessage>(
   schema: D,

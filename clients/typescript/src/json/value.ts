@@ -1,6 +1,6 @@
 /**
  * JSON without loss: integers of any size and reals are told apart, unpaired surrogates are kept.
- * `JSON.parse` alone makes one kind of number of both and rounds what is beyond 2^53.
+ * `JSON.parse` alone does not distinguish them, and rounds integers beyond 2^53.
  *
  * Integers are `bigint`, reals are `number`, objects have no prototype.
  */
@@ -62,7 +62,7 @@ export function parseObject(source: string | Uint8Array, what: string): JsonObje
 /**
  * Writes a value as compact JSON; an unpaired surrogate is written as its escape.
  *
- * @throws CodecError for NaN, an infinity, what is no JSON value, or what is nested too deeply.
+ * @throws CodecError for NaN, an infinity, a value that is not JSON, or one nested too deeply.
  */
 export function writeJson(value: JsonValue): string {
   return write(value, WRITE_DEPTH);

@@ -71,8 +71,8 @@ const SKIPPED = "the agent sent no verdict";
 /**
  * The row of a rollout that ended. `failure`: of one that failed without saying so itself.
  *
- * @throws TypeError when the rollout has not ended and there is no failure, RangeError when its
- * calls are no conversation, CodecError when what it holds is not JSON.
+ * @throws TypeError if the rollout has not ended and there is no failure, RangeError if its calls
+ * are not a conversation, CodecError if it has invalid JSON.
  */
 export function rowOf(task: Task, rollout: Rollout, failure?: Failure): Row {
   const { outcome, started, verified } = rollout;

@@ -73,7 +73,7 @@ function decode<O extends DescMessage>(schema: O, bytes: Buffer): MessageShape<O
   } catch (cause) {
     const got = "bytes that are none";
     const metadata = { rule: "decode", expected: schema.typeName, got };
-    throw new MeshError("CONTRACT_VIOLATED", `${schema.typeName} was due, ${got} came`, {
+    throw new MeshError("CONTRACT_VIOLATED", `expected ${schema.typeName}, got ${got}`, {
       metadata,
       cause,
     });

@@ -1,11 +1,11 @@
-"""Keeps the index of what is shown up to date, in a thread of its own.
+"""Keeps the index of the shown rollouts up to date, in a separate thread.
 
-The page of one run continues a copy of the run's own index, with tables of its own, in the user's
-cache folder (GYMMESH_CACHE_DIR is another one), and puts it in the place of that index when it
-closes. What several runs or files without a journal are indexed in stays in that folder, named
-after what is shown. A checksum behind an index, while nobody writes it, shows whether it was
-changed, and then it is made anew. Only one process writes an index, the one that holds its lock;
-others that show the same only read it, and one of them goes on when it ends.
+For one run, the page copies the run's index to the user's cache folder (GYMMESH_CACHE_DIR overrides
+it), extends the copy with its own tables, and replaces the run's index with it when it closes. The
+index of several runs, or of files without a journal, stays in that folder, under a name derived
+from the sources. An index that nobody writes has a checksum at its end; if the checksum does not
+match, the index is rebuilt. Only the process that holds the lock writes an index. Other processes
+with the same sources only read it, and one of them takes over when the writer ends.
 """
 
 from __future__ import annotations

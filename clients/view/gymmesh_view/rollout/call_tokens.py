@@ -18,12 +18,12 @@ _MOST: Final = 20_000
 
 
 def calls_of(rollout: StoredRollout, most: int | None = None) -> list[Json]:
-    """Of each model call with tokens: `call`, `prompt` and `sampled` (how many ids), `shared` (how
-    many ids of the prompt are those that the call before it read and wrote), `fork` (whether it
-    did not go on from them), `mean_logprob` and `least_logprob`.
+    """For each model call with tokens: `call`, `prompt` and `sampled` (numbers of ids), `shared`
+    (how many ids of the prompt the previous call read and wrote), `fork` (whether it does not
+    continue them), `mean_logprob` and `least_logprob`.
 
     Args:
-        most: of so many calls; of all where it is not given.
+        most: the most calls to return; default: all.
     """
     numbers = {call.call_id: number for number, (_, _, call) in enumerate(rollout.answers())}
     found: list[Json] = []
@@ -49,9 +49,9 @@ def calls_of(rollout: StoredRollout, most: int | None = None) -> list[Json]:
 
 
 def tokens_of(rollout: StoredRollout, call: int) -> Json:
-    """The sampled tokens of a call: `ids`, `logprobs` (None where not captured), `texts` (None
-    where the row has none), `left`: how many more there are, and `said`: what the call said, as
-    texts that its tokens must spell.
+    """The sampled tokens of a call: `ids`, `logprobs` (None if not captured), `texts` (None if the
+    row has none), `left`: the number of further tokens, and `said`: the texts of the answer, which
+    its tokens must spell.
     """
     for number, (begin, end, one) in enumerate(rollout.answers()):
         tokens = rollout.tokens_of(one)

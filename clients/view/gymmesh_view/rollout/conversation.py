@@ -30,7 +30,7 @@ def laid_out(value: Any) -> str:
 
 
 def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = True) -> list[Json]:
-    """What was said, in order, each a dict.
+    """The items of the conversation, in order, each as a dict.
 
     `kind`: message, reasoning, call, result or other; `role`; `prompt`: whether it was there before
     the model first answered; `answered`: of such a message, whether a model call of the row gave
@@ -39,8 +39,8 @@ def items_of(rollout: StoredRollout, most: int | None = None, *, first: bool = T
     tool result that the row says is an error, which one, such as `TOOL_ERROR`.
 
     Args:
-        most: so many items; all where it is not given.
-        first: whether what the conversation began with is among them.
+        most: the most items to return; default: all.
+        first: whether to include the first items of the conversation.
     """
     before = rollout.first_items[:most] if first else []
     found = [shown_item(one) | {"prompt": True} for one in before]
@@ -134,7 +134,7 @@ def shown_item(item: Json) -> Json:
     if kind == "reasoning":
         parts = parts_of(item.get("summary")) + parts_of(item.get("content"))
         if not parts:
-            parts = [_text("(no readable text: it is encrypted, or was left out)")]
+            parts = [_text("(no readable text: it is encrypted, or was not stored)")]
         return {"kind": "reasoning", "role": "assistant", "parts": parts}
     return {"kind": "other", "role": clean(str(kind))[:80], "parts": [_json(item)]}
 

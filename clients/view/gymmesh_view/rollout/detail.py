@@ -143,9 +143,9 @@ def _tool(tool: Json) -> Json:
 
 
 def actors_shown(actors: Sequence[Actor], most: int) -> list[Json]:
-    """Actors as a page has them: `name`, `reward`, `about`, and `conversations`, each with `thread`
-    (its number among all of the rollout, from 1), `after`, `items` (so many at most, and how many
-    more there are under `items_left`) and `calls`. What one goes on from is not said again.
+    """Actors, for the page: `name`, `reward`, `about`, and `conversations`, each with `thread` (its
+    number in the rollout, from 1), `after`, `items` (a limited number; `items_left` has the number
+    of the others) and `calls`. The items that a conversation continues are not repeated.
     """
     found: list[Json] = []
     thread = 0

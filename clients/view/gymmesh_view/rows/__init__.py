@@ -1,8 +1,8 @@
-"""The rows that are shown: what is kept of each, and which are chosen.
+"""The shown rows: the columns kept of each, and the filters.
 
-sources.py  what is to be shown: runs and files
-summary.py  what the index keeps of a row (pure)
-filters.py  which rollouts, in which order: what a URL says, and the SQL for it (pure)
+sources.py  the shown runs and files
+summary.py  the parts of a row in the index (pure)
+filters.py  which rollouts, in which order: parsed from a URL, with the SQL (pure)
 """
 
 from gymmesh_view.rows.filters import (

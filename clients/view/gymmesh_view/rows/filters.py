@@ -31,15 +31,16 @@ _MOST_NAMES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a rollout must be; whatever is empty, None or false is not asked for.
+    """The conditions for showing a rollout. A value that is empty, None or false is no condition.
 
     Attributes:
-        text: words that all stand in it, in any order; the last may be the beginning of one.
+        text: words that the rollout's text has, in any order; the last may be the beginning of a
+            word.
         outcome: `completed` or `failed`.
-        no_reward: whether only rollouts without a reward are wanted.
-        run: one of these runs and files, as `labels` calls them.
-        stop, environment, agent, model, cause, boundary, verdict: one of these.
-        tag, tool, actor: all of these.
+        no_reward: whether to show only rollouts without a reward.
+        run: the rollout is from one of these runs and files, by their names in `labels`.
+        stop, environment, agent, model, cause, boundary, verdict: the rollout has one of these.
+        tag, tool, actor: the rollout has all of these.
         tokens: whether token ids were captured.
     """
 

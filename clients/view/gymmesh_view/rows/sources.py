@@ -48,10 +48,10 @@ class Found:
 
 
 def find_sources(paths: Iterable[Path]) -> Found:
-    """The runs and files that some paths stand for; a folder stands for all that are in it.
+    """The runs and files at some paths. A folder means all runs and files in it.
 
     Raises:
-        UserError: a path is not there, or there is nothing to show.
+        UserError: a path does not exist, or has no rollouts.
     """
     found = Found()
     for path in paths:
@@ -64,7 +64,7 @@ def find_sources(paths: Iterable[Path]) -> Found:
             found.add(_file(absolute))
         else:
             raise UserError(
-                f"{path}: is not there; name a run's output, a file of rows or a folder"
+                f"{path}: does not exist; name a run's output, a file of rows or a folder"
             )
     if not found.sources:
         named = ", ".join(map(str, paths)) or "nothing"

@@ -1,6 +1,6 @@
-"""What the index keeps of a row: the columns of the table, its labels and its words. Pure.
+"""The parts of a row in the index: the columns of the table, the labels and the words. Pure.
 
-Rows may come from anybody: a key of another type than rows have counts as not there.
+Rows may be written by any program. A key with the wrong type counts as missing.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class CollectorConnection(SendTimer):
     """One connection of a collector.
 
     Attributes:
-        error: why it ends; None: well.
-        finishing: whether the collector has said all that it had to say.
+        error: why the connection ends; None: normally.
+        finishing: whether the collector has ended its side of the stream.
     """
 
     __slots__ = ("error", "finishing")
@@ -64,14 +64,14 @@ class CollectorClient:
     Args:
         host: runs its attempts.
         changed: called with the collector when an attempt has ended.
-        cursor: the first event has the cursor after this one.
+        cursor: the first event has the next cursor after this one.
 
     Attributes:
-        stream: its state.
+        stream: the state of the stream.
         queue: the stream's attempts.
-        connection: the one it has; None while it is away.
-        lost_at: since when it is away, in the clock's seconds; None while it is connected.
-        gone: whether it will not come back: its events are dropped.
+        connection: the current connection; None while disconnected.
+        lost_at: when it disconnected, in the clock's seconds; None while connected.
+        gone: whether it will not reconnect: its events are dropped.
     """
 
     def __init__(

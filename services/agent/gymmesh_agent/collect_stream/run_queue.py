@@ -1,4 +1,4 @@
-"""The attempts of one stream: those that wait, those that run, those that ended. Pure."""
+"""The attempts of one stream: waiting, running and ended ones. Pure."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class QueuedAttempt:
 class RunQueue:
     """The attempts of one stream.
 
-    A start that comes again, as it does when a collector cannot know whether it arrived before
-    the connection broke, is known as long as the attempt waits, runs, or has ended with events
-    that are not acknowledged.
+    A collector repeats a start if it cannot know whether the start arrived before the connection
+    broke. The queue recognises a repeat while the attempt waits, runs, or has ended with
+    unacknowledged events.
 
     Attributes:
-        max_waiting: the most that may wait.
-        waiting: those that wait, in the order in which they came.
-        running: those that run.
+        max_waiting: the most attempts that may wait.
+        waiting: the waiting attempts, in the order of arrival.
+        running: the running attempts.
     """
 
     max_waiting: int

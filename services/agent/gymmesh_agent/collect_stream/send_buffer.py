@@ -24,18 +24,18 @@ OVERHEAD: Final = 160
 
 
 class SendBuffer:
-    """Events to be sent, and those that may have to be sent again.
+    """Events to send, and sent events that may have to be sent again.
 
-    Nothing is ever dropped: senders wait while it is full.
+    It never drops an event: senders wait while the buffer is full.
 
     Args:
-        max_bytes: with so many bytes of events, sent or not, it is full.
-        cursor: the first event has the cursor after this one.
+        max_bytes: the buffer is full when its events, sent or not, have this many bytes.
+        cursor: the first event has the next cursor after this one.
 
     Attributes:
         sent: the cursor of the last event that was sent on this connection.
         credit: how many events may be sent.
-        size: bytes of all events that are held, with what holding them takes.
+        size: bytes of all events in the buffer, overhead included.
     """
 
     def __init__(self, max_bytes: int, *, cursor: int = 0) -> None:

@@ -1,7 +1,7 @@
-"""One collector's stream: what the collector asked for, and what it is to be sent. Pure.
+"""One collector's stream: its requests, and the messages to send to it. Pure.
 
-Messages and events come in through methods, with the time where it matters; what is to be sent
-gathers in `buffer` and `replies` until `outgoing` takes it.
+Methods receive messages and events, with the time if it matters. Messages to send collect in
+`buffer` and `replies` until `outgoing` takes them.
 """
 
 from __future__ import annotations

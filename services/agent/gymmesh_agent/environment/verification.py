@@ -70,9 +70,9 @@ def add_turn_rewards(
 ) -> rollout_pb2.Verification:
     """The verdict with the turns' rewards in it.
 
-    Under REWARD_RULE_SUM they are added to the verifier's reward, in a copy. `components` then
-    keep the parts: `turns` comes after the verifier's own, or after `verifier` where it gave none.
-    Under every other rule the verdict stays as it is.
+    Under REWARD_RULE_SUM they are added to the verifier's reward, in a copy. `components` then have
+    the parts: `turns` after the verifier's own components, or after `verifier` if it has none.
+    Under every other rule the verdict is unchanged.
 
     Raises:
         MeshError: CONTRACT_VIOLATED, when the sum is not finite.

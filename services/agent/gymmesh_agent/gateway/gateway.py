@@ -29,23 +29,23 @@ ADDRESS_KEY: Final = "gateway"
 
 
 class Gateway:
-    """A rollout's way to the model for programs that speak an API over HTTP.
+    """Connects programs that use a model API over HTTP to the rollout's model.
 
-    Use it as an async context manager: the key works inside of the block. When a call fails, or a
-    limit of the policy is reached, programs get errors that stop them; the block has `stop_s`
-    seconds to end then, and is cancelled after that. Its end raises what stopped it, whatever the
-    block made of the programs' errors.
+    Use it as an async context manager: the key is valid inside the block. When a call fails, or a
+    limit of the policy is reached, programs get errors that stop them. The block then has `stop_s`
+    seconds to end before it is cancelled. The end of the block raises the cause, even if the block
+    handled the programs' errors.
 
     Args:
-        server: the agent's; opened where that was not done.
+        server: the agent's server; the gateway opens it if it is not open.
         policy: makes the model calls.
-        agent: what the relays of sandboxes find the server by.
-        program: the name of a known program; empty: its requests tell.
-        tools: of the environment, for programs over MCP.
-        side_calls: lines of the agent's own beside the table of side calls.
+        agent: the agent's name, by which relays of sandboxes find the server.
+        program: the name of a known program; empty: recognise it by its requests.
+        tools: the environment's tools, which programs get over MCP.
+        side_calls: the agent's lines, in addition to the table of side calls.
 
     Attributes:
-        key: what a program takes as its API key.
+        key: the API key for programs.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Gateway:
 
     @property
     def cause(self) -> Exception | None:
-        """What the block's end will raise; None while the rollout may go on."""
+        """The error that the end of the block will raise; None while the rollout may continue."""
         return self._session.cause
 
     @property

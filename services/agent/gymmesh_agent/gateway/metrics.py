@@ -8,14 +8,15 @@ from gymmesh_runtime.metrics import counter, gauge, histogram
 
 GATEWAY_REQUESTS: Final = counter(
     "gymmesh_gateway_requests_total",
-    "Requests of programs to an agent's gateway, by dialect and by how they ended: answered,"
+    "Requests of programs to an agent's gateway, by dialect and outcome: answered,"
     " beside (models, token counts), cut (the program had left), and the kinds of refusal (invalid,"
     " too_large, unauthorized, not_found, stop, context_length, again).",
     "agent dialect outcome",
 )
 GATEWAY_OVERHEAD_SECONDS: Final = histogram(
     "gymmesh_gateway_overhead_seconds",
-    "Time that an answered request took beside its model call, in seconds: reading, placing and"
+    "Time that an answered request took in addition to its model call, in seconds: reading,"
+    " placing and"
     " writing it.",
     "agent",
 )

@@ -1,7 +1,7 @@
-"""Ids that the gateway gives to what it sends: each names a recorded call and an output item. Pure.
+"""Ids of the gateway's output: each names a recorded call and an output item. Pure.
 
-Programs send ids, signatures and encrypted contents back verbatim, whatever they do to the rest of
-an item. So what comes back with a minted id is the recorded item.
+Programs send ids, signatures and encrypted contents back verbatim, even if they change the rest of
+an item. So an item that returns with a minted id is the recorded item.
 
     call_gm3f9c0a1e-c12-0
          | |        |   `- the place in the call's output, from 0

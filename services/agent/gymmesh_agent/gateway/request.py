@@ -1,7 +1,7 @@
-"""What every dialect is read into, and what every dialect is written from. Pure data.
+"""The common form of all dialects' requests and answers. Pure data.
 
-A `GatewayRoute` says what an HTTP request asks for. A dialect reads the body into a
-`GatewayRequest` or a `Refusal`, and writes a `GatewayAnswer` back.
+A `GatewayRoute` has the kind of an HTTP request. A dialect reads the body into a `GatewayRequest`
+or a `Refusal`, and writes a `GatewayAnswer` back.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ReplyOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A program's request, whatever its dialect. Nothing in it is changed after it was read.
+    """A program's request, in any dialect. Nothing in it is changed after it was read.
 
     Attributes:
         dialect: the dialect's name.
@@ -89,16 +89,16 @@ class GatewayRequest(msgspec.Struct, frozen=True, kw_only=True):
         items: the whole conversation as Responses items, leading system text included. Ids are as
             the program sent them, minted ones too.
         instructions: the `instructions` of a Responses request; empty in all other dialects.
-        tools: the tools in Responses' JSON form; kinds that Responses does not know, as they came.
+        tools: the tools in Responses' JSON form; kinds that Responses does not know are unchanged.
         params: the Responses parameters that the program asked for, without input, instructions,
             tools and model. What Responses has no word for has the program's own name.
         left_out: the names of what the program sent and `params` and `items` lack, in the order of
             reading. Each dialect has a table with the reason for each.
         tool_names: for tools of a namespace: from the name in `tools` to (namespace, name).
         model: the model's name in the request; may be empty.
-        stream: whether the answer is to be streamed.
-        reply: what the reply is to hold.
-        hints: what the program says about itself.
+        stream: whether to stream the answer.
+        reply: the parts that the reply should have.
+        hints: the program's headers about itself.
         digest: 16 bytes over everything above that decides the answer: not over `stream`, `hints`,
             `reply` and `left_out`. Equal requests have equal digests.
     """

@@ -1,8 +1,9 @@
 """The calls of one rollout's programs: placed in its tree of calls, answered, recorded.
 
-A request is placed the moment it was read. A repeat of one that the program gave up, or that is
-marked, gets that one's answer, whether it was given or is still awaited. Any other becomes a model
-call, which goes on when the program hangs up, so that its retry finds the answer.
+A request is placed as soon as it is read. A repeat of a request that the program abandoned, or a
+marked repeat, gets the answer of the first one, finished or still in progress. Any other request
+becomes a model call. The call continues if the program disconnects, so that a retry finds the
+answer.
 """
 
 from __future__ import annotations
@@ -99,19 +100,19 @@ class GatewaySession:
     """One rollout at the gateway.
 
     Args:
-        key: opens it.
+        key: the key that gives access.
         policy: makes the model calls.
-        tree: the rollout's calls; empty.
-        tag: of its minted ids.
-        most_calls: model calls at a time.
+        tree: the tree for the rollout's calls, empty.
+        tag: the tag of its minted ids.
+        most_calls: the most concurrent model calls.
 
     Attributes:
-        connections: those that showed the key.
+        connections: the connections that showed the key.
         reading: held while a long body of its programs is read.
-        cause: what ended the rollout: StopRollout at a limit, an error of the model service;
-            None: it may go on.
+        cause: why the rollout ended: StopRollout at a limit, or an error of the model service;
+            None: it may continue.
         stopped: set once there is a cause, or the session was closed.
-        seen: what its programs sent, for reading further requests.
+        seen: the cache of its programs' items, for reading further requests.
         tools: answers requests of MCP; None: the environment's tools are not offered.
     """
 

@@ -197,13 +197,12 @@ def _flatten(chain: Sequence[_Node], items: list[responses_pb2.Item]) -> list[re
 
 
 class Continuation(msgspec.Struct, frozen=True, eq=False):
-    """How a call goes on from its parent call, for a service that is to keep the conversation.
+    """How a call continues its parent call, for a service that keeps the conversation.
 
     Attributes:
         conversation_id: the same for all of an attempt's calls.
-        known_items: how many leading items the service has already; 0 when it cannot have them
-            as they are now.
-        unchanged: whether the items that the parent's tokens stand for are still the same.
+        known_items: how many leading items the service already has; 0 if they have changed.
+        unchanged: whether the items of the parent's tokens are unchanged.
         token: the service's token for the known items.
     """
 
@@ -221,13 +220,13 @@ class ModelRequest(msgspec.Struct, eq=False):
         model: the name of the model service.
         role: the role that the model has.
         changes: Responses parameters that this call alone changes.
-        captured: all of its parameters but the input, where a gateway captured it; there are no
-            `changes` then. None: the agent makes it.
+        captured: all parameters except the input, if a gateway captured the call; there are no
+            `changes` then. None: the agent makes the call.
         items: the whole conversation.
-        parent: the call of the same service that it continues; empty when there is none, or when
-            that call left neither a kept conversation nor tokens.
+        parent: the call of the same service that it continues; empty if there is none, or if that
+            call has neither a kept conversation nor tokens.
         continuation: None: the conversation is not worth keeping.
-        is_plain: whether it is sent without its conversation, for whatever reason.
+        is_plain: whether it is sent without its conversation, for any reason.
     """
 
     call_id: str

@@ -1,26 +1,26 @@
-"""What each end of a program is: completed and judged, or failed, at which boundary. Pure.
+"""How each end of a program counts: completed and judged, or failed, at which boundary. Pure.
 
     end                                               rollout
     the model service failed, whatever the exit code  fails at MODEL (the gateway raises it)
-    a limit of the policy (steps, tokens, context)    completed: that limit (likewise)
-    the program is not there, or cannot be run        fails at PROGRAM: PROGRAM_NOT_FOUND
+    a limit of the policy (steps, tokens, context)    completed: that limit (the gateway raises it)
+    the program does not exist, or cannot be run      fails at PROGRAM: PROGRAM_NOT_FOUND
     the machine ran out of memory                     fails at PROGRAM: PROGRAM_KILLED
     a signal before any answer of the model           fails at PROGRAM: PROGRAM_KILLED
     a signal while it awaited the model               fails at PROGRAM: PROGRAM_KILLED
     it ended before any answer of the model           fails at PROGRAM: PROGRAM_FAILED
     exit code 0                                       completed: PROGRAM_EXITED
-    another exit code, a crash (SIGSEGV …)            completed: PROGRAM_EXITED
+    a different exit code, a crash (SIGSEGV …)        completed: PROGRAM_EXITED
     a signal while it carried out an answer           completed: PROGRAM_EXITED
     over the sandbox's memory                         completed: PROGRAM_EXITED
     its time was up                                   completed: PROGRAM_TIMEOUT
     the sandbox is lost                               fails at SANDBOX (the call raises it)
 
-Nothing says who sent a signal. A policy's own command can kill its program, and would dodge a bad
-verdict where that is a failure; an operator can, and no verdict may come of it. While the program
-carries out an answer, the policy's commands run: then it is the program's own end, as is anything
-else that they do to it. While it awaits the model, mostly nothing of the policy's runs: then the
-rollout fails and is tried again, in every attempt. A command that was left behind can kill it
-there, too: that gains the policy no reward, and the failures are counted.
+The sender of a signal is unknown. The policy's own command may kill its program; if this counted as
+a failure, the policy could avoid a bad verdict. An operator may also kill it; then there must be no
+verdict. While the program carries out an answer, the policy's commands run: a kill then counts as
+the program's own end. While the program waits for the model, normally no command of the policy
+runs: a kill then fails the rollout, which is retried. A command left in the background can still
+kill the program at that time; this earns the policy no reward, and the failures are counted.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _SHOWN: Final = 400  # characters of output in an error
 class ProgramEnd:
     """How a program ended.
 
-    cause: a value of the contract's ExitCause. exit_code: where it ended by itself, else None.
-    signal: what ended it; 0: none. output_tail: the end of what it wrote.
-    left: the names of processes that it left, which were killed. answers: model calls that were
-    answered. awaited: whether a model call was under way then.
+    cause: a value of the contract's ExitCause. exit_code: the code if it exited, else None. signal:
+    the signal that ended it; 0: none. output_tail: the end of its output. left: the names of
+    processes that it left, which were killed. answers: the number of answered model calls. awaited:
+    whether a model call was in progress at the end.
     """
 
     cause: process_pb2.ExitCause.ValueType

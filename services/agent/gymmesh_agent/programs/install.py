@@ -35,12 +35,12 @@ class InstallError(Exception):
 
 
 def install_program(name: str, folder: Path, python: str = "") -> Path:
-    """Installs a known program; returns the folder with its commands. One that is there in the
-    versions asked for is left as it is.
+    """Installs a known program and returns the folder with its commands. Keeps an existing
+    installation with the requested versions.
 
-    python: the interpreter of Python programs; empty: one of the version that the program's file
-    names from the PATH, else the one that runs this.
-    Raises InstallError, which says what npm or pip said.
+    python: the interpreter of Python programs; empty: the one on the PATH with the version in the
+    program's file, else the current one.
+    Raises InstallError with the output of npm or pip.
     """
     program = find_program(name)
     place = folder / name

@@ -1,8 +1,8 @@
-"""The programs that are known: one file of data each, in the folder `known`.
+"""The known programs: one data file each, in the folder `known`.
 
-A file says how the program is installed and called, which environment and files it needs, what
-ends it, and which versions were tried. `{url}`, `{key}`, `{model}`, `{prompt}`, `{workdir}` and
-`{home}` stand for what a rollout gives.
+A file has the program's installation and command, its environment variables and files, the signs of
+its end, and the tested versions. `{url}`, `{key}`, `{model}`, `{prompt}`, `{workdir}` and `{home}`
+are replaced by a rollout's values.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ _RUNNER: Final = "{home}/run_function.py"
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlace:
-    """What a rollout gives its program.
+    """A rollout's values for its program.
 
-    url, key: of the gateway, as it is reached from where the program runs. prompt: the task.
-    home: a folder of the program's own. path: the PATH of the sandbox.
+    url, key: the gateway's, as the program reaches it. prompt: the task. home: the program's own
+    folder. path: the PATH of the sandbox.
     """
 
     url: str
@@ -122,9 +122,7 @@ def usual_env(place: ProgramPlace, model: str) -> dict[str, str]:
 
 
 def filled(text: str, names: Mapping[str, str]) -> str:
-    """A text with what `{name}` stands for, each replaced once: a prompt that has `{key}` in it
-    shows no key.
-    """
+    """The text with each `{name}` replaced once: a prompt that contains `{key}` reveals no key."""
     found, rest = [], text
     while rest:
         before, brace, rest = rest.partition("{")

@@ -16,7 +16,8 @@ _TEXTS: Final = ("input_text", "output_text", "text")
 def prompt_of(items: Iterable[responses_pb2.Item]) -> str:
     """The messages' texts, in their order, with a blank line between them.
 
-    A program is given a text. Raises TASK_INVALID for what is none: images, calls, no text at all.
+    A program gets a text. Raises TASK_INVALID for content that is not text: images, calls, or no
+    text at all.
     """
     texts: list[str] = []
     for number, item in enumerate(items):

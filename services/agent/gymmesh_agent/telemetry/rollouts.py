@@ -1,6 +1,6 @@
-"""What is measured of an agent's attempts, and traced.
+"""Metrics and traces of an agent's attempts.
 
-Metrics say how attempts ended and where their time went. Spans follow OpenTelemetry's conventions
+Metrics report how attempts ended and the time by stage. Spans follow OpenTelemetry's conventions
 for GenAI (see gymmesh_runtime.telemetry.tracing):
 
     invoke_agent AGENT        the attempt, from its start until its session is closed
@@ -9,7 +9,7 @@ for GenAI (see gymmesh_runtime.telemetry.tracing):
       next_turn ENVIRONMENT   each turn of the environment
       verify ENVIRONMENT      the verdict
 
-Where the process is not traced, the functions for spans do nothing.
+If the process is not traced, the functions for spans do nothing.
 """
 
 from __future__ import annotations

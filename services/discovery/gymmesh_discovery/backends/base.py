@@ -1,4 +1,4 @@
-"""What a registry backend does for the discovery service, and what all of them have in common."""
+"""The interface of a registry backend, and the common code of all backends."""
 
 from __future__ import annotations
 

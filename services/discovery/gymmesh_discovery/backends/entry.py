@@ -1,6 +1,4 @@
-"""What entries of another registry, Consul's or Kubernetes's, have in common, and what is said of
-them in messages and in the log.
-"""
+"""The common parts of entries in Consul and Kubernetes, and messages about them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The registry as xDS resources. Pure: no clock, no I/O.
 
-Listeners, routes and clusters say the same for every name and never change, and so exist for each
-name that may be registered: a client that asks for an agent that is not there gets no endpoints
-at once, rather than waiting 15 seconds for a listener. What changes are endpoints.
+Listeners, routes and clusters are the same for every name and never change, so they exist for each
+possible name. A client that asks for a missing agent immediately gets an empty list of endpoints,
+instead of waiting 15 seconds for a listener. Only endpoints change.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Catalog:
         return group in self._assignments
 
     def names(self, type_url: str) -> Iterable[str]:
-        """What a wildcard stands for: the listeners or clusters of all that is registered."""
+        """The names for a wildcard: the listeners or clusters of all registered names."""
         if type_url not in (LISTENER, CLUSTER):
             return ()
         return [target for group in self._assignments for target in targets_of(group)]

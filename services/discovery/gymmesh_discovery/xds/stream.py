@@ -1,14 +1,14 @@
-"""One client's stream as a pure state machine: what it subscribed to, has, and is owed.
+"""One client's stream as a pure state machine: its subscriptions, its resources, and those to send.
 
 ``receive_whole`` and ``receive_delta`` take the requests of the two protocols, state of the world
-and delta; a stream speaks one of them. ``due`` returns what is to be sent now. What a client has
-is compared with the catalog when it can be sent something, so that nothing queues up for a slow
-one, and it never gets an old state after a new one.
+and delta; a stream uses one of them. ``due`` returns the resources to send now. The client's state
+is compared with the catalog only when the stream can send, so nothing queues up for a slow client,
+and a client never gets an old state after a new one.
 
-Invariants: a name is sent again only when its content changed, or when the client subscribes to it
-anew; what a client refused is not sent again until it changes. What a request says of names counts
-even when its nonce is that of an older response: a name that was given up and taken back meanwhile
-would never be sent otherwise.
+Invariants: a name is sent again only if its content changed, or if the client subscribes again. A
+resource that a client rejected is not sent again until it changes. The names in a request count
+even if its nonce is that of an older response. Otherwise a name that was unsubscribed and
+subscribed again in the meantime would never be sent.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 class ChatBackendOptions(ChatOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `options` of a `chat` model: the endpoint's dialect, and how it is called.
+    """The `options` of a `chat` model: the endpoint's dialect, and how to call it.
 
     think_tags: what `<think>…</think>` at the beginning of a message is: `text` like any other;
         `read`, reasoning, taken out of answers; `both`, and put back there in what is sent,

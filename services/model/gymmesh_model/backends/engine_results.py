@@ -21,7 +21,7 @@ _TEMPLATE_FILES: Final = ("<template>", "<unknown>")
 
 
 def engine_answer_invalid(model: str, cause: str) -> MeshError:
-    """MODEL_ANSWER_INVALID for what a token engine gave."""
+    """MODEL_ANSWER_INVALID for the result of a token engine."""
     return MeshError(
         errors.ERROR_REASON_MODEL_ANSWER_INVALID,
         f"the engine of model '{model}' returned an invalid answer: {cause}",

@@ -1,4 +1,4 @@
-"""What backends of hosted APIs have in common; each adds how its API asks and answers.
+"""The common code of backends for hosted APIs; each backend adds its API's requests and answers.
 
 For policies that are evaluated, judges and simulated users: no such API returns token ids.
 """

@@ -16,7 +16,7 @@ ContentPiece = tuple[Literal["text", "reasoning", "refusal", "note"], Any]
 
 
 def content_pieces(content: object) -> Iterator[ContentPiece]:
-    """What the content says, in order. Raises AnswerInvalid for what is neither text nor parts."""
+    """The pieces of the content, in order. Raises AnswerInvalid if it is neither text nor parts."""
     if isinstance(content, str):
         yield "text", content
     elif isinstance(content, list):

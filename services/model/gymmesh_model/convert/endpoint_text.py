@@ -1,24 +1,24 @@
-"""What is sent, as any endpoint can read it: texts, and earlier tool calls' arguments and names.
+"""Converts texts, and earlier tool calls' arguments and names, to a form that every endpoint
+accepts.
 
-Unpaired surrogates have no UTF-8 form: a strict parser refuses the request, and no tokenizer takes
-such a text. A policy could write one, or have a tool repeat one, and end its rollout without a
-verdict. What is recorded keeps them; what is sent has U+FFFD, the replacement character, in their
-place.
+Unpaired surrogates have no UTF-8 form: a strict parser rejects the request, and no tokenizer
+accepts the text. So a policy could write one, or have a tool repeat one, and end its rollout
+without a verdict. Recorded texts keep them; sent texts have U+FFFD, the replacement character,
+instead.
 
-What a model wrote as arguments may be anything, and what is recorded stays as it wrote it. But
-endpoints parse the arguments of the calls in a conversation, for the chat template: vLLM, SGLang
-and llama.cpp answer 400 or 500 when they are no JSON object. The policy would end its rollout
-without a verdict by writing one bad call. So what is sent for such a call is an object that holds
-the text:
+A model may write any text as arguments, and the recorded text is never changed. But endpoints parse
+the arguments of the calls in a conversation, for the chat template: vLLM, SGLang and llama.cpp
+answer 400 or 500 if they are not a JSON object. So a policy could end its rollout without a verdict
+by writing one bad call. Therefore such arguments are sent as an object with the text:
 
     {"invalid_arguments": "<what the model wrote>"}
 
-An object goes out as it was written, to the letter. No arguments at all are `{}`.
+A valid object is sent exactly as written. Empty arguments are sent as `{}`.
 
-It is the same with the name of a tool that the model was never given: endpoints of OpenAI's kind
-answer 400 when it has other characters than theirs. Those are sent as `_`, and what is too long is
-cut off; the call was answered as that of an unknown tool, and its answer says its name in full. A
-name that the request itself gives a tool goes out as it is, as it does among the tools.
+The name of an unknown tool has the same problem: endpoints like OpenAI's answer 400 if it has
+characters that they don't allow. These characters are sent as `_`, and a name that is too long is
+cut. The call was answered as a call of an unknown tool, and that answer has the full name. The
+names of the request's own tools are sent unchanged, as in the list of tools.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _DEPTH: Final = 100
 def sent_arguments(written: str) -> str:
     """The arguments of a call as they are sent back to a model.
 
-    Of an object's keys and values nothing is changed, equal keys included. No object, and thus
-    sent as text: what is no JSON (NaN and Infinity too, and a number beyond a double's range), an
-    unpaired surrogate, any other JSON value, and an object nested deeper than 100 levels.
+    An object's keys and values are not changed, even duplicate keys. The following are sent as
+    text: invalid JSON (also NaN, Infinity, and numbers beyond a double's range), text with an
+    unpaired surrogate, JSON values other than objects, and objects nested deeper than 100 levels.
     """
     if is_object(written):
         return written
@@ -86,7 +86,7 @@ def _depth(value: Any) -> int:
 
 
 def sent_name(written: str, tools: object) -> str:
-    """The name of a call as it is sent back; `tools`: those of the request, as JSON."""
+    """The name of a call as it is sent back; `tools`: the request's tools, as JSON."""
     if is_tool_name(written):
         return written
     offered = tools if isinstance(tools, list) else []

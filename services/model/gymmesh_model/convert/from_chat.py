@@ -186,11 +186,11 @@ def _call(call: Any, new_id: NewId) -> Json:
 
 
 def as_written(said: Any) -> str:
-    """A function's name or arguments: text, whatever the policy made of it.
+    """A function's name or arguments as text, even if the policy wrote nonsense.
 
-    Some servers send what it wrote parsed, which the API does not provide for, and null for what
-    it left out. Then it is JSON again: a call that no tool understands is the policy's mistake,
-    which it is shown, and no failure of the endpoint.
+    Against the API, some servers send parsed values, and null for missing ones. They are serialised
+    as JSON again: a call that no tool understands is the policy's mistake, which it gets to see,
+    and not a failure of the endpoint.
     """
     if said is None:
         return ""

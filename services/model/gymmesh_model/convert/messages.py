@@ -1,17 +1,17 @@
 """A Responses conversation as Chat Completions messages.
 
-What one model call produced (reasoning, a message, function calls) are several items there and
-one assistant message here. A call's outputs must directly follow the message that holds the
-call, so items are joined accordingly:
+The answer of one model call (reasoning, a message, function calls) is several items in Responses
+and one assistant message in Chat Completions. A call's outputs must directly follow the message
+with the call, so items are joined as follows:
 
 - reasoning, then a message, then calls, join one assistant message in that order;
 - reasoning or a message that comes after calls joins too when one of those calls is answered
   further on, and begins a new assistant message otherwise.
 
-Tool messages have text alone: an image that a tool returned, and what it said after it, follow the
-outputs of the same calls in a user message, unless the option `tool_images` says otherwise.
+Tool messages can only have text. An image that a tool returned, and the text after it, follow the
+outputs of the same calls in a user message, unless the option `tool_images` changes this.
 
-Item ids and statuses have no place in Chat Completions and carry no meaning for the model.
+Chat Completions can't represent item ids and statuses; they mean nothing to the model.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def messages_from_input(
     """`input` and `instructions` of Responses parameters as a list of chat messages.
 
     value: the `input`, text or a list of items. tools: those of the parameters. Raises MeshError
-    PARAMETER_UNSUPPORTED, naming the place (`input[3].type`), or FIELD_INVALID for what is no
-    Responses input at all.
+    PARAMETER_UNSUPPORTED, naming the place (`input[3].type`), or FIELD_INVALID if it is not a
+    Responses input.
     """
     messages: list[Json] = []
     if isinstance(instructions, str):

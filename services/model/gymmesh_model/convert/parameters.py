@@ -23,15 +23,15 @@ LACKING: Final = frozenset(
 def asked(
     params: Mapping[str, Any], api: str, lacking: frozenset[str], off: Mapping[str, object] = OFF
 ) -> Iterator[tuple[str, Any]]:
-    """The parameters that a request has to say; not the conversation.
+    """The parameters to convert, without the conversation.
 
-    Left out are those that are null, that the response echoes and the API need not see, and that
-    are at the only value which it offers.
+    Omits parameters that are null, that the response echoes and the API does not need, and that
+    have the only value which the API offers.
 
     Args:
-        api: its name, for messages.
-        lacking: what it has no word for.
-        off: the only value that it offers of each of these.
+        api: the API's name, for messages.
+        lacking: the parameters that the API can't represent.
+        off: parameters with the only value that the API offers.
 
     Raises MeshError PARAMETER_UNSUPPORTED.
     """
@@ -47,9 +47,9 @@ def asked(
 
 
 def function_tools(value: object) -> list[tuple[Mapping[str, Any], str]]:
-    """The tools of a request and where each stands; a tool without a name is none.
+    """The tools of a request with their positions. Tools without a name are skipped.
 
-    Raises MeshError FIELD_INVALID, or PARAMETER_UNSUPPORTED for a tool that is no function.
+    Raises MeshError FIELD_INVALID, or PARAMETER_UNSUPPORTED for a tool that is not a function.
     """
     if not isinstance(value, list):
         raise field_invalid("params.tools", "must be a list")

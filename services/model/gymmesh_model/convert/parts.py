@@ -37,9 +37,9 @@ def content_of(value: object, place: str, key: str = "content") -> str | list[Js
 
 
 def text_content(value: object, place: str) -> tuple[str | list[Json] | None, str | None]:
-    """What an assistant said, and its refusal; each None when there is none.
+    """An assistant's text and its refusal; each may be None.
 
-    Annotations and log probabilities are notes on the text, which the model is not shown.
+    Annotations and log probabilities are not shown to the model.
     """
     if value is None or isinstance(value, str):
         return value, None

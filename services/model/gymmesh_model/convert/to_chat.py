@@ -1,15 +1,16 @@
 """Responses parameters as the body of a Chat Completions request.
 
-Every parameter takes one of these ways:
+Each parameter is handled in one of these ways:
 
-- said in Chat's words: input, instructions, tools, tool_choice, max_output_tokens,
-  text (format and verbosity), reasoning.effort, top_logprobs;
-- without effect there, and echoed in the response instead: metadata, store (nothing is kept
-  at the endpoint), max_tool_calls (counts built-in tools only, which are refused);
-- at its default: null anywhere, background and stream false, truncation "disabled";
-- refused with PARAMETER_UNSUPPORTED: everything else that Responses defines and Chat lacks;
-- passed on as it is: what both APIs spell alike (temperature, top_p, user, …) and what neither
-  defines (an endpoint's own, such as top_k), for the endpoint to judge.
+- translated: input, instructions, tools, tool_choice, max_output_tokens, text (format and
+  verbosity), reasoning.effort, top_logprobs;
+- not sent, and echoed in the response: metadata, store (the endpoint keeps nothing), max_tool_calls
+  (counts only built-in tools, which are rejected);
+- dropped because it is the default: null anywhere, background and stream false, truncation
+  "disabled";
+- rejected with PARAMETER_UNSUPPORTED: everything else that Responses defines and Chat lacks;
+- sent unchanged: parameters with the same name in both APIs (temperature, top_p, user, …), and
+  parameters that neither defines (an endpoint's own, such as top_k), which the endpoint may reject.
 
 Formats: OpenAI's API reference for `POST /responses` and `POST /chat/completions`.
 """
@@ -45,12 +46,12 @@ def to_chat(
     items: Sequence[pb.Item] | None = None,
     shared: Json | None = None,
 ) -> Json:
-    """The chat request that asks for what `params` ask for.
+    """The chat request for `params`.
 
-    params: the body of a Responses request, parsed; not changed. seed: used when the
-    parameters have none of their own. items: the input, in place of that of `params`. shared:
-    what `settings_to_chat` gave for them, if it was asked before; not changed. Raises MeshError
-    PARAMETER_UNSUPPORTED or FIELD_INVALID.
+    params: the body of a Responses request, parsed; not changed. seed: used if the parameters have
+    no seed. items: the input, in place of that of `params`. shared: the result of
+    `settings_to_chat` for them, if known; not changed. Raises MeshError PARAMETER_UNSUPPORTED or
+    FIELD_INVALID.
     """
     instructions, tools = params.get("instructions"), params.get("tools")
     if items is None:

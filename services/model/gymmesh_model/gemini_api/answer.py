@@ -21,11 +21,11 @@ Json = dict[str, Any]
 
 
 class CandidateParts(msgspec.Struct):
-    """What an answer has said so far.
+    """The parts of an answer so far.
 
     Attributes:
         parts: the candidate's parts; text that continues a part is joined to it.
-        finish: its finish reason; None: it has none yet.
+        finish: the finish reason; None if it has none yet.
         head: the answer's other keys, the latest of each.
     """
 

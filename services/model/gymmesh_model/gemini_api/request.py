@@ -1,19 +1,19 @@
 """Responses parameters as the body of a request for Gemini's generateContent.
 
-Every parameter takes one of these ways:
+Each parameter is handled in one of these ways:
 
-- said in Gemini's words: input, instructions, tools, tool_choice, max_output_tokens, temperature,
-  top_p, top_k, stop, seed, presence_penalty, frequency_penalty, reasoning, text.format;
-- without effect there, and echoed in the response instead: metadata, store, max_tool_calls;
-- at its default: null anywhere, background and stream false, truncation "disabled",
-  parallel_tool_calls true;
-- refused with PARAMETER_UNSUPPORTED: everything else that Responses defines and Gemini lacks;
-- passed on as it is: what Responses does not define (safetySettings, cachedContent …). A
-  `generationConfig` is merged with what the others become, which win.
+- translated: input, instructions, tools, tool_choice, max_output_tokens, temperature, top_p, top_k,
+  stop, seed, presence_penalty, frequency_penalty, reasoning, text.format;
+- not sent, and echoed in the response: metadata, store, max_tool_calls;
+- dropped because it is the default: null anywhere, background and stream false, truncation
+  "disabled", parallel_tool_calls true;
+- rejected with PARAMETER_UNSUPPORTED: everything else that Responses defines and Gemini lacks;
+- sent unchanged: parameters that Responses does not define (safetySettings, cachedContent …). A
+  `generationConfig` is merged with the translated parameters, which take precedence.
 
-A part's `thoughtSignature` is kept in the item that the part became, as `thought_signature` of a
-function call or a text, and as `encrypted_content` of a reasoning item, and is sent back in the
-same place to the letter. Reasoning without a signature is left out: the API ignores it.
+A part's `thoughtSignature` is kept in the item for the part: as `thought_signature` of a function
+call or a text, and as `encrypted_content` of a reasoning item. It is sent back unchanged in the
+same place. Reasoning without a signature is not sent: the API ignores it.
 
 Format: Google's API reference of `models.generateContent`, v1beta.
 """

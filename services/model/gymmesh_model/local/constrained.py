@@ -42,13 +42,13 @@ class ConstraintOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """How answers are constrained.
 
     answer_pattern: a regular expression that the final answer must match as a whole
-        (anchored with `^…$` or not), or None for any text. See
-        `schemas.is_supported_pattern` for what may stand in it.
-    call_first: the final answer is not offered before a tool was used for the latest user
-        message (or system message, if there is none): a small model left to choose answers
-        without the tool. Of no effect where a request offers no tools.
+        (anchored with `^…$` or not), or None for any text. See `schemas.is_supported_pattern` for
+        the allowed syntax.
+    call_first: the model can't give the final answer before it has used a tool for the latest user
+        message (or system message, if there is none). Otherwise a small model answers without the
+        tool. No effect if a request has no tools.
 
-    Raises ValueError for an answer pattern that the engine cannot hold an answer to.
+    Raises ValueError for an answer pattern that the engine cannot enforce.
     """
 
     answer_pattern: str | None = None
@@ -89,8 +89,8 @@ def constrain(body: Mapping[str, Any], options: ConstraintOptions = _DEFAULT) ->
         "auto", "required", or a named function. With no tool to call and no answer
         pattern the answer stays unconstrained, and the caller's `response_format` is kept;
         with tools, a `response_format` of type `json_schema` shapes the final answer.
-    Returns a new body; all keys that are not about tools are kept as they are. Never
-    raises for a tool schema: what cannot be expressed is left out of the constraint.
+    Returns a new body; all keys that are not about tools are unchanged. Never raises for a tool
+    schema: the constraint omits parts that it can't express.
     """
     plan = _plan(body, options)
     result = {key: value for key, value in body.items() if key not in _TOOL_KEYS}

@@ -1,10 +1,10 @@
-"""What can go wrong with the embedded model.
+"""The errors of the embedded model.
 
 LocalModelError
-├── WeightsError      the weights are not there, not whole, or not to be had
+├── WeightsError      the weights are missing, incomplete, or cannot be downloaded
 └── ServerError       the model server did not start, or is not running
 
-Every message is one sentence that names what failed and what to do about it.
+Every message is one sentence with the failure and a fix.
 """
 
 from __future__ import annotations

@@ -67,10 +67,10 @@ def models_directory() -> Path:
 
 
 async def resolve_weights(spec: str | os.PathLike[str] | None = None) -> Path:
-    """The GGUF file for what the user asked for.
+    """The GGUF file that the user asked for.
 
     spec: None or "default" for the default model (fetched when needed), else the path of
-        a GGUF file. Raises WeightsError when there is no such file or it is no GGUF.
+        a GGUF file. Raises WeightsError if the file does not exist or is not GGUF.
     """
     if spec is None or spec == "default":
         return await fetch_default_weights()

@@ -1,20 +1,22 @@
 """Responses parameters as the body of a request for Anthropic's Messages API.
 
-Every parameter takes one of these ways:
+Each parameter is handled in one of these ways:
 
-- said in the words of Messages: input, instructions, tools, tool_choice, parallel_tool_calls,
-  max_output_tokens, reasoning.effort, text.format (a JSON schema);
-- without effect there, and echoed in the response instead: metadata, store, max_tool_calls;
-- at its default: null anywhere, background and stream false, truncation "disabled";
-- refused with PARAMETER_UNSUPPORTED: everything else that Responses defines and Messages lacks;
-- passed on as it is: what both spell alike (temperature, top_p, service_tier) and what Responses
-  does not define (top_k, stop_sequences, thinking …), for the endpoint to judge.
+- translated: input, instructions, tools, tool_choice, parallel_tool_calls, max_output_tokens,
+  reasoning.effort, text.format (a JSON schema);
+- not sent, and echoed in the response: metadata, store, max_tool_calls;
+- dropped because it is the default: null anywhere, background and stream false, truncation
+  "disabled";
+- rejected with PARAMETER_UNSUPPORTED: everything else that Responses defines and Messages lacks;
+- sent unchanged: parameters with the same name in both APIs (temperature, top_p, service_tier), and
+  parameters that Responses does not define (top_k, stop_sequences, thinking …), which the endpoint
+  may reject.
 
-The conversation alternates between user and assistant: what one model call produced (reasoning,
-text, tool calls) is one assistant message, and what stands between two answers is one user
-message, tool results first. System text at the beginning is `system`; later system text is part of
-a user message. A reasoning item holds a thinking block's signature in `encrypted_content`, and is
-sent back to the letter; one without content is a redacted block.
+The conversation alternates between user and assistant. The answer of one model call (reasoning,
+text, tool calls) is one assistant message. The items between two answers are one user message, tool
+results first. System text at the beginning is `system`; later system text is part of a user
+message. A reasoning item has a thinking block's signature in `encrypted_content`, and is sent back
+unchanged; an item without content is a redacted block.
 
 Format: Anthropic's API reference, version 2023-06-01.
 """

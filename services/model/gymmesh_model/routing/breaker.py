@@ -1,10 +1,10 @@
-"""When an endpoint is left alone: two pure state machines; the caller passes the time.
+"""Decides when an endpoint gets no calls: two pure state machines; the caller passes the time.
 
-- `Breaker`: after so many failures in a row the circuit is open, and calls fail at once
-  instead of each finding out for itself; now and then one is let through as a probe. The first
-  success closes it.
-- `RetryBudget`: a token bucket. Retries may add a fixed share to the calls, and no more, so
-  that an endpoint in trouble is not pushed further into it.
+- `Breaker`: after a number of failures in a row the circuit is open, and calls fail at once instead
+  of each trying the endpoint. From time to time one call passes as a probe. The first success
+  closes the circuit.
+- `RetryBudget`: a token bucket. Retries may add at most a fixed share to the calls, so that they
+  don't overload an endpoint in trouble.
 """
 
 from __future__ import annotations

@@ -1,24 +1,26 @@
-"""How many calls an endpoint gets at a time: a pure state machine; its caller passes the time.
+"""Decides how many concurrent calls an endpoint gets: a pure state machine; its caller passes the
+time.
 
-It looks for the width at which the endpoint answers most calls:
+It searches for the width (the number of concurrent calls) at which the endpoint answers most calls:
 
-- **A refusal alone changes nothing.** The call waits and is sent again. Only where more than
-  `TOLERATED` of the calls are refused does the width fall: to the calls that the endpoint had in
-  hand while it refused others, and at most by half. Refusals are added up against the tolerated
-  share (a CUSUM test), so that a full endpoint shows after some ten of them and chance hardly ever.
-- **What went well is safe.** A width at which a round of calls was answered is safe. After
-  trouble the width returns to it, by half of what is missing with each round trip.
-- **More is tried after a pause**, a step with each round that goes well. The pause depends on
-  what the last trouble cost and what there is to gain, and grows where the trouble is the same:
-  an endpoint that takes long to recover is not pressed again and again.
-- **A full endpoint is shared.** A client that fills it is hardly ever refused, and others find no
-  room. So a part of the width is given up for a moment now and then.
-- **A fall that costs answers is taken back.** Some endpoints refuse a share of the calls whatever
-  the width. Then fewer calls are answered after a fall, and as many are refused: the width goes
-  back, and that share is tolerated for a while.
+- **A single refusal changes nothing.** The call waits and is sent again. The width falls only if
+  more than `TOLERATED` of the calls are refused: to the number of calls that the endpoint processed
+  while it refused others, and at most by half. Refusals are summed against the tolerated share (a
+  CUSUM test). So about ten refusals reveal a full endpoint, and chance hardly ever triggers the
+  test.
+- **Widths that worked are safe.** A width at which a round of calls was answered is safe. After
+  trouble the width returns to it, by half of the difference with each round trip.
+- **Larger widths are tried after a pause**, one step with each successful round. The pause depends
+  on the cost of the last trouble and on the possible gain, and grows if the same trouble recurs. So
+  an endpoint that recovers slowly is not overloaded again and again.
+- **A full endpoint is shared.** A client that fills it is hardly ever refused, and other clients
+  find no room. So the controller reduces the width for a moment now and then.
+- **A fall that costs answers is undone.** Some endpoints refuse a share of the calls at any width.
+  Then fewer calls are answered after a fall, and as many are refused: the width returns, and that
+  share is tolerated for a while.
 
-Metrics that show overload take the width down by the factor `backoff`. What began before the width
-fell says nothing about the width in force, so it does not count.
+Metrics that show overload reduce the width by the factor `backoff`. Calls that began before a fall
+do not count, since they say nothing about the current width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""At most so many calls at a time, at most so many waiting: first come, first served.
+"""Limits the concurrent and the waiting calls: first come, first served.
 
-On the path of every call, so a free place costs two comparisons and no task, timer or lock:
+Every call passes it, so a free place costs two comparisons and no task, timer or lock:
 
     if not limiter.enter():
         await limiter.wait(timeout)
@@ -54,10 +54,10 @@ class ConcurrencyLimiter:
         return True
 
     async def again(self, timeout: float) -> None:
-        """Before a call is sent again: gives its place back while too many are taken.
+        """Before a retry: gives the call's place back while too many are taken.
 
-        It then waits before all others, up to `timeout` seconds. Raises MeshError MODEL_TIMEOUT. A
-        place is held afterwards, whatever comes of it.
+        The call then waits before all others, up to `timeout` seconds. Raises MeshError
+        MODEL_TIMEOUT. The call has a place afterwards, even if it raises.
         """
         if self.running <= self.limit:
             return

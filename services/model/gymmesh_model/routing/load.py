@@ -34,11 +34,11 @@ _SAMPLES: Final[dict[bytes, str]] = {
 
 @dataclass(slots=True)
 class LoadReport:
-    """What an endpoint said of itself at one time, over all its engines.
+    """An endpoint's metrics at one time, over all its engines.
 
     running, waiting: requests. kv_usage: the used part, 0 to 1, of the fullest engine's KV cache.
-    queue_sum, queue_count: seconds that requests waited for the engine, and how many did, since
-    it started. preemptions: requests thrown out for lack of KV cache, since it started.
+    queue_sum, queue_count: seconds that requests waited for the engine, and how many did, since it
+    started. preemptions: requests preempted for lack of KV cache, since it started.
     """
 
     running: float = 0.0

@@ -236,9 +236,9 @@ class Pool:
     def reported(
         self, endpoint: PoolEndpoint, report: LoadReport | None, asked: float, in_flight: int
     ) -> None:
-        """What an endpoint's metrics said; None when they could not be had.
+        """An endpoint's metrics; None if they could not be read.
 
-        asked: when they were asked for; in_flight: the calls of ours that were in it then.
+        asked: when they were requested; in_flight: the number of our calls at the endpoint then.
         """
         before, endpoint.report = endpoint.report, report
         if report is None:

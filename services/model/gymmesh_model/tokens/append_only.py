@@ -1,18 +1,18 @@
-"""Append-only prompts: what a chat template puts behind an answer, whatever came before it. Pure.
+"""Append-only prompts: the text that a chat template puts after an answer, for any history. Pure.
 
-Known are the tokens that the parent call read and wrote, and the messages that are new since. The
-tail goes from the end of the answer over the new messages to the beginning of the next answer. It
-is read off renderings in which a short made-up history replaces the real one:
+The tokens that the parent call read and wrote are known, and so are the new messages. The tail is
+everything from the end of the answer, through the new messages, to the beginning of the next
+answer. It is derived from renderings in which a short invented history replaces the real one:
 
     history, an answer that ends with ONE, the new messages  ┐ what both renderings end with
     history, an answer that ends with TWO, the new messages  ┘ is the tail
 
 The history's own tokens are not rendered again, so a template that rewrites them (drops earlier
-reasoning, spells tool calls anew) changes nothing. This is right only where the tail depends on
-the new messages and on the system messages that the conversation begins with, which made-up
-histories begin with, too: some templates read there whether the model is to think. That is checked
-once for each `Shape` of new messages, tools and template arguments: with a longer history, with
-reasoning, and with other marks. Where it fails, the call is rendered whole, see
+reasoning, reformats tool calls) changes nothing. This is correct only if the tail depends on
+nothing but the new messages and the leading system messages. Invented histories begin with the same
+system messages, since some templates read there whether the model should think. The condition is
+checked once for each `Shape` of new messages, tools and template arguments: with a longer history,
+with reasoning, and with different marks. If the check fails, the call is rendered completely, see
 `gymmesh_model.tokens.continuation`.
 """
 
@@ -117,7 +117,7 @@ def common_tail(one: bytes, other: bytes) -> bytes:
 
 
 def behind(prefix: Prefix, tail: bytes, ends: Ends) -> bytes | None:
-    """The tokens that come behind the known ones; None where the answer's end cannot be told.
+    """The tokens after the known ones; None if the answer's end is unclear.
 
     tail: behind the mark, as read off. An answer that ended with a stop token has sampled a part
     of the tail already: that token, or the one that stands for the template's. An answer that was

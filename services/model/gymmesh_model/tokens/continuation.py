@@ -1,9 +1,9 @@
-"""How a prompt goes on from the tokens of the calls before it. Pure.
+"""How a prompt continues the tokens of the earlier calls. Pure.
 
-Known are the tokens that the parent call read and wrote. Wanted is their tail: what the chat
-template puts after them, given the new items. The template can only be asked to render whole
-conversations, which tokenises what the model wrote anew, and often differently. So the tail is
-found as a difference of renderings:
+The tokens that the parent call read and wrote are known. Their tail is needed: the tokens that the
+chat template puts after them for the new items. The template can only render whole conversations,
+which tokenises the model's text again, and often differently. So the tail is found as a difference
+of renderings:
 
 1. The new conversation's rendering begins with the known tokens: the rest is the tail.
 2. It begins with the parent prompt's own rendering, and then the parent's output: again the
@@ -15,12 +15,12 @@ found as a difference of renderings:
    answer open (OPEN).
 
 In the third case the template must not have rewritten the history: CLOSED is a prefix of the new
-rendering, the conversation before the answer (BEFORE) is one of CLOSED, the answer's reasoning
-makes a difference (ALTERED is another rendering than CLOSED), and the chain's first prompt
-(FIRST) is still what the known tokens begin with. Otherwise they cannot be continued.
+rendering, the conversation before the answer (BEFORE) is a prefix of CLOSED, the answer's reasoning
+makes a difference (ALTERED differs from CLOSED), and the known tokens still begin with the chain's
+first prompt (FIRST). Otherwise they cannot be continued.
 
-`next_step` says which rendering it needs next, so that each is asked for only when it decides
-something: one in the first two cases.
+`next_step` names the next rendering that it needs, so that only necessary ones are made: one in the
+first two cases.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class View(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownPrefix:
-    """What is to be continued.
+    """The tokens to continue.
 
-    reasons: whether the parent's answer holds reasoning. same_preamble: whether the tools, the
-    instructions and the template's arguments are those that the prefix begins with.
+    reasons: whether the parent's answer has reasoning. same_preamble: whether the tools, the
+    instructions and the template's arguments are those at the beginning of the prefix.
     """
 
     prefix: Prefix

@@ -1,13 +1,13 @@
-"""The interface between a backend and whatever fetches answers for it, and what can go wrong.
+"""The interface between a backend and its HTTP transport, and the transport's errors.
 
     TransportError
     ├── ConnectFailed      no connection: refused, no such host, TLS refused, …
     │   └── ConnectTimedOut
-    ├── ConnectionLost     it broke before the answer was whole
-    ├── ProtocolViolated   what came is not an HTTP/1.1 answer
+    ├── ConnectionLost     the connection broke before the answer was complete
+    ├── ProtocolViolated   the received bytes are not an HTTP/1.1 answer
     └── TooLarge           the head or the body is larger than allowed
 
-The texts name no address and quote nothing that was sent, so they hold no secret.
+The texts have no address and quote no sent text, so they have no secrets.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StreamedAnswer(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """By name, whatever its case."""
+        """By name, in any case."""
 
     @property
     def content_type(self) -> str:

@@ -1,13 +1,13 @@
-"""Runs one command in a process group of its own, and ends the group when its parent goes away.
+"""Runs one command in its own process group, and ends the group when the parent process ends.
 
-A vLLM is several processes that hold a GPU's memory: none of them may outlive the model service,
-not even one that was killed. So this small process stands between the two. It knows nothing of
-the project, and is run by its path.
+A vLLM has several processes that use a GPU's memory. None of them may outlive the model service,
+even if the service is killed. So this small process runs between the two. It imports nothing of the
+project, and is run by its path.
 
-Its contract: the first line on stdin is JSON, `{"argv", "env", "stop_s"}`. On stdout it says
-`{"pid": …}` (the group's id, too) or `{"error": …}`, and at the end `{"status": …}`, as Python's
-subprocess gives it. What the command prints goes to stderr. When stdin ends, or at SIGTERM, the
-group gets SIGTERM, and SIGKILL when the command is still there `stop_s` seconds later.
+Its protocol: the first line on stdin is JSON, `{"argv", "env", "stop_s"}`. It writes to stdout
+`{"pid": …}` (also the group's id) or `{"error": …}`, and at the end `{"status": …}`, as in Python's
+subprocess. The command's output goes to stderr. When stdin ends, or at SIGTERM, the group gets
+SIGTERM, and SIGKILL if the command is still running `stop_s` seconds later.
 """
 
 from __future__ import annotations

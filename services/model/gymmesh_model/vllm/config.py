@@ -61,16 +61,16 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ServeConfig(EngineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`vllm serve` as a process beside the model service (`serve` of a `vllm` model).
+    """`vllm serve` as a process of the model service (`serve` of a `vllm` model).
 
-    Besides what EngineConfig has:
+    In addition to EngineConfig:
 
-    host: what it listens on; addresses other than loopback are open to other machines, whose
+    host: the address to listen on; addresses other than loopback are open to other machines, whose
         clients then need the key. port: 0 picks a free one.
     env: environment variables, over those of the model service; kept secret in logs and errors.
-    executable: `vllm` on the PATH, or the path of another one.
-    stop_s: seconds between SIGTERM and SIGKILL when it is ended.
-    log: a file to which its log is appended, too; null is none.
+    executable: `vllm` on the PATH, or the path of a different one.
+    stop_s: seconds between SIGTERM and SIGKILL when the service stops it.
+    log: a file to which its log is also appended; null: none.
     """
 
     host: str = "127.0.0.1"

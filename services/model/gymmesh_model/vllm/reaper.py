@@ -38,7 +38,7 @@ class Reaper:
 
     @contextlib.contextmanager
     def marking(self) -> Iterator[None]:
-        """What is started in the block, and what that starts, is watched over."""
+        """Watches over all processes started in the block, and their descendants."""
         os.environ[_NAME] = self._value
         try:
             yield

@@ -1,8 +1,8 @@
-"""Whether a text gives a number or name as the answer, not denies, bounds or doubts it. Pure.
+"""Whether a text states a number or name as the answer, and does not deny, bound or doubt it. Pure.
 
-Only the sentence of the number is looked at, and of what stands before it only the words that
-lead up to it: "those who do not play are 72" gives 72, "it is not exactly 72" does not.
-Time is linear in the length of that sentence.
+Only the sentence of the number is read, and before the number only the words that lead up to it:
+"those who do not play are 72" states 72, "it is not exactly 72" does not. Time is linear in the
+length of that sentence.
 """
 
 from __future__ import annotations

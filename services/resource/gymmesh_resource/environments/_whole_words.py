@@ -1,7 +1,7 @@
-"""Whether a passage of a text stands by itself: not inside a longer word or number. Pure.
+"""Whether a passage of a text is a whole word: not inside a longer word or number. Pure.
 
-The text is normalised by NFKC, with dashes as hyphens. `5` does not stand by itself in `15`, `0.5`,
-`-5`, `1/5`, `2+5`, `5%` or `5,000`; it does in `5.0`, `(5)` and `5 km`.
+The text is normalised by NFKC, with dashes as hyphens. `5` is not a whole word in `15`, `0.5`,
+`-5`, `1/5`, `2+5`, `5%` or `5,000`; it is one in `5.0`, `(5)` and `5 km`.
 """
 
 from __future__ import annotations

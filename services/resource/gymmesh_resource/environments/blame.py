@@ -13,12 +13,13 @@ T = TypeVar("T")
 async def unless_always(
     work: Callable[[], Awaitable[T]], harmless: Callable[[], Awaitable[object]], problem: str
 ) -> T:
-    """What the work on an answer gives; both are calls of `Environment.work_on_answer`.
+    """The result of the work on an answer. Both arguments are calls of
+    `Environment.work_on_answer`.
 
-    Where that used up its processor time or its memory, `harmless` does the same on an answer
-    that asks for nothing, or on the task's own. Raises `AnswerTooMuch` where that one comes to
-    its end, so that the answer is to blame; else TimeoutError with the problem. What the machine
-    does to a process is neither, and raised as it is.
+    If the work used up its processor time or memory, `harmless` does the same work on a trivial
+    answer, or on the task's own. Raises `AnswerTooMuch` if `harmless` ends, since then the answer
+    is the cause; otherwise TimeoutError with the problem. If the machine killed the process,
+    neither applies, and that error is raised unchanged.
     """
     try:
         return await work()

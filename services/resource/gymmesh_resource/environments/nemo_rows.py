@@ -1,8 +1,9 @@
-"""Recognises rows of NeMo Gym that another of its servers judges, so that none is judged wrongly.
+"""Recognises rows of NeMo Gym that a different server of it judges, so that no row is judged
+wrongly.
 
 Many servers' rows have `expected_answer` and mean different things by it: an option's letter, a
-point on a screen, a command. Two things tell them apart: `agent_ref`, whose name has the server's
-name in it, and keys that only some servers judge by. A row with neither is taken as it is.
+point on a screen, a command. Two things distinguish them: `agent_ref`, whose name contains the
+server's name, and keys that only some servers judge by. A row with neither is accepted unchanged.
 """
 
 from __future__ import annotations

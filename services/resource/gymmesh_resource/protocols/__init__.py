@@ -1,7 +1,7 @@
-"""An environment as clients of other frameworks know one: OpenEnv, ORS, NeMo Gym.
+"""An environment for clients of other frameworks: OpenEnv, ORS, NeMo Gym.
 
 facade.py       the one façade: sessions for tasks, tools, the environment's turns, verdicts
-session.py      a session, and what was said and called in it
+session.py      a session, with its messages and calls
 tasks.py        the tasks to choose from
 server.py       one HTTP port: access, bounds, life cycle
 openenv/ ors/ nemo_gym/   a thin HTTP edge each

@@ -47,14 +47,14 @@ class ProtocolStep:
 
 
 class ProtocolSession:
-    """One open session, and what was said and called in it.
+    """One open session, with its messages and calls.
 
     Attributes:
-        id: the session's, which only its owner knows. task: as it was given.
+        id: the session's id, which only its owner knows. task: the task, unchanged.
         items: everything after the first items, as Responses items.
         done: whether the episode is over, with a verdict or a failure.
-        total: the episode's reward; None: not judged. verification: the verdict that it is of.
-        steps: how many actions were taken.
+        total: the episode's reward; None: not judged. verification: the verdict with this reward.
+        steps: the number of actions.
     """
 
     def __init__(

@@ -80,11 +80,11 @@ def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
     try:
         return kind(**{name: getattr(checked, name) for name in names})
     except (ValueError, OSError) as error:
-        raise DefinitionError(f"The environment {use!r} cannot be made: {error}") from None
+        raise DefinitionError(f"The environment {use!r} cannot be created: {error}") from None
     except BaseException as error:
         at = f" at {place}" if (place := place_of(error)) else ""
         raise DefinitionError(
-            f"The environment {use!r} cannot be made: {described(error)}{at}"
+            f"The environment {use!r} cannot be created: {described(error)}{at}"
         ) from error
 
 

@@ -17,8 +17,8 @@ SANDBOX_STARTS: Final = counter(
 )
 SANDBOX_ENDINGS: Final = counter(
     "gymmesh_sandbox_endings_total",
-    "Programs that ended in sandboxes: exited by themselves, or killed for their time (timed_out),"
-    " their output (output_limit) or their memory (killed), or stopped with what used them;"
-    " failed: the sandbox's own fault.",
+    "Programs that ended in sandboxes: exited, killed at their limit of time (timed_out), output"
+    " (output_limit) or memory (killed), or stopped with their caller; failed: a fault of the"
+    " sandbox.",
     "ending",
 )

@@ -1,4 +1,4 @@
-"""What a sandbox is asked and what it answers: programs, limits, results.
+"""The requests and answers of a sandbox: programs, limits, results.
 
 `Sandbox` is all that an environment needs to know of where its programs run; bubblewrap is
 behind it here, and a container service could be.
@@ -27,14 +27,14 @@ class SandboxUnavailable(SandboxError):
 class Program:
     """What to run.
 
-    `argv`: the command; `{python}` in it stands for the sandbox's Python interpreter.
+    `argv`: the command; `{python}` in it is replaced by the sandbox's Python interpreter.
     `files`: by plain name, put into the read-only folder `/app` before the start.
     `stdin`: what the program reads from its standard input.
-    `waiting`: how it may be started before it is there: a command that writes one byte to its
-    standard output, waits for a line on its standard input, writes another byte and then does
-    what `argv` does, with `files`, which are there by then. The same as `argv` for a program
-    whose files are trusted, and which writes something and then does nothing before it is
-    written to. Empty for one that cannot be started ahead.
+    `waiting`: a command that can be started ahead of the program. It writes one byte to its
+    standard output, waits for a line on its standard input, writes one more byte, and then does
+    the same as `argv`, with `files`, which exist by then. Equal to `argv` for a program with
+    trusted files that writes something first and then does nothing until it gets input. Empty
+    for a program that cannot be started ahead.
     The program starts in `/tmp`, an empty folder of its own that it may write to.
     """
 

@@ -32,9 +32,9 @@ _BECOME_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProgramKind:
-    """What is the same for all programs that a spare can become.
+    """The common properties of all programs that a spare can become.
 
-    `files` are there from the start, those named by `late` come with the program.
+    `files` exist from the start; those named by `late` arrive with the program.
     """
 
     argv: tuple[str, ...]

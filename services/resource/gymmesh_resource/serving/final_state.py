@@ -1,5 +1,5 @@
-"""What is left of a session when its rollout has stopped: kept with the verdict, and judged by when
-the session is gone.
+"""The final state of a session: stored with the verdict, and used for judging when the session no
+longer exists.
 """
 
 from __future__ import annotations

@@ -299,5 +299,5 @@ class SessionStore(Generic[S]):
 def _draining() -> MeshError:
     return MeshError(
         errors_pb2.ERROR_REASON_DRAINING,
-        "The environment is shutting down and opens no more sessions.",
+        "The environment is shutting down and opens no new sessions.",
     )

@@ -1,7 +1,7 @@
-"""Tool calls: which tools a session has, and what comes of calling one.
+"""Tool calls: the tools of a session, and the outcomes of calls.
 
-Invariant: what the model did wrong is an answer that says what to correct; what the environment
-did wrong is a MeshError.
+Invariant: a mistake of the model is an answer that says what to correct; a fault of the environment
+is a MeshError.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class VerifyServicer:
                 limit_s = self._served.config.verify_timeout_s
                 fault = MeshError(
                     errors_pb2.ERROR_REASON_VERIFIER_TIMEOUT,
-                    f"The verifier of {name!r} came to no verdict in time: {error}.",
+                    f"The verifier of {name!r} returned no verdict in time: {error}.",
                     metadata={"verifier": name, "timeout_s": f"{limit_s:g}"},
                 )
             else:

@@ -105,9 +105,9 @@ _NO_BASE64: Final = (bytes, bytearray, memoryview)
 def answer_of(
     value: Any, function: Callable[..., Any] | None = None
 ) -> bytes | responses_pb2.ContentParts:
-    """What a tool returned, as the model is shown it; None is empty text, not "null".
+    """A tool's return value, as text for the model; None is empty text, not "null".
 
-    Raises WrongResult for what JSON cannot hold.
+    Raises WrongResult for a value that JSON can't represent.
     """
     if isinstance(value, str):
         return text_to_bytes(value)

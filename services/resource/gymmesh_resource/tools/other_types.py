@@ -32,7 +32,7 @@ def value_of_other(kind: Any, value: Any) -> Any:
     It is msgspec's `dec_hook`.
     """
     if not is_pydantic(kind):
-        raise NotImplementedError(f"{kind.__name__} cannot be made of JSON")
+        raise NotImplementedError(f"{kind.__name__} cannot be built from JSON")
     try:
         return kind.model_validate(value)
     except ValueError as error:

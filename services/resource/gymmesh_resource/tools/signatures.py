@@ -1,6 +1,6 @@
-"""From a function's signature to the type that its arguments, as JSON, are converted to.
+"""Derives from a function's signature the type to which its JSON arguments are converted.
 
-Invariant: the JSON Schema shown to the model and the check of what it sends come from one
+Invariant: the JSON Schema shown to the model and the check of its arguments are derived from one
 type, so they cannot disagree.
 """
 

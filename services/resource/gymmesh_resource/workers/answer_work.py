@@ -1,4 +1,5 @@
-"""Work on what a model wrote, in a worker process: what the answer causes, and what it does not.
+"""Work on a model's answer in a worker process. Separates failures that the answer causes from
+others.
 
 Invariant: `AnswerTooMuch` means that the work itself used up its processor time or its memory, or
 broke its process. A busy machine, a full queue, a worker killed from outside or one that cannot
@@ -28,10 +29,10 @@ _BROKEN = {
     -signal.SIGPROF: "it took more than its processor time",
     _NO_MEMORY: "it needed more than its memory",
     # What libraries end a process with: a stack or an allocation that is beyond them.
-    -signal.SIGSEGV: "it broke the process that worked on it",
-    -signal.SIGABRT: "it broke the process that worked on it",
-    -signal.SIGBUS: "it broke the process that worked on it",
-    -signal.SIGFPE: "it broke the process that worked on it",
+    -signal.SIGSEGV: "it crashed the process that worked on it",
+    -signal.SIGABRT: "it crashed the process that worked on it",
+    -signal.SIGBUS: "it crashed the process that worked on it",
+    -signal.SIGFPE: "it crashed the process that worked on it",
 }
 
 

@@ -41,7 +41,7 @@ END_GRACE = 10.0
 
 
 class PoolError(Exception):
-    """The base of what a pool raises by itself."""
+    """The base class of a pool's own errors."""
 
 
 class PoolClosed(PoolError):

@@ -1,6 +1,6 @@
-"""What runs inside a worker process of `process_pool`: one call at a time, until its input ends.
+"""The code of a worker process of `process_pool`: runs one call at a time, until its input ends.
 
-Invariant: whenever the parent is gone, however it went, so is the worker soon after.
+Invariant: when the parent ends, in any way, the worker ends soon after.
 
 The file is started by its path, imports the standard library only and speaks frames (a 4-byte
 big-endian length, then a pickle) over its standard input and output. Because it is not started

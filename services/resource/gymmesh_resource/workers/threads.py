@@ -1,6 +1,6 @@
 """Runs blocking code in threads, so that it does not block the event loop.
 
-Invariant: a caller that gives up gets its place back at once, whatever its thread still does.
+Invariant: a caller that stops waiting frees its place at once, even if its thread still runs.
 
 The standard library's executor waits for its threads when the process ends, so one tool that
 hangs would keep the process from ending; and a thread that hangs would keep its place for ever.
@@ -93,7 +93,7 @@ class Threads:
         if self._lost:
             self._lost = [job for job in self._lost if not job.ended.is_set()]
         if len(self._lost) >= self._limit:
-            raise ThreadsLost(f"{len(self._lost)} threads hang in calls that were given up.")
+            raise ThreadsLost(f"{len(self._lost)} threads hang in abandoned calls.")
         try:
             async with asyncio.timeout(wait_s):
                 await self._places.acquire()

@@ -103,13 +103,13 @@ def advertised(
 ) -> str:
     """The host that others connect to, of services that listen on ``host``.
 
-    ``advertise_host``, where it is set. Otherwise ``host``; but where that stands for all
-    addresses of this machine, the one of them that other machines can reach: an IPv4 address for
-    `0.0.0.0`, an IPv6 address for `::`, or an IPv4 address where there is none. ``addresses``:
-    this machine's; None: they are looked up.
+    ``advertise_host`` if it is set, otherwise ``host``. If ``host`` means all addresses of this
+    machine, the address that other machines can reach: an IPv4 address for `0.0.0.0`; an IPv6
+    address for `::`, or an IPv4 address if there is none. ``addresses``: this machine's addresses;
+    None: look them up.
 
-    Raises ConfigError where that is several addresses or none, and for an ``advertise_host`` that
-    is no single host.
+    Raises ConfigError if this finds several addresses or none, or if ``advertise_host`` is not a
+    single host.
     """
     if advertise_host:
         if not _is_one_host(advertise_host):

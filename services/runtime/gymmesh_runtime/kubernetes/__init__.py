@@ -1,4 +1,4 @@
-"""Where a Kubernetes API server is, and what one shows to be let in."""
+"""The address of a Kubernetes API server, and the credentials for it."""
 
 from gymmesh_runtime.kubernetes.access import (
     Access,

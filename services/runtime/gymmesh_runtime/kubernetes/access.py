@@ -1,5 +1,5 @@
-"""Where the API server is and what one shows to be let in: from the configuration, a kubeconfig, or
-a pod's service account.
+"""The address of the API server and the credentials for it: from the configuration, a kubeconfig,
+or a pod's service account.
 
 Kubernetes replaces tokens, certificates and its own authority while services run; so a token file
 is read for each request, and the rest anew for each client.
@@ -31,10 +31,10 @@ _T = TypeVar("_T")
 
 
 class ApiServerOptions(Protocol):
-    """What a configuration says of the API server; empty: not said.
+    """The configuration of the API server; empty: not set.
 
     Attributes:
-        server: its URL, with `token_file` and `ca_file`.
+        server: the server's URL, with `token_file` and `ca_file`.
         kubeconfig, context: a kubeconfig and the context of it that is used.
         namespace: instead of the credentials' own.
     """

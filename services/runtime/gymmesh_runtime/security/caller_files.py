@@ -21,9 +21,9 @@ class ShownFiles:
     token_file: str | None = None
 
     def over(self, configured: SecurityConfig | None = None) -> SecurityConfig | None:
-        """The configured security with what the flags say laid over it.
+        """The configured security, overridden by the flags.
 
-        Raises ConfigError for what does not fit together.
+        Raises ConfigError for settings that contradict each other.
         """
         said = {
             "authority": self.ca,

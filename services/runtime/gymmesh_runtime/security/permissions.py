@@ -1,7 +1,7 @@
 """Which permission each method requires, and the decision. Pure.
 
-Exchange, the mux, takes only that its caller is known: each call on it is decided by itself. Health
-is open to all. What has no permission is refused.
+Exchange, the mux, only requires that its caller is known: each call on it is checked separately.
+Health is open to all. A method without a permission is refused.
 """
 
 from __future__ import annotations

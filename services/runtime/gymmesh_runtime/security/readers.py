@@ -1,9 +1,9 @@
-"""Access to the HTTP pages that Prometheus reads: metrics, and the list of what to scrape.
+"""Access to the HTTP pages that Prometheus reads: metrics, and the list of scrape targets.
 
-The rules are those of calls that need `observe`, which every identity may. Where services have TLS,
-the pages are served over it with the same certificate, and a reader shows a certificate where
-callers must. Where there are identities, a reader must be one of them, known by its certificate or
-by a bearer token. With `plain_metrics` there is no TLS, and all that can connect may read.
+The rules are those of calls with the permission `observe`, which every identity has. If services
+use TLS, the pages use TLS with the same certificate, and readers need a client certificate if
+callers do. If identities are configured, a reader must be one of them, by its certificate or by a
+bearer token. With `plain_metrics` there is no TLS, and everyone who can connect may read.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ class Registration:
     async def drain(self) -> None:
         """Tells the registry that this instance accepts no new calls.
 
-        A registry that forgot the lease is told, too: those that follow it may still list this
-        instance by what they knew before.
+        Also tells a registry that no longer has the lease: its watchers may still list this
+        instance.
         """
         self._health = discovery_pb2.HEALTH_DRAINING  # renewals during the drain say so too
         with contextlib.suppress(MeshError):

@@ -1,16 +1,15 @@
 """OpenTelemetry traces: off unless `mesh.traces` asks for them, and loaded only then.
 
-A rollout is one trace, whose id follows from the rollout's: that id is enough to find
-it, and the attempts of one rollout share it. An agent begins it. A call to a peer carries W3C's
-`traceparent` in its metadata, and what serves the call goes on with the trace: so whatever the
-instrumented code of an environment does is in it, too.
+A rollout is one trace. The trace id is derived from the rollout's id, so the rollout's id is enough
+to find the trace, and all attempts share it. The agent begins the trace. A call to a peer carries
+W3C's `traceparent` in its metadata, and the peer continues the trace. So the trace also has the
+spans of an environment's instrumented code.
 
 Spans are exported by OTLP over gRPC. The standard environment variables (OTEL_EXPORTER_OTLP_*,
-OTEL_TRACES_SAMPLER*, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_* and others) mean here what they mean
-elsewhere.
+OTEL_TRACES_SAMPLER*, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_* and others) have their usual meaning.
 
-No name or attribute of a span has the text of a model, a task or a tool: neither messages of errors
-nor their tracebacks are recorded, but their reasons.
+No name or attribute of a span has text of a model, a task or a tool: spans have the reasons of
+errors, but neither their messages nor their tracebacks.
 """
 
 from __future__ import annotations

@@ -74,6 +74,19 @@ def test_an_option_is_explained() -> None:
     assert "--max-attempts" not in text
 
 
+@pytest.mark.parametrize(
+    ("name", "plain"), [("-n", "num-repeats"), ("--retry-share", "retry-share"), ("--help", "help")]
+)
+def test_an_option_is_explained_by_its_name_with_dashes(name: str, plain: str) -> None:
+    text = shown("collect", "--help", plain)
+    assert shown("collect", "--help", name) == text
+    assert shown("collect", "-h", name) == text
+
+
+def test_an_unknown_word_with_dashes_is_no_name_for_help() -> None:
+    assert "No such option" in shown("collect", "--help", "--nothing", code=2)
+
+
 def test_help_behind_other_options_is_shown() -> None:
     assert shown("collect", "desk.py", "--limit", "3", "--help") == shown("collect", "--help")
 

@@ -255,7 +255,7 @@ def test_a_folder_stands_for_its_runs_and_files(tmp_path: Path) -> None:
 
 
 def test_nothing_to_show_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not there"):
+    with pytest.raises(UserError, match="does not exist"):
         find_sources([tmp_path / "none.jsonl"])
     with pytest.raises(UserError, match="has no rollouts"):
         find_sources([tmp_path])

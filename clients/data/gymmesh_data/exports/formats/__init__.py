@@ -1,10 +1,10 @@
-"""The formats, and how their files are called.
+"""The formats, and the names of their files.
 
-A module of this folder declares the formats that it makes in `MADE`. A format's name, what it is
-for, its suffixes and what it needs are in that declaration alone: the command, its help, the checks
-and the tests of the documentation ask here.
+A module of this folder declares its formats in `MADE`. Only this declaration has a format's name,
+purpose, suffixes and requirements: the command, its help, the checks and the documentation tests
+read it.
 
-`hf`, a folder with a card, is made of several of these: hub.py.
+`hf`, a folder with a card, combines several of these: hub.py.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _UNNAMED: Final = "gymmesh"
 
 
 def kept_of_task(taken: Taken) -> Json:
-    """What the record of a task is made of."""
+    """The state from which the record of a task is made."""
     return {"prompt": taken.said.prompt, "tools": taken.said.tools, "task": task_of(taken.rollout)}
 
 

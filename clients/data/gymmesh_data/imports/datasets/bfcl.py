@@ -58,8 +58,8 @@ def _tools(functions: list[Json]) -> list[Json]:
 
 
 def bfcl_calls(functions: list[Json], truth: list[Json]) -> list[Json]:
-    """The expected calls: `arguments` has the first value of each argument that must be there,
-    `accepted` all values of those that may have several, `optional` those that may be left out.
+    """The expected calls: `arguments` has the first value of each required argument, `accepted` all
+    values of arguments with several right values, `optional` the arguments that may be omitted.
     """
     tools = _tools(functions)
     if not truth:

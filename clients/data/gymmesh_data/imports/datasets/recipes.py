@@ -87,9 +87,9 @@ _WORDS: Final = {
 
 
 class MadeValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value that is made of columns, or of what was made before.
+    """A value made from columns, or from values made earlier.
 
-    by: the transformation. of: its arguments, by name. hidden: it is not a key of the task.
+    by: the transformation. of: the arguments, by name. hidden: whether it is not a key of the task.
     """
 
     by: str
@@ -100,12 +100,12 @@ class MadeValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A data set.
 
-    name: as `--dataset` has it. title, about: for people. columns: those it is known by.
-    environment: what judges its tasks; refused instead: why nothing does, and what to do.
-    prompt: a template of the prompt; messages instead: the made value that is the conversation.
-    tools: the made value that is the tools. task_id: a template of the id; empty: by content.
-    made: values in the order in which they are made. set: keys that all tasks have. keep: columns
-    that stay keys of the task although something is made of them.
+    name: the name for `--dataset`. title, about: texts for people. columns: the columns by which it
+    is recognised. environment: the environment that judges its tasks; refused instead: why none
+    does, and what to do. prompt: a template of the prompt; messages instead: the made value with
+    the conversation. tools: the made value with the tools. task_id: a template of the id; empty:
+    derived from the content. made: values in the order of making. set: keys that all tasks have.
+    keep: columns that stay keys of the task although values are made from them.
     text_answers: expected answers may be long texts. differs: from the data set's own scoring.
     tried: how many rows in its columns the tests import and judge.
     """
@@ -195,5 +195,5 @@ def recipe_named(name: str) -> Recipe:
     """A recipe by its name. Raises UserError if there is none."""
     found = {one.name: one for one in recipes()}
     if name not in found:
-        raise UserError(f"there is no data set {name!r}; {nearest(name, found)}")
+        raise UserError(f"no data set is named {name!r}; {nearest(name, found)}")
     return found[name]

@@ -61,7 +61,7 @@ func (o *Once[T]) Do(
 	case known.request != digest:
 		o.mu.Unlock()
 		return none, mesherr.New(errorsv1.ErrorReason_ERROR_REASON_REQUEST_ID_REUSED,
-			"another request came with this request_id", "request_id", id)
+			"a different request had this request_id", "request_id", id)
 	case known.forgotten:
 		o.mu.Unlock()
 		return none, mesherr.New(errorsv1.ErrorReason_ERROR_REASON_SESSION_STATE,

@@ -126,7 +126,7 @@ fn params_in_force(
     if !options.params_override_json.is_empty() {
         let read = Json::parse_field(&options.params_override_json);
         let Json::Object(overrides) = read.map_err(|error| wrong(error.to_string()))? else {
-            return Err(wrong("params_override_json is no object".to_owned()));
+            return Err(wrong("params_override_json is not an object".to_owned()));
         };
         let mut document = codec::write(&params).map_err(|error| wrong(error.to_string()))?;
         if let Json::Object(document) = &mut document {

@@ -45,10 +45,9 @@ class AgentServiceStub:
     environment's state matches the model's calls. The function calls of an
     incomplete answer are not run.
 
-    An error in a call of the environment belongs to TOOL when it came from
-    CallTool, except that a missing session and a fault of the environment itself
-    (ENVIRONMENT_FAULT) belong to RESOURCE. An error of a model always belongs to
-    MODEL, whoever called it.
+    Boundaries of errors. An error of CallTool has the boundary TOOL. A missing session
+    and a fault of the environment itself (ENVIRONMENT_FAULT) have RESOURCE, even in
+    CallTool. An error of a model has MODEL, even if the environment called the model.
     """
 
     def __init__(self, channel):
@@ -99,10 +98,9 @@ class AgentServiceServicer:
     environment's state matches the model's calls. The function calls of an
     incomplete answer are not run.
 
-    An error in a call of the environment belongs to TOOL when it came from
-    CallTool, except that a missing session and a fault of the environment itself
-    (ENVIRONMENT_FAULT) belong to RESOURCE. An error of a model always belongs to
-    MODEL, whoever called it.
+    Boundaries of errors. An error of CallTool has the boundary TOOL. A missing session
+    and a fault of the environment itself (ENVIRONMENT_FAULT) have RESOURCE, even in
+    CallTool. An error of a model has MODEL, even if the environment called the model.
     """
 
     def RunRollout(self, request, context):
@@ -157,20 +155,19 @@ class AgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def JudgeGroup(self, request, context):
-        """Has the repeats of one task judged together, for collectors that reach the
-        agent but not the environment. The agent passes the group on to
-        VerifyService.VerifyGroup of an instance of the task's environment, and the
-        verdicts and errors back; it checks that there is one verdict for each
-        member, in order, and that each keeps the rules of Verification, and
-        otherwise answers INTERNAL / CONTRACT_VIOLATED. An environment that does not
-        judge groups is UNIMPLEMENTED / NOT_OFFERED.
+        """Judges the repeats of one task together, for collectors that reach the agent but
+        not the environment. The agent forwards the group to VerifyService.VerifyGroup of
+        an instance of the task's environment, and returns the verdicts or the error. It
+        checks that there is one verdict for each member, in order, and that each follows
+        the rules of Verification. Otherwise it answers INTERNAL / CONTRACT_VIOLATED. If
+        the environment does not judge groups, the call is UNIMPLEMENTED / NOT_OFFERED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetAgent(self, request, context):
-        """Says what the agent is.
+        """Describes the agent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,10 +224,9 @@ class AgentService:
     environment's state matches the model's calls. The function calls of an
     incomplete answer are not run.
 
-    An error in a call of the environment belongs to TOOL when it came from
-    CallTool, except that a missing session and a fault of the environment itself
-    (ENVIRONMENT_FAULT) belong to RESOURCE. An error of a model always belongs to
-    MODEL, whoever called it.
+    Boundaries of errors. An error of CallTool has the boundary TOOL. A missing session
+    and a fault of the environment itself (ENVIRONMENT_FAULT) have RESOURCE, even in
+    CallTool. An error of a model has MODEL, even if the environment called the model.
     """
 
     @staticmethod

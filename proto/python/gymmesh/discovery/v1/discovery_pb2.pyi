@@ -28,30 +28,30 @@ class _HealthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Health.ValueTy
     HEALTH_UNSPECIFIED: _Health.ValueType  # 0
     """Not used on the wire."""
     HEALTH_SERVING: _Health.ValueType  # 1
-    """Takes calls."""
+    """Accepts calls."""
     HEALTH_NOT_SERVING: _Health.ValueType  # 2
-    """Is there, but takes no calls (starting, or unhealthy)."""
+    """Runs, but accepts no calls (starting, or unhealthy)."""
     HEALTH_DRAINING: _Health.ValueType  # 3
-    """Finishes what it has and takes no new calls."""
+    """Finishes its current calls and accepts no new ones."""
 
 class Health(_Health, metaclass=_HealthEnumTypeWrapper):
-    """How an instance is. A value that the server does not know counts as unspecified:
-    for Register that is SERVING, and for Renew unchanged.
+    """The health of an instance. A value that the server does not know counts as
+    unspecified. Unspecified means SERVING in Register, and unchanged in Renew.
     """
 
 HEALTH_UNSPECIFIED: Health.ValueType  # 0
 """Not used on the wire."""
 HEALTH_SERVING: Health.ValueType  # 1
-"""Takes calls."""
+"""Accepts calls."""
 HEALTH_NOT_SERVING: Health.ValueType  # 2
-"""Is there, but takes no calls (starting, or unhealthy)."""
+"""Runs, but accepts no calls (starting, or unhealthy)."""
 HEALTH_DRAINING: Health.ValueType  # 3
-"""Finishes what it has and takes no new calls."""
+"""Finishes its current calls and accepts no new ones."""
 Global___Health: _TypeAlias = Health  # noqa: Y015
 
 @_typing.final
 class Locality(_message.Message):
-    """Where an instance runs, for preferring near ones. Any part may be empty."""
+    """Where an instance runs. Callers prefer near instances. Any part may be empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -81,8 +81,8 @@ Global___Locality: _TypeAlias = Locality  # noqa: Y015
 
 @_typing.final
 class Instance(_message.Message):
-    """One instance of a service. Its texts are printable, and each of those that name
-    something has at most 512 characters; an instance has at most 64 KiB in all.
+    """One instance of a service. All strings are printable. Ids and names have at most 512
+    characters each. The whole message has at most 64 KiB.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -130,20 +130,22 @@ class Instance(_message.Message):
     address: _builtins.str
     """A gRPC target, such as `127.0.0.1:9401` or `unix:/run/gym/math.sock`."""
     contract_version: _builtins.str
-    """The contract's version that it speaks, such as `1.0`."""
+    """The contract version that the instance implements, such as `1.0`."""
     weight: _builtins.int
-    """Its share of the load, relative to others of its name; zero counts as 1."""
+    """The instance's share of the load, relative to the others of its name; zero counts
+    as 1.
+    """
     health: Global___Health.ValueType
-    """How it is."""
+    """The instance's health."""
     metrics_address: _builtins.str
-    """The address of its Prometheus endpoint, host and port; may be empty."""
+    """The host and port of the instance's Prometheus endpoint; may be empty."""
     @_builtins.property
     def meta(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Free-form facts for operators; at most 64 keys. Holds no secrets."""
 
     @_builtins.property
     def locality(self) -> Global___Locality:
-        """Where it runs."""
+        """Where the instance runs."""
 
     def __init__(
         self,
@@ -179,11 +181,11 @@ class RegisterRequest(_message.Message):
     LEASE_S_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
     lease_s: _builtins.int
-    """Seconds that the lease should last; zero: the server chooses. The server
-    may give less or more.
+    """Seconds that the lease should last; zero: the server chooses. The server may grant
+    less or more.
     """
     lease_id: _builtins.str
-    """The lease held for this id already, when replacing."""
+    """The current lease of this id, to replace the instance."""
     @_builtins.property
     def instance(self) -> Global___Instance:
         """The instance."""
@@ -214,7 +216,7 @@ class RegisterResponse(_message.Message):
     lease_id: _builtins.str
     """Names the lease; a secret of the instance."""
     lease_s: _builtins.int
-    """Seconds until it runs out unless renewed. Renew at a third of it."""
+    """Seconds until the lease expires unless renewed. Renew after a third of them."""
     def __init__(
         self,
         *,
@@ -263,7 +265,7 @@ class RenewResponse(_message.Message):
 
     LEASE_S_FIELD_NUMBER: _builtins.int
     lease_s: _builtins.int
-    """Seconds until it runs out unless renewed."""
+    """Seconds until the lease expires unless renewed."""
     def __init__(
         self,
         *,
@@ -279,7 +281,7 @@ Global___RenewResponse: _TypeAlias = RenewResponse  # noqa: Y015
 
 @_typing.final
 class DeregisterRequest(_message.Message):
-    """Gives a lease back."""
+    """Ends a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -331,9 +333,9 @@ class ListInstancesRequest(_message.Message):
     name: _builtins.str
     """Only of this name; empty: all."""
     page_size: _builtins.int
-    """The most to return; zero: the server chooses."""
+    """The most instances to return; zero: the server chooses."""
     page_token: _builtins.str
-    """Where to go on; empty: at the start."""
+    """The next_page_token of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -362,7 +364,7 @@ class ListInstancesResponse(_message.Message):
     next_page_token: _builtins.str
     """Where the next page starts; empty on the last."""
     version: _builtins.int
-    """The registry's version at the time."""
+    """The registry's version at the time of the call."""
     @_builtins.property
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___Instance]:
         """The instances."""
@@ -421,14 +423,14 @@ class WatchInstancesResponse(_message.Message):
     version: _builtins.int
     """The registry's version after the change."""
     removed_id: _builtins.str
-    """The id of an instance that is gone."""
+    """The id of an instance that is no longer listed."""
     @_builtins.property
     def snapshot(self) -> Global___InstanceSnapshot:
-        """All matching instances; replaces whatever the watcher knew."""
+        """All matching instances. Replaces everything that the watcher knew."""
 
     @_builtins.property
     def upserted(self) -> Global___Instance:
-        """An instance that is new or different."""
+        """A new or changed instance."""
 
     def __init__(
         self,

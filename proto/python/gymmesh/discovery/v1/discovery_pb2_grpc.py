@@ -67,44 +67,45 @@ class DiscoveryServiceServicer:
     """
 
     def Register(self, request, context):
-        """Adds an instance, or replaces the one with the same id if it comes with the
-        lease_id that was given for it, or has the same service, name and address:
-        then it was started again, and the lease of its past life ends. Another live
-        instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
-        the instance is listed from now until the lease runs out or is given back.
+        """Adds an instance, or replaces the instance with the same id. It replaces if the
+        request has the lease_id of that instance, or the same service, name and address.
+        In the second case the instance was restarted, and its old lease ends. Otherwise,
+        if a live instance has the id, the call is ALREADY_EXISTS / INSTANCE_EXISTS.
+        Returns a lease. The registry lists the instance until the lease expires or
+        Deregister ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Renew(self, request, context):
-        """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
-        run out; the instance then registers again.
+        """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
+        expired; the instance then registers again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Deregister(self, request, context):
-        """Gives the lease back; the instance is no longer listed. A lease that is not
-        there is a success.
+        """Ends the lease; the registry no longer lists the instance. Ending a lease that does
+        not exist succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListInstances(self, request, context):
-        """Lists live instances, of all kinds of health, ordered by id.
+        """Lists live instances with any health, ordered by id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchInstances(self, request, context):
-        """Sends a snapshot of the matching instances first, then every change, each
-        with a version that grows. A watcher that falls behind is sent a new
-        snapshot instead of the changes that it missed. Ends only with the call's
-        deadline, its cancellation or the server's shutdown (UNAVAILABLE).
+        """Sends a snapshot of the matching instances first, then every change, each with an
+        increasing version. If a watcher falls behind, the server sends a new snapshot
+        instead of the missed changes. Ends only with the call's deadline, its cancellation
+        or the server's shutdown (UNAVAILABLE).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

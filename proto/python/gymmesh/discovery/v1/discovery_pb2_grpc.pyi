@@ -34,27 +34,28 @@ class DiscoveryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DiscoveryServiceAsyncStub: ...
     Register: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.RegisterRequest, _discovery_pb2.RegisterResponse]
-    """Adds an instance, or replaces the one with the same id if it comes with the
-    lease_id that was given for it, or has the same service, name and address:
-    then it was started again, and the lease of its past life ends. Another live
-    instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
-    the instance is listed from now until the lease runs out or is given back.
+    """Adds an instance, or replaces the instance with the same id. It replaces if the
+    request has the lease_id of that instance, or the same service, name and address.
+    In the second case the instance was restarted, and its old lease ends. Otherwise,
+    if a live instance has the id, the call is ALREADY_EXISTS / INSTANCE_EXISTS.
+    Returns a lease. The registry lists the instance until the lease expires or
+    Deregister ends it.
     """
     Renew: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.RenewRequest, _discovery_pb2.RenewResponse]
-    """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
-    run out; the instance then registers again.
+    """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
+    expired; the instance then registers again.
     """
     Deregister: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.DeregisterRequest, _discovery_pb2.DeregisterResponse]
-    """Gives the lease back; the instance is no longer listed. A lease that is not
-    there is a success.
+    """Ends the lease; the registry no longer lists the instance. Ending a lease that does
+    not exist succeeds.
     """
     ListInstances: _grpc.UnaryUnaryMultiCallable[_discovery_pb2.ListInstancesRequest, _discovery_pb2.ListInstancesResponse]
-    """Lists live instances, of all kinds of health, ordered by id."""
+    """Lists live instances with any health, ordered by id."""
     WatchInstances: _grpc.UnaryStreamMultiCallable[_discovery_pb2.WatchInstancesRequest, _discovery_pb2.WatchInstancesResponse]
-    """Sends a snapshot of the matching instances first, then every change, each
-    with a version that grows. A watcher that falls behind is sent a new
-    snapshot instead of the changes that it missed. Ends only with the call's
-    deadline, its cancellation or the server's shutdown (UNAVAILABLE).
+    """Sends a snapshot of the matching instances first, then every change, each with an
+    increasing version. If a watcher falls behind, the server sends a new snapshot
+    instead of the missed changes. Ends only with the call's deadline, its cancellation
+    or the server's shutdown (UNAVAILABLE).
     """
 
 @_typing.type_check_only
@@ -63,27 +64,28 @@ class DiscoveryServiceAsyncStub(DiscoveryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Register: _aio.UnaryUnaryMultiCallable[_discovery_pb2.RegisterRequest, _discovery_pb2.RegisterResponse]  # type: ignore[assignment]
-    """Adds an instance, or replaces the one with the same id if it comes with the
-    lease_id that was given for it, or has the same service, name and address:
-    then it was started again, and the lease of its past life ends. Another live
-    instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
-    the instance is listed from now until the lease runs out or is given back.
+    """Adds an instance, or replaces the instance with the same id. It replaces if the
+    request has the lease_id of that instance, or the same service, name and address.
+    In the second case the instance was restarted, and its old lease ends. Otherwise,
+    if a live instance has the id, the call is ALREADY_EXISTS / INSTANCE_EXISTS.
+    Returns a lease. The registry lists the instance until the lease expires or
+    Deregister ends it.
     """
     Renew: _aio.UnaryUnaryMultiCallable[_discovery_pb2.RenewRequest, _discovery_pb2.RenewResponse]  # type: ignore[assignment]
-    """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
-    run out; the instance then registers again.
+    """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
+    expired; the instance then registers again.
     """
     Deregister: _aio.UnaryUnaryMultiCallable[_discovery_pb2.DeregisterRequest, _discovery_pb2.DeregisterResponse]  # type: ignore[assignment]
-    """Gives the lease back; the instance is no longer listed. A lease that is not
-    there is a success.
+    """Ends the lease; the registry no longer lists the instance. Ending a lease that does
+    not exist succeeds.
     """
     ListInstances: _aio.UnaryUnaryMultiCallable[_discovery_pb2.ListInstancesRequest, _discovery_pb2.ListInstancesResponse]  # type: ignore[assignment]
-    """Lists live instances, of all kinds of health, ordered by id."""
+    """Lists live instances with any health, ordered by id."""
     WatchInstances: _aio.UnaryStreamMultiCallable[_discovery_pb2.WatchInstancesRequest, _discovery_pb2.WatchInstancesResponse]  # type: ignore[assignment]
-    """Sends a snapshot of the matching instances first, then every change, each
-    with a version that grows. A watcher that falls behind is sent a new
-    snapshot instead of the changes that it missed. Ends only with the call's
-    deadline, its cancellation or the server's shutdown (UNAVAILABLE).
+    """Sends a snapshot of the matching instances first, then every change, each with an
+    increasing version. If a watcher falls behind, the server sends a new snapshot
+    instead of the missed changes. Ends only with the call's deadline, its cancellation
+    or the server's shutdown (UNAVAILABLE).
     """
 
 class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -95,11 +97,12 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _discovery_pb2.RegisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_discovery_pb2.RegisterResponse, _abc.Awaitable[_discovery_pb2.RegisterResponse]]:
-        """Adds an instance, or replaces the one with the same id if it comes with the
-        lease_id that was given for it, or has the same service, name and address:
-        then it was started again, and the lease of its past life ends. Another live
-        instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
-        the instance is listed from now until the lease runs out or is given back.
+        """Adds an instance, or replaces the instance with the same id. It replaces if the
+        request has the lease_id of that instance, or the same service, name and address.
+        In the second case the instance was restarted, and its old lease ends. Otherwise,
+        if a live instance has the id, the call is ALREADY_EXISTS / INSTANCE_EXISTS.
+        Returns a lease. The registry lists the instance until the lease expires or
+        Deregister ends it.
         """
 
     @_abc_1.abstractmethod
@@ -108,8 +111,8 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _discovery_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_discovery_pb2.RenewResponse, _abc.Awaitable[_discovery_pb2.RenewResponse]]:
-        """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
-        run out; the instance then registers again.
+        """Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
+        expired; the instance then registers again.
         """
 
     @_abc_1.abstractmethod
@@ -118,8 +121,8 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _discovery_pb2.DeregisterRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_discovery_pb2.DeregisterResponse, _abc.Awaitable[_discovery_pb2.DeregisterResponse]]:
-        """Gives the lease back; the instance is no longer listed. A lease that is not
-        there is a success.
+        """Ends the lease; the registry no longer lists the instance. Ending a lease that does
+        not exist succeeds.
         """
 
     @_abc_1.abstractmethod
@@ -128,7 +131,7 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _discovery_pb2.ListInstancesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_discovery_pb2.ListInstancesResponse, _abc.Awaitable[_discovery_pb2.ListInstancesResponse]]:
-        """Lists live instances, of all kinds of health, ordered by id."""
+        """Lists live instances with any health, ordered by id."""
 
     @_abc_1.abstractmethod
     def WatchInstances(
@@ -136,10 +139,10 @@ class DiscoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _discovery_pb2.WatchInstancesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_discovery_pb2.WatchInstancesResponse], _abc.AsyncIterator[_discovery_pb2.WatchInstancesResponse]]:
-        """Sends a snapshot of the matching instances first, then every change, each
-        with a version that grows. A watcher that falls behind is sent a new
-        snapshot instead of the changes that it missed. Ends only with the call's
-        deadline, its cancellation or the server's shutdown (UNAVAILABLE).
+        """Sends a snapshot of the matching instances first, then every change, each with an
+        increasing version. If a watcher falls behind, the server sends a new snapshot
+        instead of the missed changes. Ends only with the call's deadline, its cancellation
+        or the server's shutdown (UNAVAILABLE).
         """
 
 def add_DiscoveryServiceServicer_to_server(servicer: DiscoveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class MuxServiceStub:
-    """Every call that arrives here goes through the same checks, authorisation and
-    metrics as a plain one.
+    """Every call on the mux passes the same checks, authorisation and metrics as a plain
+    RPC.
     """
 
     def __init__(self, channel):
@@ -44,14 +44,14 @@ class MuxServiceStub:
 
 
 class MuxServiceServicer:
-    """Every call that arrives here goes through the same checks, authorisation and
-    metrics as a plain one.
+    """Every call on the mux passes the same checks, authorisation and metrics as a plain
+    RPC.
     """
 
     def Exchange(self, request_iterator, context):
-        """Carries calls both ways. Each side may call the other. Frames of one call
-        are in order; frames of different calls are not ordered. When the stream
-        breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
+        """Carries calls in both directions. Each side may call the other. Frames of one call
+        are in order; frames of different calls are not ordered. When the stream breaks,
+        every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -74,8 +74,8 @@ def add_MuxServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MuxService:
-    """Every call that arrives here goes through the same checks, authorisation and
-    metrics as a plain one.
+    """Every call on the mux passes the same checks, authorisation and metrics as a plain
+    RPC.
     """
 
     @staticmethod

@@ -10,20 +10,19 @@ keys in any order, integers distinct from floating-point numbers, null
 distinct from absent.
 
 How the typed fields and the overlay share a JSON object:
-  1. A key that a message types, whose value fits the typed field exactly,
-     stands in that field and nowhere else.
-  2. Every other key (unknown, null, of another JSON type, out of range, text
-     with an unpaired surrogate) stands in `overlay_json`, a JSON object.
+  1. If a message has a field for a key, and the value fits the field exactly, the
+     value is in this field and nowhere else.
+  2. Every other key (unknown, null, of a different JSON type, out of range, text
+     with an unpaired surrogate) is in `overlay_json`, a JSON object.
   3. Writing JSON starts from the typed fields and then adds the overlay's
      keys; on a conflict the overlay wins.
-  4. Code that sets a typed field of a message that it builds from another one
-     removes that key from the overlay.
+  4. Code that copies a message and sets a typed field also removes that key from
+     the overlay.
 
-`arguments` and tool outputs are bytes that hold what the model or tool wrote,
-never normalised on the way: UTF-8, in which an unpaired surrogate is written
-as its three-byte (WTF-8) form. Fields called `*_json` are bytes that hold a
-JSON value as UTF-8, in which an unpaired surrogate may also stand as a JSON
-escape; a reader takes both forms.
+`arguments` and tool outputs are bytes, exactly as the model or tool wrote them:
+UTF-8, with an unpaired surrogate in its three-byte (WTF-8) form. Fields called
+`*_json` are bytes with a JSON value as UTF-8. There an unpaired surrogate may also
+be a JSON escape; a reader accepts both forms.
 """
 
 from collections import abc as _abc
@@ -43,7 +42,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Number(_message.Message):
-    """A JSON number that keeps the difference between 1 and 1.0."""
+    """A JSON number. Distinguishes 1 from 1.0."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -90,7 +89,7 @@ class Item(_message.Message):
 
     @_builtins.property
     def function_call_output(self) -> Global___FunctionCallOutput:
-        """What a function tool answered."""
+        """The answer of a function tool."""
 
     @_builtins.property
     def reasoning(self) -> Global___Reasoning:
@@ -143,8 +142,8 @@ class Message(_message.Message):
     text: _builtins.str
     """Content given as plain text instead of parts."""
     type_omitted: _builtins.bool
-    """True when the document had no `type` key, which the API allows for
-    messages; writing JSON then leaves it out again.
+    """True when the document had no `type` key, which the API allows for messages.
+    Writing JSON then omits the key again.
     """
     overlay_json: _builtins.bytes
     """The remaining keys, as a JSON object; empty means none."""
@@ -188,8 +187,8 @@ Global___Message: _TypeAlias = Message  # noqa: Y015
 
 @_typing.final
 class ContentParts(_message.Message):
-    """A list of content parts; a message of its own so that an empty list differs
-    from an absent one.
+    """A list of content parts. A separate message, so that an empty list differs from an
+    absent one.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -271,7 +270,7 @@ class InputText(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text; absent when the document's text stands in the overlay."""
+    """The text; absent when the overlay has the document's text."""
     overlay_json: _builtins.bytes
     """The remaining keys, as a JSON object; empty means none."""
     def __init__(
@@ -301,14 +300,14 @@ class OutputText(_message.Message):
     LOGPROBS_EMPTY_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text; absent when the document's text stands in the overlay."""
+    """The text; absent when the overlay has the document's text."""
     annotations_empty: _builtins.bool
-    """True when the document had `annotations: []`, the usual case. Annotations
-    with elements stand in the overlay.
+    """True when the document had `annotations: []`, the usual case. Annotations with
+    elements are in the overlay.
     """
     logprobs_empty: _builtins.bool
-    """True when the document had `logprobs: []`. Log probabilities with elements
-    stand in the overlay; those meant for training travel in TokenCapture.
+    """True when the document had `logprobs: []`. Log probabilities with elements are in
+    the overlay; those for training are in TokenCapture.
     """
     overlay_json: _builtins.bytes
     """The remaining keys, as a JSON object; empty means none."""
@@ -339,7 +338,7 @@ class Refusal(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     refusal: _builtins.str
-    """The refusal's text; absent when it stands in the overlay."""
+    """The refusal's text; absent when the overlay has it."""
     overlay_json: _builtins.bytes
     """The remaining keys, as a JSON object; empty means none."""
     def __init__(
@@ -450,8 +449,8 @@ class FunctionCall(_message.Message):
     name: _builtins.str
     """The name of the tool."""
     arguments: _builtins.bytes
-    """The arguments exactly as the model wrote them: a JSON object in text form
-    when the model did well, anything at all when it did not.
+    """The arguments exactly as the model wrote them. A JSON object as text if the model
+    wrote valid arguments; otherwise any bytes.
     """
     status: _builtins.str
     """`in_progress`, `completed` or `incomplete`."""
@@ -507,7 +506,7 @@ class FunctionCallOutput(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     OVERLAY_JSON_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """The item's id, where one was given."""
+    """The item's id, if one was given."""
     call_id: _builtins.str
     """The call_id of the FunctionCall that this answers."""
     text: _builtins.bytes
@@ -568,7 +567,7 @@ class Reasoning(_message.Message):
     id: _builtins.str
     """The item's id."""
     encrypted_content: _builtins.str
-    """Reasoning that only its producer can read, to be sent back unchanged."""
+    """Reasoning that only its producer can read. Send it back unchanged."""
     status: _builtins.str
     """`in_progress`, `completed` or `incomplete`."""
     overlay_json: _builtins.bytes
@@ -579,8 +578,8 @@ class Reasoning(_message.Message):
 
     @_builtins.property
     def content(self) -> Global___ReasoningTexts:
-        """The reasoning text itself, where the model shows it; absent when the
-        document had no `content`.
+        """The reasoning text, if the model shows it; absent when the document had no
+        `content`.
         """
 
     def __init__(
@@ -622,8 +621,8 @@ Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
 
 @_typing.final
 class ReasoningTexts(_message.Message):
-    """A list of reasoning texts. A list with an element that is not exactly a
-    `{"type", "text"}` object of the expected type stands in the overlay whole.
+    """A list of reasoning texts. If an element is not exactly a `{"type", "text"}` object
+    of the expected type, the whole list is in the overlay.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -724,8 +723,8 @@ class FunctionTool(_message.Message):
     description: _builtins.str
     """What the tool does, for the model to read."""
     parameters_json: _builtins.bytes
-    """The JSON Schema of the arguments object, as JSON; absent when the document
-    had none. A `null` stands in the overlay.
+    """The JSON Schema of the arguments object, as JSON; absent when the document had
+    none. A `null` is in the overlay.
     """
     strict: _builtins.bool
     """Whether the model's host must keep the arguments to the schema."""
@@ -813,17 +812,17 @@ class ResponseParams(_message.Message):
     METADATA_JSON_FIELD_NUMBER: _builtins.int
     PREVIOUS_RESPONSE_ID_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The model's name at the endpoint. A model service replaces it by the one
-    that it is configured with, if any.
+    """The model's name at the endpoint. A model service with a configured name replaces
+    it.
     """
     input_text: _builtins.str
     """The input, when it is plain text: one user message."""
     input_omitted: _builtins.bool
-    """True when the document's `input` was absent or stands in the overlay."""
+    """True when the document's `input` was absent or is in the overlay."""
     instructions: _builtins.str
     """A system message put before the input."""
     tools_omitted: _builtins.bool
-    """True when the document's `tools` was absent or stands in the overlay."""
+    """True when the document's `tools` was absent or is in the overlay."""
     tool_choice_json: _builtins.bytes
     """`"auto"`, `"none"`, `"required"` or an object, as JSON."""
     parallel_tool_calls: _builtins.bool
@@ -839,8 +838,8 @@ class ResponseParams(_message.Message):
     metadata_json: _builtins.bytes
     """The `metadata` object, as JSON."""
     previous_response_id: _builtins.str
-    """OpenAI's own conversation handle: a plain parameter of the user's, passed
-    to the endpoint and never read by gymmesh.
+    """OpenAI's conversation handle: a plain parameter of the user. gymmesh passes it to
+    the endpoint and never reads it.
     """
     @_builtins.property
     def input(self) -> _containers.RepeatedCompositeFieldContainer[Global___Item]:
@@ -960,7 +959,7 @@ class Response(_message.Message):
     status: _builtins.str
     """`completed`, `incomplete`, `failed`, `in_progress`, `cancelled`, `queued`."""
     output_omitted: _builtins.bool
-    """True when the document's `output` was absent or stands in the overlay."""
+    """True when the document's `output` was absent or is in the overlay."""
     overlay_json: _builtins.bytes
     """The remaining keys (echoed parameters among them), as a JSON object; empty
     means none.
@@ -973,7 +972,7 @@ class Response(_message.Message):
 
     @_builtins.property
     def usage(self) -> Global___Usage:
-        """What the call consumed."""
+        """The tokens of the call."""
 
     @_builtins.property
     def incomplete_details(self) -> Global___IncompleteDetails:

@@ -3,18 +3,17 @@
 isort:skip_file
 Files of a sandbox.
 
-Paths are absolute in the sandbox, or relative to its `workdir`. Links are followed
-as a process in the sandbox would follow them, and never lead out of it: `/` and
-`..` end at the sandbox's own root, whatever a link says. A path that has a zero
-byte is SANDBOX_PATH_INVALID.
+Paths are absolute in the sandbox, or relative to its `workdir`. The service follows
+links as a process in the sandbox would. A link never leads out of the sandbox: `/`
+and `..` end at the sandbox's root. A path with a zero byte is SANDBOX_PATH_INVALID.
 
-Each call has the rights of one user of the sandbox, and no more: `user` of the
-request, a name or a number of the sandbox's own; empty: the user of the lease, else
-the sandbox's own, as for Exec. What this user may not read, write or pass through
-is SANDBOX_FILE_DENIED. Who may use all files asks as `root`. Files and folders that
-a call makes are the user's. Where GetService does not say `Capabilities.users`,
-another user than the sandbox's own is SANDBOX_OPTION_UNSUPPORTED, and calls have the
-rights of the sandbox's own at most.
+Each call has the rights of one user of the sandbox, and no more. The request names
+the user in `user`, by a name or number that the sandbox knows. Empty: the lease's
+user, else the sandbox's user, as for Exec. A path that this user may not read, write
+or pass through is SANDBOX_FILE_DENIED. To use all files, call as `root`. Files and
+folders that a call creates belong to the user. If `Capabilities.users` is false, a
+user other than the sandbox's is SANDBOX_OPTION_UNSUPPORTED, and calls have at most
+the rights of the sandbox's user.
 """
 
 from collections import abc as _abc
@@ -41,7 +40,7 @@ class _FileKind:
 class _FileKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FileKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FILE_KIND_UNSPECIFIED: _FileKind.ValueType  # 0
-    """Something else: a device, a socket, a pipe."""
+    """A device, a socket or a pipe."""
     FILE_KIND_FILE: _FileKind.ValueType  # 1
     """A plain file."""
     FILE_KIND_FOLDER: _FileKind.ValueType  # 2
@@ -50,10 +49,10 @@ class _FileKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FileKind.Val
     """A symbolic link."""
 
 class FileKind(_FileKind, metaclass=_FileKindEnumTypeWrapper):
-    """What a file is."""
+    """The kind of a file."""
 
 FILE_KIND_UNSPECIFIED: FileKind.ValueType  # 0
-"""Something else: a device, a socket, a pipe."""
+"""A device, a socket or a pipe."""
 FILE_KIND_FILE: FileKind.ValueType  # 1
 """A plain file."""
 FILE_KIND_FOLDER: FileKind.ValueType  # 2
@@ -76,8 +75,8 @@ class _ArchiveFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Archive
     """By gzip."""
 
 class ArchiveFormat(_ArchiveFormat, metaclass=_ArchiveFormatEnumTypeWrapper):
-    """How an archive is compressed. All are archives of tar (POSIX.1-2001, pax; GNU's
-    long names are read as well).
+    """How an archive is compressed. All are tar archives (POSIX.1-2001, pax; GNU's long
+    names are also read).
     """
 
 ARCHIVE_FORMAT_UNSPECIFIED: ArchiveFormat.ValueType  # 0
@@ -103,23 +102,21 @@ class FileInfo(_message.Message):
     MODIFIED_UNIX_NANO_FIELD_NUMBER: _builtins.int
     LINK_TARGET_FIELD_NUMBER: _builtins.int
     path: _builtins.bytes
-    """Its path, as absolute path in the sandbox. Bytes, since Linux asks for no
-    encoding.
-    """
+    """The file's absolute path in the sandbox. Bytes, since Linux requires no encoding."""
     kind: Global___FileKind.ValueType
-    """What it is; links are not followed."""
+    """The file's kind. Links are not followed."""
     size: _builtins.int
-    """Its size in bytes, of plain files."""
+    """The size of a plain file in bytes."""
     mode: _builtins.int
-    """The permission bits, as chmod has them."""
+    """The permission bits, as for chmod."""
     uid: _builtins.int
-    """The number of its user in the sandbox."""
+    """The number of the file's user in the sandbox."""
     gid: _builtins.int
-    """The number of its group in the sandbox."""
+    """The number of the file's group in the sandbox."""
     modified_unix_nano: _builtins.int
-    """When its content changed: nanoseconds since 1970-01-01 UTC."""
+    """When the content last changed: nanoseconds since 1970-01-01 UTC."""
     link_target: _builtins.bytes
-    """Where a link leads, as it is written."""
+    """The target of a link, as written in the link."""
     def __init__(
         self,
         *,
@@ -151,19 +148,18 @@ class FileContent(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     path: _builtins.bytes
-    """Where. Folders above it are made where they are missing. A link at its end is
-    replaced by the file and not followed.
+    """The path to write. The service creates missing parent folders. A link at this path
+    is replaced by the file and not followed.
     """
     content: _builtins.bytes
-    """What is in it, or the piece of it at `offset`."""
+    """The file's content, or the piece of it at `offset`."""
     mode: _builtins.int
     """The permission bits; zero: 0644."""
     offset: _builtins.int
-    """Absent: the content is the whole file, and takes the place of what was there at
-    once, so that nobody sees a part of it. Present: the content is written there, the
-    rest of the file stays, and the file ends behind the content. Must not lie beyond
-    the end of the file. A large file is written piece by piece; to write a piece
-    again changes nothing.
+    """Absent: the content is the whole file. It replaces the old file atomically: no
+    reader sees a part of it. Present: the content is written at this offset, the bytes
+    before it stay, and the file ends after the content. Must not lie beyond the end of
+    the file. Write a large file piece by piece. Writing a piece again changes nothing.
     """
     def __init__(
         self,
@@ -200,9 +196,9 @@ class ReadFilesRequest(_message.Message):
     lease: _builtins.bytes
     """A lease that may read files."""
     offset: _builtins.int
-    """The first byte to read, of each."""
+    """The first byte to read of each file."""
     max_bytes: _builtins.int
-    """The most bytes to read of each; zero: all."""
+    """The most bytes to read of each file; zero: all."""
     user: _builtins.str
     """With whose rights."""
     @_builtins.property
@@ -229,8 +225,9 @@ Global___ReadFilesRequest: _TypeAlias = ReadFilesRequest  # noqa: Y015
 
 @_typing.final
 class ReadFilesResponse(_message.Message):
-    """A piece of one file. The files come one after another, in the order of the request;
-    each ends with `info` or with `error`, and a stream without that for each is broken.
+    """A piece of one file. The service sends the files one after another, in the order of
+    the request. Each file ends with `info` or `error`. If a file has neither when the
+    stream ends, the stream broke.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -240,18 +237,18 @@ class ReadFilesResponse(_message.Message):
     INFO_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     index: _builtins.int
-    """The file, by its place in the request."""
+    """The file's index in `paths` of the request."""
     content: _builtins.bytes
     """The next bytes, at most 1 MiB."""
     @_builtins.property
     def info(self) -> Global___FileInfo:
-        """The file was read: what it is."""
+        """The file was read completely. Describes the file."""
 
     @_builtins.property
     def error(self) -> _status_pb2.Status:
-        """The file cannot be read; the next one may be. SANDBOX_FILE_NOT_FOUND,
-        SANDBOX_FILE_DENIED, or SANDBOX_PATH_INVALID for what is no plain file. Read as
-        if the call had failed with it.
+        """The file cannot be read: SANDBOX_FILE_NOT_FOUND, SANDBOX_FILE_DENIED, or
+        SANDBOX_PATH_INVALID if it is not a plain file. Treat it like an error of the
+        call, for this file only. The next files follow.
         """
 
     def __init__(
@@ -287,10 +284,12 @@ class WriteFilesRequest(_message.Message):
     lease: _builtins.bytes
     """A lease that may write files."""
     user: _builtins.str
-    """With whose rights, and whose they are to be."""
+    """The user with whose rights the service writes, and who owns the files."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileContent]:
-        """The files, in this order; what follows one that cannot be written is not written."""
+        """The files, in the order of writing. The service stops at the first file that it
+        cannot write.
+        """
 
     def __init__(
         self,
@@ -310,7 +309,7 @@ Global___WriteFilesRequest: _TypeAlias = WriteFilesRequest  # noqa: Y015
 
 @_typing.final
 class WriteFilesResponse(_message.Message):
-    """The files were written. A repeat writes the same again, so no id is needed."""
+    """The files were written. A repeat writes the same files again, so no id is needed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -327,7 +326,7 @@ Global___WriteFilesResponse: _TypeAlias = WriteFilesResponse  # noqa: Y015
 
 @_typing.final
 class ListFilesRequest(_message.Message):
-    """Lists what is in a folder, by path, a page at a time."""
+    """Lists a folder, ordered by path, one page per call."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -343,16 +342,16 @@ class ListFilesRequest(_message.Message):
     lease: _builtins.bytes
     """A lease that may read files."""
     path: _builtins.bytes
-    """The folder, or a file, of which the list then consists; empty: the `workdir`."""
+    """The folder to list. For a file, the list has this file only. Empty: the `workdir`."""
     recursive: _builtins.bool
-    """With the folders below it. Links to folders are not followed. What is in a folder
-    below that the user may not read is left out.
+    """Whether to list the folders below it too. Links to folders are not followed.
+    Folders that the user may not read are listed without their content.
     """
     page_size: _builtins.int
     """The most files to return; zero: the service chooses."""
     page_token: _builtins.str
-    """Where to go on: next_page_token of the page before; empty: at the start. What is
-    made or removed meanwhile may be in the list or not.
+    """The next_page_token of the previous page; empty: the first page. Files created or
+    removed between pages may be listed or not.
     """
     user: _builtins.str
     """With whose rights."""
@@ -419,14 +418,15 @@ class ReadArchiveRequest(_message.Message):
     lease: _builtins.bytes
     """A lease that may read files."""
     path: _builtins.bytes
-    """The folder or file; names in the archive are relative to it, or its last part for
-    a file. Links are archived as links. What is neither file, folder nor link is left
-    out, and so are /proc and /sys. Where the user may not read all of the rest, the
-    call is SANDBOX_FILE_DENIED. What holds more than `ServiceLimits.max_archive_bytes`
-    in files, or more than a million entries, is FIELD_INVALID, before anything is sent.
+    """The folder or file. Names in the archive are relative to the folder; a file's name
+    is the last part of its path. Links are archived as links. Devices, sockets, pipes,
+    /proc and /sys are skipped. If the user may not read all of the rest, the call
+    fails with SANDBOX_FILE_DENIED. If the files exceed
+    `ServiceLimits.max_archive_bytes`, or there are more than a million entries, the
+    call fails with FIELD_INVALID before it sends anything.
     """
     format: Global___ArchiveFormat.ValueType
-    """How it is compressed."""
+    """How the archive is compressed."""
     user: _builtins.str
     """With whose rights."""
     def __init__(
@@ -448,8 +448,8 @@ Global___ReadArchiveRequest: _TypeAlias = ReadArchiveRequest  # noqa: Y015
 
 @_typing.final
 class ReadArchiveResponse(_message.Message):
-    """The next bytes of an archive, at most 1 MiB. The last response says so: a stream
-    without it is broken.
+    """The next bytes of an archive, at most 1 MiB. Only the last response has `last`. If
+    the stream ends without it, the stream broke.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -476,13 +476,12 @@ Global___ReadArchiveResponse: _TypeAlias = ReadArchiveResponse  # noqa: Y015
 
 @_typing.final
 class WriteArchiveRequest(_message.Message):
-    """Sends a piece of an archive that is to be unpacked in a folder.
+    """Sends a piece of an archive, to be unpacked in a folder.
 
-    Pieces come one after another, each once the one before was answered. Nothing is
-    unpacked before the last one; a piece that is repeated changes nothing. A piece that
-    lies beyond what was received is FIELD_INVALID. What was received of an archive is
-    dropped when no piece came for a minute, and counts against
-    `ServiceLimits.max_archive_bytes`.
+    Send the pieces one after another, each after the answer to the previous one. The
+    service unpacks after the last piece. Repeating a piece changes nothing. A piece that
+    leaves a gap is FIELD_INVALID. The service drops an incomplete archive a minute after
+    its last piece. The pieces count against `ServiceLimits.max_archive_bytes`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -503,21 +502,21 @@ class WriteArchiveRequest(_message.Message):
     request_id: _builtins.str
     """Names the archive, unique in the sandbox."""
     path: _builtins.bytes
-    """The folder to unpack it in; made where it is missing. Members that would lie
-    outside of it, by `..`, by an absolute name or through a link, are
-    SANDBOX_PATH_INVALID, and nothing of the archive is unpacked; devices are too. A
-    link may lead anywhere, since nothing follows it out of the sandbox.
+    """The folder to unpack in. The service creates it if it is missing. A member outside
+    the folder (by `..`, an absolute name or through a link), or a device, is
+    SANDBOX_PATH_INVALID, and nothing of the archive is unpacked. A link may have any
+    target, since nothing follows it out of the sandbox.
     """
     format: Global___ArchiveFormat.ValueType
-    """How it is compressed."""
+    """How the archive is compressed."""
     offset: _builtins.int
-    """Where this piece lies in the archive."""
+    """The offset of this piece in the archive, in bytes."""
     content: _builtins.bytes
     """The piece."""
     last: _builtins.bool
-    """It is the last one: unpack."""
+    """Whether this is the last piece. The service then unpacks the archive."""
     user: _builtins.str
-    """With whose rights, and whose the files are to be."""
+    """The user with whose rights the service unpacks, and who owns the files."""
     def __init__(
         self,
         *,
@@ -541,13 +540,13 @@ Global___WriteArchiveRequest: _TypeAlias = WriteArchiveRequest  # noqa: Y015
 
 @_typing.final
 class WriteArchiveResponse(_message.Message):
-    """A piece was received, and the archive unpacked if it was the last one."""
+    """The piece was received. If it was the last one, the archive was unpacked."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RECEIVED_FIELD_NUMBER: _builtins.int
     received: _builtins.int
-    """Bytes of the archive that were received so far: where the next piece lies."""
+    """Bytes of the archive received so far: the offset of the next piece."""
     def __init__(
         self,
         *,

@@ -3,31 +3,31 @@
 isort:skip_file
 The sandbox service: machines to work in, lent to the services of a rollout.
 
-A sandbox is a file system, processes in it, and bounds around both. Its life:
+A sandbox is a file system, processes in it, and limits on both. Its life:
 
   CreateSandbox -> running --+-- EndSandbox, RemoveSandbox ------------> ended
   ForkSandbox                +-- its own lease ends, its life is over
                              +-- it is lost, or the service ends
 
-While it runs, everything is allowed that a lease allows. Ended: all is NOT_FOUND /
-SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which succeed. A call that
-was under way when the sandbox ended is UNAVAILABLE / SANDBOX_LOST. Nothing of an
-ended sandbox is left: no process, no file, no network. A service that is started
-again ends what the one before it has left, before it takes calls.
+While the sandbox runs, a caller may do what the lease allows. After its end, every
+call is NOT_FOUND / SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which
+succeed. A call in progress when the sandbox ended is UNAVAILABLE / SANDBOX_LOST.
+Nothing remains of an ended sandbox: no process, no file, no network. A restarted
+service removes everything its predecessor left, before it accepts calls.
 
-Leases. Who creates a sandbox gets two: *own*, which may do everything, and
-*operate*, which may run programs and use files, and is meant to be handed on. A
-lease is 16 bytes or more that nobody can guess. It belongs to one sandbox, at one
-instance, where all calls go (`SandboxRef.instance_id`). LendSandbox makes a further
-one of it, which allows no more, lasts no longer, and ends with it. A lease that ran
-out is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED for as long as the sandbox is
-there; one that was never given, was revoked, is of another sandbox, or does not
-allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown sandbox_id
-is SANDBOX_NOT_FOUND whatever the lease. Leases travel in requests and answers only:
-who logs, stores or traces a message of this package leaves them out.
+Leases. CreateSandbox returns two leases. The *own* lease allows everything. The
+*operate* lease allows programs and files; the owner hands it on. A lease is 16 bytes
+or more, hard to guess. It is valid for one sandbox at one instance; all calls go to
+this instance (`SandboxRef.instance_id`). LendSandbox derives a further lease from a
+lease. The new lease allows no more, lasts no longer, and ends with the first. An
+expired lease is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED while the sandbox
+exists. A lease that was never issued, was revoked, belongs to a different sandbox,
+or does not allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown
+sandbox_id is SANDBOX_NOT_FOUND with any lease. Only requests and answers have
+leases: code that logs, stores or traces a message of this package omits them.
 
-When the own lease runs out, the sandbox ends. So a sandbox whose owner is gone
-ends without anybody's help.
+When the own lease expires, the service ends the sandbox. So the service also ends a
+sandbox whose owner has crashed.
 
 What a call needs:
   own              EndSandbox, SnapshotSandbox, ForkSandbox
@@ -40,32 +40,32 @@ What a call needs:
                    lease that has one
   any              AttachSandbox, RenewLease, LendSandbox, RevokeLease
 A lease with a user runs programs as this user and uses files with this user's
-rights; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
-lease's folder, also through a link, is SANDBOX_LEASE_INVALID.
+rights. A request that names a different user is SANDBOX_LEASE_INVALID. A path
+outside the lease's folder, directly or through a link, is SANDBOX_LEASE_INVALID.
 
 Repeats. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec, StartProcess and
-CallPort carry a `request_id`, which alone makes it a repeat; each sandbox and
-method has ids of its own, CreateSandbox's are the instance's.
-  the first call still runs      the repeat waits for it; a stream is sent from its
+CallPort carry a `request_id`. A call with the same id is a repeat. Ids are unique
+per sandbox and method; those of CreateSandbox are unique per instance.
+  the first call still runs      the repeat waits for it, and gets a stream from its
                                  beginning
-  it answered                    the same answer, leases included
-  it failed                      the same error; tried anew only after
-                                 SANDBOX_LIMIT and DRAINING, with which nothing was
-                                 done, and after any error of CreateSandbox,
-                                 ForkSandbox and SnapshotSandbox, of which nothing
-                                 is left
-  another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
-  `ServiceLimits.repeat_s` after the end, or 128 later calls were answered
+  the first call succeeded       the same answer, leases included
+  the first call failed          the same error. The service tries again only after
+                                 SANDBOX_LIMIT and DRAINING, which mean that nothing
+                                 was done, and after any error of CreateSandbox,
+                                 ForkSandbox and SnapshotSandbox, which leave nothing
+                                 behind
+  a different request with it    FAILED_PRECONDITION / REQUEST_ID_REUSED
+  `ServiceLimits.repeat_s` after the end, or after 128 later answers
                                  the service may have forgotten the answer, but not
                                  the id: FAILED_PRECONDITION / SESSION_STATE, state
                                  `answered`
-CreateSandbox's ids count for as long as the sandbox is there.
+The service keeps the ids of CreateSandbox while the sandbox exists.
 
-Deadlines. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec and CallPort are not
-cut off when their caller goes away or the caller's deadline passes: they run on
-within their own limit, and a repeat finds them. The late caller got
-DEADLINE_EXCEEDED. A CreateSandbox that waits for a place has begun nothing, and ends
-with its caller.
+Deadlines. The service does not abort CreateSandbox, ForkSandbox, SnapshotSandbox,
+Exec or CallPort when the caller disconnects or its deadline passes. They continue
+within their own limits, and a repeat finds them. The caller gets DEADLINE_EXCEEDED.
+A CreateSandbox that waits for a place has started nothing yet, and ends with its
+caller.
 """
 
 from collections import abc as _abc
@@ -121,7 +121,7 @@ Global___NetworkKind: _TypeAlias = NetworkKind  # noqa: Y015
 
 @_typing.final
 class GetServiceRequest(_message.Message):
-    """Asks what the service can do."""
+    """Asks for the service's capabilities."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -138,7 +138,7 @@ Global___GetServiceRequest: _TypeAlias = GetServiceRequest  # noqa: Y015
 
 @_typing.final
 class GetServiceResponse(_message.Message):
-    """What the service can do, and how much is free."""
+    """The service's capabilities, limits and free places."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -156,32 +156,36 @@ class GetServiceResponse(_message.Message):
     instance_id: _builtins.str
     """This instance's id: the `Instance.id` under which it is registered."""
     contract_version: _builtins.str
-    """The contract's version that the server speaks, such as `1.0`."""
+    """The contract version that the server implements, such as `1.0`."""
     backend: _builtins.str
-    """What runs the sandboxes: `bubblewrap`, `docker`, `kubernetes` …"""
+    """The backend that runs the sandboxes: `bubblewrap`, `docker`, `kubernetes` …"""
     backend_version: _builtins.str
-    """The backend's version; empty: not known."""
+    """The backend's version; empty: unknown."""
     default_image: _builtins.str
-    """The image of a request that names none; empty: an image has to be named."""
+    """The image of a request that names no image. Empty: each request has to name an
+    image.
+    """
     places: _builtins.int
-    """Places for sandboxes now; changes with memory and load where `adapts` says so."""
+    """The current number of places for sandboxes. It changes with memory and load if
+    `adapts` is true.
+    """
     running: _builtins.int
-    """Sandboxes that are there."""
+    """Sandboxes that exist now."""
     waiting: _builtins.int
-    """CreateSandbox calls that wait for a place."""
+    """CreateSandbox calls that wait for a place now."""
     @_builtins.property
     def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___Image]:
-        """The images that sandboxes can start from without being fetched or built.
-        Others may be had as well: `Capabilities.fetches`.
+        """The images that need no fetch or build. The service can fetch others if
+        `Capabilities.fetches` is true.
         """
 
     @_builtins.property
     def capabilities(self) -> Global___Capabilities:
-        """What it can do."""
+        """The service's capabilities."""
 
     @_builtins.property
     def limits(self) -> Global___ServiceLimits:
-        """Its limits and defaults."""
+        """The service's limits and defaults."""
 
     def __init__(
         self,
@@ -208,7 +212,7 @@ Global___GetServiceResponse: _TypeAlias = GetServiceResponse  # noqa: Y015
 
 @_typing.final
 class Image(_message.Message):
-    """What sandboxes can start from."""
+    """An image or snapshot that sandboxes can start from."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -216,11 +220,11 @@ class Image(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name, as CreateSandboxRequest has it."""
+    """The name, as for CreateSandboxRequest."""
     digest: _builtins.str
-    """Its digest, as SandboxRef has it; empty: not known."""
+    """The digest, as in SandboxRef; empty: unknown."""
     snapshot: _builtins.bool
-    """It is a snapshot."""
+    """Whether this is a snapshot."""
     def __init__(
         self,
         *,
@@ -238,7 +242,9 @@ Global___Image: _TypeAlias = Image  # noqa: Y015
 
 @_typing.final
 class Capabilities(_message.Message):
-    """What a backend can do. What is false is refused with SANDBOX_OPTION_UNSUPPORTED."""
+    """The capabilities of a backend. The service rejects a request for a false one with
+    SANDBOX_OPTION_UNSUPPORTED.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -264,7 +270,7 @@ class Capabilities(_message.Message):
     builds: _builtins.bool
     """CreateSandboxRequest.build."""
     fetches: _builtins.bool
-    """Images that are not here are fetched."""
+    """The service fetches images that it does not have."""
     memory: _builtins.bool
     """`Resources.memory_bytes` bounds all processes of a sandbox together."""
     cpu: _builtins.bool
@@ -282,12 +288,12 @@ class Capabilities(_message.Message):
     process_limits: _builtins.bool
     """The limits of one process in ProcessSpec, from `cpu_s` to `open_files`."""
     adapts: _builtins.bool
-    """Places change with memory and load."""
+    """The number of places changes with memory and load."""
     relay_ports: _builtins.bool
     """Relay.port."""
     @_builtins.property
     def networks(self) -> _containers.RepeatedScalarFieldContainer[Global___NetworkKind.ValueType]:
-        """The kinds of network that can be had."""
+        """The kinds of network that the backend supports."""
 
     def __init__(
         self,
@@ -335,36 +341,36 @@ class ServiceLimits(_message.Message):
     MAX_PROCESSES_FIELD_NUMBER: _builtins.int
     START_TIMEOUT_S_FIELD_NUMBER: _builtins.int
     default_ttl_s: _builtins.int
-    """The time that an own lease lasts when the request says nothing."""
+    """The seconds that an own lease lasts if the request sets no `ttl_s`."""
     max_ttl_s: _builtins.int
-    """The longest that any lease may last."""
+    """The most seconds that any lease may last."""
     default_output_bytes: _builtins.int
-    """The bytes of each output stream that are kept when the request says nothing."""
+    """The bytes of each output stream that are kept if the request sets no limit."""
     max_output_bytes: _builtins.int
-    """The most bytes of each output stream that can be kept."""
+    """The most bytes of each output stream that a request may set."""
     max_port_bytes: _builtins.int
-    """The most bytes of the body of an answer to CallPort."""
+    """The most bytes of the body of a CallPort answer."""
     max_archive_bytes: _builtins.int
-    """The most bytes of an archive: that is written, packed and unpacked, and in the files
-    of one that is read.
+    """The most bytes of an archive. For writing, it limits the packed and the unpacked
+    size; for reading, the size of the files.
     """
     repeat_s: _builtins.int
-    """How long answers are kept for repeats once a call has ended, in seconds."""
+    """Seconds that the service keeps an answer for repeats after the call has ended."""
     max_waiting: _builtins.int
-    """The most CreateSandbox calls that wait for a place."""
+    """The most CreateSandbox calls that may wait for a place."""
     max_processes: _builtins.int
-    """The most processes that run in one sandbox, of those that StartProcess, Exec and
+    """The most concurrent processes of one sandbox that StartProcess, Exec and
     CreateSandbox started. One more is RESOURCE_EXHAUSTED / SANDBOX_LIMIT.
     """
     start_timeout_s: _builtins.int
-    """The longest time to start, and that of a request that says nothing."""
+    """The most seconds that a start may take, and the default of a request."""
     @_builtins.property
     def default_resources(self) -> Global___Resources:
-        """What a sandbox gets that asks for nothing."""
+        """The resources of a request that sets none."""
 
     @_builtins.property
     def max_resources(self) -> Global___Resources:
-        """The most that one may ask for; a zero in it is no limit."""
+        """The most that a request may ask for. A zero in it means no limit."""
 
     def __init__(
         self,
@@ -392,7 +398,9 @@ Global___ServiceLimits: _TypeAlias = ServiceLimits  # noqa: Y015
 
 @_typing.final
 class Resources(_message.Message):
-    """What a sandbox may use, all its processes together. Zero: the service's default."""
+    """The resources of a sandbox, for all its processes together. Zero: the service's
+    default.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -404,13 +412,15 @@ class Resources(_message.Message):
     cpu_millis: _builtins.int
     """Thousandths of a processor."""
     memory_bytes: _builtins.int
-    """Memory in bytes; files on a file system in memory count as well."""
+    """Memory in bytes. Files on a file system in memory also count."""
     pids: _builtins.int
-    """Processes and threads at a time."""
+    """The most concurrent processes and threads."""
     disk_bytes: _builtins.int
-    """What it may write to its file system, in bytes."""
+    """The most bytes that the sandbox may write to its file system."""
     life_s: _builtins.int
-    """Seconds from its start to its end, whatever is renewed."""
+    """Seconds from the start of the sandbox to its end. Renewing a lease does not extend
+    them.
+    """
     def __init__(
         self,
         *,
@@ -430,7 +440,7 @@ Global___Resources: _TypeAlias = Resources  # noqa: Y015
 
 @_typing.final
 class Network(_message.Message):
-    """What a sandbox can reach. Its own loopback address is always there."""
+    """The network of a sandbox. The sandbox's loopback address is always available."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -448,7 +458,7 @@ class Network(_message.Message):
 
     @_builtins.property
     def hosts(self) -> Global___AllowedHosts:
-        """The hosts that are listed."""
+        """The listed hosts."""
 
     @_builtins.property
     def open(self) -> Global___OpenNetwork:
@@ -508,9 +518,9 @@ Global___OpenNetwork: _TypeAlias = OpenNetwork  # noqa: Y015
 
 @_typing.final
 class Relay(_message.Message):
-    """One service of the mesh, through a Unix socket, a TCP port, or both: with neither,
-    REQUIRED_FIELD_MISSING. Bytes are carried as they are, both ways; each connection is
-    one to the service.
+    """One service of the mesh, through a Unix socket, a TCP port, or both. A relay with
+    neither is REQUIRED_FIELD_MISSING. The relay forwards bytes unchanged in both
+    directions. Each connection in the sandbox is one connection to the service.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -526,16 +536,16 @@ class Relay(_message.Message):
     service: _builtins.str
     """The kind of the service, such as `gymmesh.agent.v1.AgentService`."""
     name: _builtins.str
-    """Its name in the mesh."""
+    """The service's name in the mesh."""
     instance_id: _builtins.str
-    """One instance of it; empty: any."""
+    """The instance to connect to; empty: any."""
     address_key: _builtins.str
-    """The address to use of that instance: the value of this key of `Instance.meta`, a
-    host and port; empty: `Instance.address`.
+    """The key of `Instance.meta` that has the address to use, a host and port. Empty: use
+    `Instance.address`.
     """
     port: _builtins.int
-    """The TCP port at the sandbox's own loopback address, 127.0.0.1; zero: none. Processes
-    of the sandbox cannot listen there.
+    """The TCP port at the sandbox's loopback address, 127.0.0.1; zero: none. Processes of
+    the sandbox cannot listen on this port.
     """
     def __init__(
         self,
@@ -557,10 +567,11 @@ Global___Relay: _TypeAlias = Relay  # noqa: Y015
 
 @_typing.final
 class AllowedHosts(_message.Message):
-    """Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
-    `HTTPS_PROXY` (and both in lower case) name in the environment of every process.
-    `NO_PROXY` (and in lower case) has the loopback names that are not listed. The proxy
-    carries CONNECT, and requests for URLs of http. It answers 403 to what is not allowed.
+    """Hosts that processes can reach through an HTTP proxy. Every process has the proxy's
+    address in `HTTP_PROXY` and `HTTPS_PROXY`, and in both names in lower case.
+    `NO_PROXY`, also in lower case, has the loopback names that are not listed. The proxy
+    accepts CONNECT, and requests for http URLs. It answers 403 to a request that is not
+    allowed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -593,15 +604,15 @@ class AllowedHost(_message.Message):
     PORTS_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name; `*.` in front stands for all names below it. The proxy resolves it, and
-    refuses addresses that are loopback, link-local or private unless `private` says
-    otherwise.
+    """The host's name. A leading `*.` matches all names below it. The proxy resolves the
+    name. It rejects loopback, link-local and private addresses, unless `private`
+    allows them.
     """
     private: _builtins.bool
-    """Its address may be a private one."""
+    """Whether the host may have a private address."""
     @_builtins.property
     def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Its ports; none: 80 and 443."""
+        """The allowed ports; none: 80 and 443."""
 
     def __init__(
         self,
@@ -649,9 +660,9 @@ class ImageBuild(_message.Message):
     ARGS_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     context: _builtins.bytes
-    """The folder with what is needed, as an archive of tar, gzip or not."""
+    """The build context, as a tar archive, optionally compressed by gzip."""
     dockerfile: _builtins.str
-    """The path of the build file in it; empty: `Dockerfile`."""
+    """The path of the build file in the context; empty: `Dockerfile`."""
     target: _builtins.str
     """The stage to build; empty: the last one."""
     @_builtins.property
@@ -676,7 +687,7 @@ Global___ImageBuild: _TypeAlias = ImageBuild  # noqa: Y015
 
 @_typing.final
 class CreateSandboxRequest(_message.Message):
-    """Makes a sandbox."""
+    """Creates a sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -737,66 +748,62 @@ class CreateSandboxRequest(_message.Message):
     ROLLOUT_ID_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Unique to the sandbox; makes a retry safe for as long as the sandbox is there."""
+    """Unique for each sandbox. Makes a retry safe while the sandbox exists."""
     image: _builtins.str
     """An image or a snapshot, by name."""
     image_digest: _builtins.str
-    """The digest that the image must have; another one is SANDBOX_IMAGE_FAILED. Empty:
-    any.
+    """The digest that the image must have; an image with a different digest is
+    SANDBOX_IMAGE_FAILED. Empty: any.
     """
     user: _builtins.str
-    """The user of its processes and files, a name or a number of the image's own; empty:
-    the image's.
+    """The user of the processes and files, by a name or number that the image knows;
+    empty: the image's user.
     """
     workdir: _builtins.str
-    """The folder that its processes start in; made where it is missing. Empty: the
-    image's.
+    """The folder that processes start in. The service creates it if it is missing. Empty:
+    the image's.
     """
     ttl_s: _builtins.int
-    """Seconds that the own lease lasts, unless it is renewed; zero: the service's
-    default.
-    """
+    """Seconds that the own lease lasts unless renewed; zero: the service's default."""
     start_timeout_s: _builtins.int
-    """Seconds that the sandbox may take to be ready, a fetch and a build included; zero:
-    the service's default.
+    """The most seconds until the sandbox is ready, fetch and build included; zero: the
+    service's default.
     """
     rollout_id: _builtins.str
-    """The rollout it is for, for logs and metrics."""
+    """The rollout that the sandbox is for, for logs and metrics."""
     attempt: _builtins.int
-    """The attempt."""
+    """The attempt of the rollout."""
     @_builtins.property
     def build(self) -> Global___ImageBuild:
-        """An image to be built. One that was built from equal content before is taken as
-        it is.
-        """
+        """An image to build. The service reuses an image that it built from equal content."""
 
     @_builtins.property
     def resources(self) -> Global___Resources:
-        """What it may use."""
+        """The sandbox's resources."""
 
     @_builtins.property
     def network(self) -> Global___Network:
-        """What it can reach."""
+        """The sandbox's network."""
 
     @_builtins.property
     def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Variables of all its processes, in addition to the image's."""
+        """Environment variables of all processes, in addition to the image's."""
 
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[_files_pb2.FileContent]:
-        """Files that are there before any process. They are written with all rights, and are
-        the user's.
+        """Files that the service writes before the first process. It writes them with all
+        rights; they belong to the user.
         """
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Labels, for people and for the backend's own tools. No secrets."""
+        """Labels for people and for the backend's tools. No secrets."""
 
     @_builtins.property
     def process(self) -> _process_pb2.ProcessSpec:
-        """A process to start with the sandbox. Its time counts from the answer. A service
-        that starts sandboxes ahead starts this one with them: before `files`, so that it
-        should wait for a word on its standard input.
+        """A process to start with the sandbox. Its `timeout_ms` counts from the answer. A
+        service that starts sandboxes ahead also starts this process ahead, before it
+        writes `files`. So the process should wait for a line on its standard input.
         """
 
     def __init__(
@@ -831,7 +838,7 @@ Global___CreateSandboxRequest: _TypeAlias = CreateSandboxRequest  # noqa: Y015
 
 @_typing.final
 class CreateSandboxResponse(_message.Message):
-    """A sandbox that runs."""
+    """The sandbox runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -841,18 +848,18 @@ class CreateSandboxResponse(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     own_lease: _builtins.bytes
-    """The own lease. It stays with the one who asked."""
+    """The own lease. The caller keeps it and never hands it on."""
     user: _builtins.str
-    """The user of its processes."""
+    """The user of the processes."""
     process_id: _builtins.str
-    """The process that was started with it; empty: none."""
+    """The id of the process that was started with the sandbox; empty: none."""
     @_builtins.property
     def grant(self) -> _grant_pb2.SandboxGrant:
-        """The sandbox, and an operate lease to be handed on. Both leases last equally long."""
+        """The sandbox, with an operate lease to hand on. Both leases expire at the same time."""
 
     @_builtins.property
     def resources(self) -> Global___Resources:
-        """What it may use."""
+        """The sandbox's resources."""
 
     def __init__(
         self,
@@ -873,8 +880,8 @@ Global___CreateSandboxResponse: _TypeAlias = CreateSandboxResponse  # noqa: Y015
 
 @_typing.final
 class LeaseScope(_message.Message):
-    """What a lease allows, beside its kind. Where a lease is made of another one, what is
-    not set here stays as it is there.
+    """Narrows what a lease allows. A derived lease keeps each limit of its first lease that
+    is not set here.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -883,12 +890,12 @@ class LeaseScope(_message.Message):
     FOLDER_FIELD_NUMBER: _builtins.int
     USER_FIELD_NUMBER: _builtins.int
     read_only: _builtins.bool
-    """Reading files is all that it allows."""
+    """The lease allows only reading files."""
     folder: _builtins.str
-    """Files below this folder are all that it allows; empty: no such limit."""
+    """The lease allows only files below this folder; empty: any folder."""
     user: _builtins.str
-    """Programs run as this user, and files are used with this user's rights; empty: no
-    such limit.
+    """Programs run as this user, and files are used with this user's rights; empty: any
+    user.
     """
     def __init__(
         self,
@@ -907,7 +914,7 @@ Global___LeaseScope: _TypeAlias = LeaseScope  # noqa: Y015
 
 @_typing.final
 class AttachSandboxRequest(_message.Message):
-    """Asks what a lease is of."""
+    """Asks for the sandbox of a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -933,7 +940,7 @@ Global___AttachSandboxRequest: _TypeAlias = AttachSandboxRequest  # noqa: Y015
 
 @_typing.final
 class AttachSandboxResponse(_message.Message):
-    """What the lease is of."""
+    """The sandbox of the lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -942,16 +949,16 @@ class AttachSandboxResponse(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     EXPIRES_UNIX_NANO_FIELD_NUMBER: _builtins.int
     own: _builtins.bool
-    """It is the own lease."""
+    """Whether this is the own lease."""
     expires_unix_nano: _builtins.int
-    """When it ends unless it is renewed: nanoseconds since 1970-01-01 UTC."""
+    """When the lease ends unless renewed: nanoseconds since 1970-01-01 UTC."""
     @_builtins.property
     def sandbox(self) -> Global___SandboxInfo:
         """The sandbox."""
 
     @_builtins.property
     def scope(self) -> Global___LeaseScope:
-        """What it allows."""
+        """What the lease allows."""
 
     def __init__(
         self,
@@ -1008,25 +1015,25 @@ class SandboxInfo(_message.Message):
     PROCESSES_FIELD_NUMBER: _builtins.int
     USED_UNIX_NANO_FIELD_NUMBER: _builtins.int
     network: Global___NetworkKind.ValueType
-    """What it can reach."""
+    """The sandbox's kind of network."""
     workdir: _builtins.str
-    """The folder that its processes start in."""
+    """The folder that processes start in."""
     user: _builtins.str
-    """The user of its processes."""
+    """The user of the processes."""
     rollout_id: _builtins.str
-    """The rollout it is for."""
+    """The rollout that the sandbox is for."""
     started_unix_nano: _builtins.int
-    """When it was ready: nanoseconds since 1970-01-01 UTC."""
+    """When the sandbox was ready: nanoseconds since 1970-01-01 UTC."""
     expires_unix_nano: _builtins.int
-    """When its own lease ends unless it is renewed."""
+    """When the own lease ends unless renewed."""
     ends_unix_nano: _builtins.int
-    """When its life is over whatever is renewed; zero: never."""
+    """When the sandbox ends even if its lease is renewed; zero: never."""
     processes: _builtins.int
-    """Processes that run, of those that were started through the service."""
+    """The number of running processes that were started through the service."""
     used_unix_nano: _builtins.int
-    """When a lease other than the own one was last used, but for RenewLease: the end of
-    the call, or now while one runs. Zero: never. So an owner learns whether those whom
-    the sandbox was lent to work in it.
+    """When a lease other than the own one was last used, by any call but RenewLease: the
+    end of the call, or now while a call runs. Zero: never. It tells the owner whether
+    the borrowers use the sandbox.
     """
     @_builtins.property
     def sandbox(self) -> _grant_pb2.SandboxRef:
@@ -1034,11 +1041,11 @@ class SandboxInfo(_message.Message):
 
     @_builtins.property
     def resources(self) -> Global___Resources:
-        """What it may use."""
+        """The sandbox's resources."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Its labels."""
+        """The sandbox's labels."""
 
     def __init__(
         self,
@@ -1066,7 +1073,7 @@ Global___SandboxInfo: _TypeAlias = SandboxInfo  # noqa: Y015
 
 @_typing.final
 class LendSandboxRequest(_message.Message):
-    """Makes a further lease."""
+    """Derives a further lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1079,16 +1086,20 @@ class LendSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox."""
     lease: _builtins.bytes
-    """The lease that it is made of."""
+    """The lease to derive from."""
     request_id: _builtins.str
-    """Unique to the new lease: a repeat returns the same one."""
+    """Unique for each new lease. A repeat returns the same lease."""
     ttl_s: _builtins.int
-    """Seconds that it lasts; zero: as long as the first. It never lasts longer."""
+    """Seconds that the new lease lasts; zero: as long as the first lease. It never lasts
+    longer.
+    """
     role: _builtins.str
-    """SandboxGrant.role of the answer."""
+    """The SandboxGrant.role of the answer."""
     @_builtins.property
     def scope(self) -> Global___LeaseScope:
-        """What the new lease allows. More than the first allows is SANDBOX_LEASE_INVALID."""
+        """What the new lease allows. A scope that exceeds the first lease is
+        SANDBOX_LEASE_INVALID.
+        """
 
     def __init__(
         self,
@@ -1110,14 +1121,14 @@ Global___LendSandboxRequest: _TypeAlias = LendSandboxRequest  # noqa: Y015
 
 @_typing.final
 class LendSandboxResponse(_message.Message):
-    """The further lease: an operate lease."""
+    """The derived lease: an operate lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     GRANT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def grant(self) -> _grant_pb2.SandboxGrant:
-        """What can be handed on."""
+        """The grant to hand on."""
 
     def __init__(
         self,
@@ -1134,7 +1145,7 @@ Global___LendSandboxResponse: _TypeAlias = LendSandboxResponse  # noqa: Y015
 
 @_typing.final
 class RenewLeaseRequest(_message.Message):
-    """Lets a lease last longer."""
+    """Extends a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1146,7 +1157,7 @@ class RenewLeaseRequest(_message.Message):
     lease: _builtins.bytes
     """The lease."""
     ttl_s: _builtins.int
-    """Seconds from now; zero: as long as it was first given. It never becomes shorter."""
+    """Seconds from now; zero: the lease's first duration. A lease never becomes shorter."""
     def __init__(
         self,
         *,
@@ -1164,14 +1175,14 @@ Global___RenewLeaseRequest: _TypeAlias = RenewLeaseRequest  # noqa: Y015
 
 @_typing.final
 class RenewLeaseResponse(_message.Message):
-    """The lease lasts."""
+    """The lease was extended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     EXPIRES_UNIX_NANO_FIELD_NUMBER: _builtins.int
     expires_unix_nano: _builtins.int
-    """When it ends unless it is renewed again: nanoseconds since 1970-01-01 UTC. An
-    operate lease never lasts longer than the one it was made of.
+    """When the lease ends unless renewed again: nanoseconds since 1970-01-01 UTC. An
+    operate lease never lasts longer than the lease that it was derived from.
     """
     def __init__(
         self,
@@ -1214,7 +1225,7 @@ Global___RevokeLeaseRequest: _TypeAlias = RevokeLeaseRequest  # noqa: Y015
 
 @_typing.final
 class RevokeLeaseResponse(_message.Message):
-    """The lease is no longer there."""
+    """The lease no longer exists."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1257,7 +1268,7 @@ Global___EndSandboxRequest: _TypeAlias = EndSandboxRequest  # noqa: Y015
 
 @_typing.final
 class EndSandboxResponse(_message.Message):
-    """The sandbox is no longer there."""
+    """The sandbox no longer exists."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1283,7 +1294,7 @@ class ListSandboxesRequest(_message.Message):
     page_size: _builtins.int
     """The most sandboxes to return; zero: the service chooses."""
     page_token: _builtins.str
-    """Where to go on: next_page_token of the page before; empty: at the start."""
+    """The next_page_token of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -1310,7 +1321,7 @@ class ListSandboxesResponse(_message.Message):
     """Where the next page starts; empty on the last."""
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxInfo]:
-        """The sandboxes, by id."""
+        """The sandboxes, ordered by id."""
 
     def __init__(
         self,
@@ -1350,7 +1361,7 @@ Global___RemoveSandboxRequest: _TypeAlias = RemoveSandboxRequest  # noqa: Y015
 
 @_typing.final
 class RemoveSandboxResponse(_message.Message):
-    """The sandbox is no longer there."""
+    """The sandbox no longer exists."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1383,7 +1394,7 @@ class ExecRequest(_message.Message):
     request_id: _builtins.str
     """Unique in the sandbox; makes a retry safe."""
     stdin: _builtins.bytes
-    """All of its standard input."""
+    """The whole standard input."""
     @_builtins.property
     def process(self) -> _process_pb2.ProcessSpec:
         """The program."""
@@ -1407,7 +1418,7 @@ Global___ExecRequest: _TypeAlias = ExecRequest  # noqa: Y015
 
 @_typing.final
 class ExecResponse(_message.Message):
-    """What is heard of it."""
+    """An event of the program."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1467,15 +1478,15 @@ Global___StartProcessRequest: _TypeAlias = StartProcessRequest  # noqa: Y015
 
 @_typing.final
 class StartProcessResponse(_message.Message):
-    """The program was started. One that cannot be run ends at once with the exit code 126
-    or 127.
+    """The program was started. A program that cannot be run ends at once with the exit code
+    126 or 127.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
-    """Its id."""
+    """The process's id."""
     def __init__(
         self,
         *,
@@ -1508,14 +1519,14 @@ class WriteStdinRequest(_message.Message):
     process_id: _builtins.str
     """The process."""
     offset: _builtins.int
-    """Where in its standard input this lies: the number of bytes written before. Bytes
-    that were written already are not written again, so that a repeat is safe; beyond
-    them is FIELD_INVALID.
+    """The offset of `content` in the standard input: the number of bytes written before.
+    The service does not write bytes twice, so a repeat is safe. An offset beyond the
+    bytes written so far is FIELD_INVALID.
     """
     content: _builtins.bytes
-    """What to write."""
+    """The bytes to write."""
     close: _builtins.bool
-    """Close its standard input behind it."""
+    """Whether to close standard input after `content`."""
     def __init__(
         self,
         *,
@@ -1536,13 +1547,13 @@ Global___WriteStdinRequest: _TypeAlias = WriteStdinRequest  # noqa: Y015
 
 @_typing.final
 class WriteStdinResponse(_message.Message):
-    """It was written."""
+    """The bytes were written."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     WRITTEN_FIELD_NUMBER: _builtins.int
     written: _builtins.int
-    """Bytes of standard input so far: the offset of the next call."""
+    """Bytes of standard input written so far: the offset of the next call."""
     def __init__(
         self,
         *,
@@ -1574,9 +1585,9 @@ class SignalProcessRequest(_message.Message):
     process_id: _builtins.str
     """The process."""
     signal: _builtins.int
-    """The number of the signal, as Linux has it: 15 asks it to end, 9 ends it."""
+    """The signal's number on Linux: 15 asks the process to end, 9 kills it."""
     descendants: _builtins.bool
-    """Its descendants as well."""
+    """Whether to signal the descendants too."""
     def __init__(
         self,
         *,
@@ -1627,13 +1638,15 @@ class WaitProcessRequest(_message.Message):
     lease: _builtins.bytes
     """A lease that may run programs."""
     process_id: _builtins.str
-    """The process. SANDBOX_PROCESS_NOT_FOUND once its end is forgotten:
-    `ServiceLimits.repeat_s` after it.
+    """The process. The service forgets a process `ServiceLimits.repeat_s` after its end;
+    then the call is SANDBOX_PROCESS_NOT_FOUND.
     """
     stdout_offset: _builtins.int
-    """Bytes of standard output that the caller has. May lie ahead of what was written."""
+    """Bytes of standard output that the caller already has. May exceed the bytes written
+    so far.
+    """
     stderr_offset: _builtins.int
-    """Bytes of standard error that the caller has."""
+    """Bytes of standard error that the caller already has."""
     def __init__(
         self,
         *,
@@ -1653,7 +1666,7 @@ Global___WaitProcessRequest: _TypeAlias = WaitProcessRequest  # noqa: Y015
 
 @_typing.final
 class WaitProcessResponse(_message.Message):
-    """What is heard of it."""
+    """An event of the process."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1677,7 +1690,7 @@ Global___WaitProcessResponse: _TypeAlias = WaitProcessResponse  # noqa: Y015
 
 @_typing.final
 class GetProcessRequest(_message.Message):
-    """Asks how a process stands."""
+    """Asks whether a process runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1707,7 +1720,7 @@ Global___GetProcessRequest: _TypeAlias = GetProcessRequest  # noqa: Y015
 
 @_typing.final
 class GetProcessResponse(_message.Message):
-    """How a process stands."""
+    """The state of a process."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1715,11 +1728,13 @@ class GetProcessResponse(_message.Message):
     THREADS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def exit(self) -> _process_pb2.ProcessExit:
-        """How it ended; absent while it runs."""
+        """How the process ended; absent while it runs."""
 
     @_builtins.property
     def threads(self) -> _containers.RepeatedCompositeFieldContainer[_process_pb2.ThreadUsage]:
-        """Its threads and those of its descendants now; empty where the backend cannot say."""
+        """The current threads of the process and its descendants. Empty if the backend does
+        not report them.
+        """
 
     def __init__(
         self,
@@ -1755,9 +1770,11 @@ class CallPortRequest(_message.Message):
     lease: _builtins.bytes
     """A lease that may run programs."""
     request_id: _builtins.str
-    """Unique in the sandbox: a repeat gets the same answer and does not call again."""
+    """Unique in the sandbox. A repeat gets the same answer and does not call the server
+    again.
+    """
     port: _builtins.int
-    """The port, at 127.0.0.1."""
+    """The port at 127.0.0.1."""
     method: _builtins.str
     """The method; empty: GET."""
     path: _builtins.str
@@ -1765,7 +1782,7 @@ class CallPortRequest(_message.Message):
     body: _builtins.bytes
     """The body."""
     timeout_ms: _builtins.int
-    """The time that it may take, in milliseconds; zero: a minute."""
+    """The most milliseconds that the call may take; zero: a minute."""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___HttpHeader]:
         """The headers."""
@@ -1793,16 +1810,16 @@ Global___CallPortRequest: _TypeAlias = CallPortRequest  # noqa: Y015
 
 @_typing.final
 class HttpHeader(_message.Message):
-    """A header of HTTP."""
+    """An HTTP header."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The header's name."""
     value: _builtins.bytes
-    """Its value."""
+    """The header's value."""
     def __init__(
         self,
         *,
@@ -1832,7 +1849,7 @@ class CallPortResponse(_message.Message):
     """The body."""
     @_builtins.property
     def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___HttpHeader]:
-        """The headers, in their order."""
+        """The headers, in the server's order."""
 
     def __init__(
         self,
@@ -1851,7 +1868,7 @@ Global___CallPortResponse: _TypeAlias = CallPortResponse  # noqa: Y015
 
 @_typing.final
 class SnapshotSandboxRequest(_message.Message):
-    """Keeps the file system."""
+    """Stores the file system."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1867,11 +1884,11 @@ class SnapshotSandboxRequest(_message.Message):
     request_id: _builtins.str
     """Unique in the sandbox; makes a retry safe."""
     name: _builtins.str
-    """The snapshot's name, unique at the instance; empty: the service makes one that
-    nobody can guess.
+    """The snapshot's name, unique at the instance; empty: the service generates one that
+    is hard to guess.
     """
     ttl_s: _builtins.int
-    """Seconds that it is kept; zero: as long as the service runs."""
+    """Seconds until the service deletes the snapshot; zero: as long as the service runs."""
     def __init__(
         self,
         *,
@@ -1891,14 +1908,14 @@ Global___SnapshotSandboxRequest: _TypeAlias = SnapshotSandboxRequest  # noqa: Y0
 
 @_typing.final
 class SnapshotSandboxResponse(_message.Message):
-    """The file system is kept."""
+    """The file system was stored."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     IMAGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def image(self) -> Global___Image:
-        """What sandboxes can start from."""
+        """The snapshot, as an image that sandboxes can start from."""
 
     def __init__(
         self,
@@ -1921,7 +1938,7 @@ class DeleteSnapshotRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name."""
+    """The name of the snapshot to remove."""
     def __init__(
         self,
         *,
@@ -1937,7 +1954,7 @@ Global___DeleteSnapshotRequest: _TypeAlias = DeleteSnapshotRequest  # noqa: Y015
 
 @_typing.final
 class DeleteSnapshotResponse(_message.Message):
-    """The snapshot is no longer there."""
+    """The snapshot no longer exists."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1954,7 +1971,7 @@ Global___DeleteSnapshotResponse: _TypeAlias = DeleteSnapshotResponse  # noqa: Y0
 
 @_typing.final
 class ForkSandboxRequest(_message.Message):
-    """Makes sandboxes of a sandbox."""
+    """Creates copies of a sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1968,11 +1985,13 @@ class ForkSandboxRequest(_message.Message):
     lease: _builtins.bytes
     """The own lease."""
     request_id: _builtins.str
-    """Unique in the sandbox; makes a retry safe for as long as it is there."""
+    """Unique in the sandbox. Makes a retry safe while this sandbox exists."""
     count: _builtins.int
-    """How many; zero: one. They take places as those of CreateSandbox do."""
+    """The number of copies; zero: one. Each takes a place, as for CreateSandbox."""
     ttl_s: _builtins.int
-    """Seconds that their own leases last; zero: as this one was asked for."""
+    """Seconds that the own leases of the copies last; zero: as in the request that
+    created this sandbox.
+    """
     def __init__(
         self,
         *,
@@ -1999,7 +2018,7 @@ class ForkSandboxResponse(_message.Message):
     SANDBOXES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateSandboxResponse]:
-        """Each as CreateSandbox answers."""
+        """One answer for each copy, as from CreateSandbox."""
 
     def __init__(
         self,

@@ -163,7 +163,7 @@ class SandboxServiceServicer:
     """
 
     def GetService(self, request, context):
-        """Says what the service can do and how much is free. What it can do is constant
+        """Reports the service's capabilities and free places. The capabilities are constant
         while the server runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -173,61 +173,62 @@ class SandboxServiceServicer:
     def CreateSandbox(self, request, context):
         """Makes a sandbox and starts it.
 
-        Where all places are taken the call waits, no longer than its deadline and only
-        while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
-        SANDBOX_LIMIT. What the backend cannot give is refused by name with
-        SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
-        `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
-        cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
-        `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
-        equal requests started ahead; the caller cannot tell, but for the time.
+        If all places are taken, the call waits, at most until its deadline. At most
+        `ServiceLimits.max_waiting` calls wait; a further one is RESOURCE_EXHAUSTED /
+        SANDBOX_LIMIT. An option that the backend does not support is
+        SANDBOX_OPTION_UNSUPPORTED, with the option's name; the service never ignores an
+        option. A request over `ServiceLimits.max_resources` is FIELD_INVALID. An image
+        that does not exist and cannot be fetched is SANDBOX_IMAGE_NOT_FOUND. A sandbox
+        that is not ready within `start_timeout_s` is SANDBOX_START_TIMEOUT. The service
+        may start sandboxes ahead for equal requests. The caller sees no difference except
+        a shorter start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachSandbox(self, request, context):
-        """Says what a lease is of and what it allows. The first call of a service that was
-        handed one.
+        """Returns the sandbox of a lease, and the lease's scope. The first call of a service
+        that receives a grant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def LendSandbox(self, request, context):
-        """Makes a further lease that allows the same or less.
+        """Derives a further lease that allows the same or less.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
-        to `Resources.life_s` after its start.
+        """Extends a lease. Renewing the own lease also extends the life of the sandbox, up to
+        `Resources.life_s` after its start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeLease(self, request, context):
-        """Ends a lease and those that were made of it. Revoking the own lease ends the
-        sandbox. Revoking one that is not there is a success.
+        """Ends a lease and all leases derived from it. Revoking the own lease ends the
+        sandbox. Revoking a lease that does not exist succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EndSandbox(self, request, context):
-        """Ends the sandbox; answers once nothing of it is left. Ending one that is not there
-        is a success.
+        """Ends the sandbox. Answers when nothing of the sandbox remains. Ending a sandbox
+        that does not exist succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSandboxes(self, request, context):
-        """Lists the sandboxes of this instance for people, without leases, by id, a page at
-        a time.
+        """Lists the sandboxes of this instance for people: without leases, ordered by id, one
+        page per call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -241,19 +242,19 @@ class SandboxServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Exec(self, request, context):
-        """Runs a program to its end and streams what it writes.
+        """Runs a program to its end and streams its output.
 
-        Standard input is what the request has, then its end. The process and its
-        descendants are killed at its `timeout_ms`; a descendant that outlives it without
-        that runs on, and holds no stream open: `exit` comes within a second of the end of
-        the process itself.
+        Standard input is the request's `stdin`, then end of file. At `timeout_ms` the
+        service kills the process and its descendants. Otherwise a descendant may outlive
+        the process. It continues to run, but does not keep the stream open: the service
+        sends `exit` within a second of the end of the process itself.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartProcess(self, request, context):
-        """Starts a program that stays: a server, a shell, an interpreter.
+        """Starts a long-running program: a server, a shell, an interpreter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,40 +262,41 @@ class SandboxServiceServicer:
 
     def WriteStdin(self, request, context):
         """Writes to the standard input of a process that StartProcess or CreateSandbox
-        started. Waits until the process has taken it, or its pipe has. What a process no
-        longer reads is dropped.
+        started. Waits until the process or its pipe has accepted the bytes. Bytes that the
+        process no longer reads are dropped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SignalProcess(self, request, context):
-        """Sends a signal to a process, or to it and all its descendants. Signalling one that
-        has ended is a success.
+        """Sends a signal to a process, or to a process and all its descendants. Signalling a
+        process that has ended succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitProcess(self, request, context):
-        """Streams what a process has written and writes, up to its end: of any process that
-        was started here, Exec's included. Several may listen at a time.
+        """Streams the past and future output of a process, until the process ends. Accepts
+        any process started through the service, also by Exec. Several callers may listen
+        to one process.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetProcess(self, request, context):
-        """Says how a process stands and what its threads have used.
+        """Reports whether a process runs or how it ended, and the CPU use of its threads.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CallPort(self, request, context):
-        """Calls an HTTP server that listens in the sandbox, at its own loopback address. No
-        port of the host is used. Redirects are not followed. Where nothing listens,
-        UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+        """Calls an HTTP server in the sandbox at the sandbox's loopback address. No port of
+        the host is used. The service does not follow redirects. If nothing listens, the
+        call is UNAVAILABLE / SANDBOX_PORT_UNREACHABLE. An answer over
         `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -309,7 +311,7 @@ class SandboxServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WriteFiles(self, request, context):
-        """Writes plain files. SANDBOX_DISK_FULL where there is no space left.
+        """Writes plain files. SANDBOX_DISK_FULL if no space is left.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -330,32 +332,34 @@ class SandboxServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WriteArchive(self, request, context):
-        """Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive.
+        """Unpacks an archive in a folder. Bytes that are not such an archive are
+        SANDBOX_PATH_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SnapshotSandbox(self, request, context):
-        """Keeps the file system as it is under a name, from which sandboxes start as from an
-        image. Processes are not kept, and files that change meanwhile are kept at some
-        moment of it. A name that is taken is FIELD_INVALID.
+        """Stores the current file system under a name. CreateSandbox accepts this name as an
+        image. Processes are not stored. A file that changes during the call is stored as
+        it was at some moment of the call. A name that already exists is FIELD_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSnapshot(self, request, context):
-        """Removes a snapshot; sandboxes that started from it keep what they have. Removing
-        one that is not there is a success.
+        """Removes a snapshot. Sandboxes that started from the snapshot keep their files.
+        Removing a snapshot that does not exist succeeds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ForkSandbox(self, request, context):
-        """Makes sandboxes whose file systems start as this one's is now; all else is as this
-        one was asked for. All of them start, or none.
+        """Creates sandboxes whose file systems are copies of this sandbox's current one.
+        Everything else is as in the request that created this sandbox. Either all of them
+        start, or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

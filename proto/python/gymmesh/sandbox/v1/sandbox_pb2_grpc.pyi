@@ -3,31 +3,31 @@
 isort:skip_file
 The sandbox service: machines to work in, lent to the services of a rollout.
 
-A sandbox is a file system, processes in it, and bounds around both. Its life:
+A sandbox is a file system, processes in it, and limits on both. Its life:
 
   CreateSandbox -> running --+-- EndSandbox, RemoveSandbox ------------> ended
   ForkSandbox                +-- its own lease ends, its life is over
                              +-- it is lost, or the service ends
 
-While it runs, everything is allowed that a lease allows. Ended: all is NOT_FOUND /
-SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which succeed. A call that
-was under way when the sandbox ended is UNAVAILABLE / SANDBOX_LOST. Nothing of an
-ended sandbox is left: no process, no file, no network. A service that is started
-again ends what the one before it has left, before it takes calls.
+While the sandbox runs, a caller may do what the lease allows. After its end, every
+call is NOT_FOUND / SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which
+succeed. A call in progress when the sandbox ended is UNAVAILABLE / SANDBOX_LOST.
+Nothing remains of an ended sandbox: no process, no file, no network. A restarted
+service removes everything its predecessor left, before it accepts calls.
 
-Leases. Who creates a sandbox gets two: *own*, which may do everything, and
-*operate*, which may run programs and use files, and is meant to be handed on. A
-lease is 16 bytes or more that nobody can guess. It belongs to one sandbox, at one
-instance, where all calls go (`SandboxRef.instance_id`). LendSandbox makes a further
-one of it, which allows no more, lasts no longer, and ends with it. A lease that ran
-out is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED for as long as the sandbox is
-there; one that was never given, was revoked, is of another sandbox, or does not
-allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown sandbox_id
-is SANDBOX_NOT_FOUND whatever the lease. Leases travel in requests and answers only:
-who logs, stores or traces a message of this package leaves them out.
+Leases. CreateSandbox returns two leases. The *own* lease allows everything. The
+*operate* lease allows programs and files; the owner hands it on. A lease is 16 bytes
+or more, hard to guess. It is valid for one sandbox at one instance; all calls go to
+this instance (`SandboxRef.instance_id`). LendSandbox derives a further lease from a
+lease. The new lease allows no more, lasts no longer, and ends with the first. An
+expired lease is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED while the sandbox
+exists. A lease that was never issued, was revoked, belongs to a different sandbox,
+or does not allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown
+sandbox_id is SANDBOX_NOT_FOUND with any lease. Only requests and answers have
+leases: code that logs, stores or traces a message of this package omits them.
 
-When the own lease runs out, the sandbox ends. So a sandbox whose owner is gone
-ends without anybody's help.
+When the own lease expires, the service ends the sandbox. So the service also ends a
+sandbox whose owner has crashed.
 
 What a call needs:
   own              EndSandbox, SnapshotSandbox, ForkSandbox
@@ -40,32 +40,32 @@ What a call needs:
                    lease that has one
   any              AttachSandbox, RenewLease, LendSandbox, RevokeLease
 A lease with a user runs programs as this user and uses files with this user's
-rights; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
-lease's folder, also through a link, is SANDBOX_LEASE_INVALID.
+rights. A request that names a different user is SANDBOX_LEASE_INVALID. A path
+outside the lease's folder, directly or through a link, is SANDBOX_LEASE_INVALID.
 
 Repeats. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec, StartProcess and
-CallPort carry a `request_id`, which alone makes it a repeat; each sandbox and
-method has ids of its own, CreateSandbox's are the instance's.
-  the first call still runs      the repeat waits for it; a stream is sent from its
+CallPort carry a `request_id`. A call with the same id is a repeat. Ids are unique
+per sandbox and method; those of CreateSandbox are unique per instance.
+  the first call still runs      the repeat waits for it, and gets a stream from its
                                  beginning
-  it answered                    the same answer, leases included
-  it failed                      the same error; tried anew only after
-                                 SANDBOX_LIMIT and DRAINING, with which nothing was
-                                 done, and after any error of CreateSandbox,
-                                 ForkSandbox and SnapshotSandbox, of which nothing
-                                 is left
-  another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
-  `ServiceLimits.repeat_s` after the end, or 128 later calls were answered
+  the first call succeeded       the same answer, leases included
+  the first call failed          the same error. The service tries again only after
+                                 SANDBOX_LIMIT and DRAINING, which mean that nothing
+                                 was done, and after any error of CreateSandbox,
+                                 ForkSandbox and SnapshotSandbox, which leave nothing
+                                 behind
+  a different request with it    FAILED_PRECONDITION / REQUEST_ID_REUSED
+  `ServiceLimits.repeat_s` after the end, or after 128 later answers
                                  the service may have forgotten the answer, but not
                                  the id: FAILED_PRECONDITION / SESSION_STATE, state
                                  `answered`
-CreateSandbox's ids count for as long as the sandbox is there.
+The service keeps the ids of CreateSandbox while the sandbox exists.
 
-Deadlines. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec and CallPort are not
-cut off when their caller goes away or the caller's deadline passes: they run on
-within their own limit, and a repeat finds them. The late caller got
-DEADLINE_EXCEEDED. A CreateSandbox that waits for a place has begun nothing, and ends
-with its caller.
+Deadlines. The service does not abort CreateSandbox, ForkSandbox, SnapshotSandbox,
+Exec or CallPort when the caller disconnects or its deadline passes. They continue
+within their own limits, and a repeat finds them. The caller gets DEADLINE_EXCEEDED.
+A CreateSandbox that waits for a place has started nothing yet, and ends with its
+caller.
 """
 
 from collections import abc as _abc
@@ -100,98 +100,103 @@ class SandboxServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SandboxServiceAsyncStub: ...
     GetService: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetServiceRequest, _sandbox_pb2.GetServiceResponse]
-    """Says what the service can do and how much is free. What it can do is constant
+    """Reports the service's capabilities and free places. The capabilities are constant
     while the server runs.
     """
     CreateSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSandboxRequest, _sandbox_pb2.CreateSandboxResponse]
     """Makes a sandbox and starts it.
 
-    Where all places are taken the call waits, no longer than its deadline and only
-    while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
-    SANDBOX_LIMIT. What the backend cannot give is refused by name with
-    SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
-    `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
-    cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
-    `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
-    equal requests started ahead; the caller cannot tell, but for the time.
+    If all places are taken, the call waits, at most until its deadline. At most
+    `ServiceLimits.max_waiting` calls wait; a further one is RESOURCE_EXHAUSTED /
+    SANDBOX_LIMIT. An option that the backend does not support is
+    SANDBOX_OPTION_UNSUPPORTED, with the option's name; the service never ignores an
+    option. A request over `ServiceLimits.max_resources` is FIELD_INVALID. An image
+    that does not exist and cannot be fetched is SANDBOX_IMAGE_NOT_FOUND. A sandbox
+    that is not ready within `start_timeout_s` is SANDBOX_START_TIMEOUT. The service
+    may start sandboxes ahead for equal requests. The caller sees no difference except
+    a shorter start.
     """
     AttachSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.AttachSandboxRequest, _sandbox_pb2.AttachSandboxResponse]
-    """Says what a lease is of and what it allows. The first call of a service that was
-    handed one.
+    """Returns the sandbox of a lease, and the lease's scope. The first call of a service
+    that receives a grant.
     """
     LendSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.LendSandboxRequest, _sandbox_pb2.LendSandboxResponse]
-    """Makes a further lease that allows the same or less."""
+    """Derives a further lease that allows the same or less."""
     RenewLease: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.RenewLeaseRequest, _sandbox_pb2.RenewLeaseResponse]
-    """Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
-    to `Resources.life_s` after its start.
+    """Extends a lease. Renewing the own lease also extends the life of the sandbox, up to
+    `Resources.life_s` after its start.
     """
     RevokeLease: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.RevokeLeaseRequest, _sandbox_pb2.RevokeLeaseResponse]
-    """Ends a lease and those that were made of it. Revoking the own lease ends the
-    sandbox. Revoking one that is not there is a success.
+    """Ends a lease and all leases derived from it. Revoking the own lease ends the
+    sandbox. Revoking a lease that does not exist succeeds.
     """
     EndSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.EndSandboxRequest, _sandbox_pb2.EndSandboxResponse]
-    """Ends the sandbox; answers once nothing of it is left. Ending one that is not there
-    is a success.
+    """Ends the sandbox. Answers when nothing of the sandbox remains. Ending a sandbox
+    that does not exist succeeds.
     """
     ListSandboxes: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]
-    """Lists the sandboxes of this instance for people, without leases, by id, a page at
-    a time.
+    """Lists the sandboxes of this instance for people: without leases, ordered by id, one
+    page per call.
     """
     RemoveSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.RemoveSandboxRequest, _sandbox_pb2.RemoveSandboxResponse]
     """Ends a sandbox without its lease, for operators."""
     Exec: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.ExecRequest, _sandbox_pb2.ExecResponse]
-    """Runs a program to its end and streams what it writes.
+    """Runs a program to its end and streams its output.
 
-    Standard input is what the request has, then its end. The process and its
-    descendants are killed at its `timeout_ms`; a descendant that outlives it without
-    that runs on, and holds no stream open: `exit` comes within a second of the end of
-    the process itself.
+    Standard input is the request's `stdin`, then end of file. At `timeout_ms` the
+    service kills the process and its descendants. Otherwise a descendant may outlive
+    the process. It continues to run, but does not keep the stream open: the service
+    sends `exit` within a second of the end of the process itself.
     """
     StartProcess: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.StartProcessRequest, _sandbox_pb2.StartProcessResponse]
-    """Starts a program that stays: a server, a shell, an interpreter."""
+    """Starts a long-running program: a server, a shell, an interpreter."""
     WriteStdin: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.WriteStdinRequest, _sandbox_pb2.WriteStdinResponse]
     """Writes to the standard input of a process that StartProcess or CreateSandbox
-    started. Waits until the process has taken it, or its pipe has. What a process no
-    longer reads is dropped.
+    started. Waits until the process or its pipe has accepted the bytes. Bytes that the
+    process no longer reads are dropped.
     """
     SignalProcess: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.SignalProcessRequest, _sandbox_pb2.SignalProcessResponse]
-    """Sends a signal to a process, or to it and all its descendants. Signalling one that
-    has ended is a success.
+    """Sends a signal to a process, or to a process and all its descendants. Signalling a
+    process that has ended succeeds.
     """
     WaitProcess: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WaitProcessRequest, _sandbox_pb2.WaitProcessResponse]
-    """Streams what a process has written and writes, up to its end: of any process that
-    was started here, Exec's included. Several may listen at a time.
+    """Streams the past and future output of a process, until the process ends. Accepts
+    any process started through the service, also by Exec. Several callers may listen
+    to one process.
     """
     GetProcess: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetProcessRequest, _sandbox_pb2.GetProcessResponse]
-    """Says how a process stands and what its threads have used."""
+    """Reports whether a process runs or how it ended, and the CPU use of its threads."""
     CallPort: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.CallPortRequest, _sandbox_pb2.CallPortResponse]
-    """Calls an HTTP server that listens in the sandbox, at its own loopback address. No
-    port of the host is used. Redirects are not followed. Where nothing listens,
-    UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+    """Calls an HTTP server in the sandbox at the sandbox's loopback address. No port of
+    the host is used. The service does not follow redirects. If nothing listens, the
+    call is UNAVAILABLE / SANDBOX_PORT_UNREACHABLE. An answer over
     `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
     """
     ReadFiles: _grpc.UnaryStreamMultiCallable[_files_pb2.ReadFilesRequest, _files_pb2.ReadFilesResponse]
     """Reads plain files."""
     WriteFiles: _grpc.UnaryUnaryMultiCallable[_files_pb2.WriteFilesRequest, _files_pb2.WriteFilesResponse]
-    """Writes plain files. SANDBOX_DISK_FULL where there is no space left."""
+    """Writes plain files. SANDBOX_DISK_FULL if no space is left."""
     ListFiles: _grpc.UnaryUnaryMultiCallable[_files_pb2.ListFilesRequest, _files_pb2.ListFilesResponse]
     """Lists a folder."""
     ReadArchive: _grpc.UnaryStreamMultiCallable[_files_pb2.ReadArchiveRequest, _files_pb2.ReadArchiveResponse]
     """Reads a folder as an archive."""
     WriteArchive: _grpc.UnaryUnaryMultiCallable[_files_pb2.WriteArchiveRequest, _files_pb2.WriteArchiveResponse]
-    """Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive."""
+    """Unpacks an archive in a folder. Bytes that are not such an archive are
+    SANDBOX_PATH_INVALID.
+    """
     SnapshotSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.SnapshotSandboxRequest, _sandbox_pb2.SnapshotSandboxResponse]
-    """Keeps the file system as it is under a name, from which sandboxes start as from an
-    image. Processes are not kept, and files that change meanwhile are kept at some
-    moment of it. A name that is taken is FIELD_INVALID.
+    """Stores the current file system under a name. CreateSandbox accepts this name as an
+    image. Processes are not stored. A file that changes during the call is stored as
+    it was at some moment of the call. A name that already exists is FIELD_INVALID.
     """
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.DeleteSnapshotRequest, _sandbox_pb2.DeleteSnapshotResponse]
-    """Removes a snapshot; sandboxes that started from it keep what they have. Removing
-    one that is not there is a success.
+    """Removes a snapshot. Sandboxes that started from the snapshot keep their files.
+    Removing a snapshot that does not exist succeeds.
     """
     ForkSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ForkSandboxRequest, _sandbox_pb2.ForkSandboxResponse]
-    """Makes sandboxes whose file systems start as this one's is now; all else is as this
-    one was asked for. All of them start, or none.
+    """Creates sandboxes whose file systems are copies of this sandbox's current one.
+    Everything else is as in the request that created this sandbox. Either all of them
+    start, or none.
     """
 
 @_typing.type_check_only
@@ -200,98 +205,103 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetService: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetServiceRequest, _sandbox_pb2.GetServiceResponse]  # type: ignore[assignment]
-    """Says what the service can do and how much is free. What it can do is constant
+    """Reports the service's capabilities and free places. The capabilities are constant
     while the server runs.
     """
     CreateSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSandboxRequest, _sandbox_pb2.CreateSandboxResponse]  # type: ignore[assignment]
     """Makes a sandbox and starts it.
 
-    Where all places are taken the call waits, no longer than its deadline and only
-    while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
-    SANDBOX_LIMIT. What the backend cannot give is refused by name with
-    SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
-    `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
-    cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
-    `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
-    equal requests started ahead; the caller cannot tell, but for the time.
+    If all places are taken, the call waits, at most until its deadline. At most
+    `ServiceLimits.max_waiting` calls wait; a further one is RESOURCE_EXHAUSTED /
+    SANDBOX_LIMIT. An option that the backend does not support is
+    SANDBOX_OPTION_UNSUPPORTED, with the option's name; the service never ignores an
+    option. A request over `ServiceLimits.max_resources` is FIELD_INVALID. An image
+    that does not exist and cannot be fetched is SANDBOX_IMAGE_NOT_FOUND. A sandbox
+    that is not ready within `start_timeout_s` is SANDBOX_START_TIMEOUT. The service
+    may start sandboxes ahead for equal requests. The caller sees no difference except
+    a shorter start.
     """
     AttachSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.AttachSandboxRequest, _sandbox_pb2.AttachSandboxResponse]  # type: ignore[assignment]
-    """Says what a lease is of and what it allows. The first call of a service that was
-    handed one.
+    """Returns the sandbox of a lease, and the lease's scope. The first call of a service
+    that receives a grant.
     """
     LendSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.LendSandboxRequest, _sandbox_pb2.LendSandboxResponse]  # type: ignore[assignment]
-    """Makes a further lease that allows the same or less."""
+    """Derives a further lease that allows the same or less."""
     RenewLease: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.RenewLeaseRequest, _sandbox_pb2.RenewLeaseResponse]  # type: ignore[assignment]
-    """Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
-    to `Resources.life_s` after its start.
+    """Extends a lease. Renewing the own lease also extends the life of the sandbox, up to
+    `Resources.life_s` after its start.
     """
     RevokeLease: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.RevokeLeaseRequest, _sandbox_pb2.RevokeLeaseResponse]  # type: ignore[assignment]
-    """Ends a lease and those that were made of it. Revoking the own lease ends the
-    sandbox. Revoking one that is not there is a success.
+    """Ends a lease and all leases derived from it. Revoking the own lease ends the
+    sandbox. Revoking a lease that does not exist succeeds.
     """
     EndSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.EndSandboxRequest, _sandbox_pb2.EndSandboxResponse]  # type: ignore[assignment]
-    """Ends the sandbox; answers once nothing of it is left. Ending one that is not there
-    is a success.
+    """Ends the sandbox. Answers when nothing of the sandbox remains. Ending a sandbox
+    that does not exist succeeds.
     """
     ListSandboxes: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]  # type: ignore[assignment]
-    """Lists the sandboxes of this instance for people, without leases, by id, a page at
-    a time.
+    """Lists the sandboxes of this instance for people: without leases, ordered by id, one
+    page per call.
     """
     RemoveSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.RemoveSandboxRequest, _sandbox_pb2.RemoveSandboxResponse]  # type: ignore[assignment]
     """Ends a sandbox without its lease, for operators."""
     Exec: _aio.UnaryStreamMultiCallable[_sandbox_pb2.ExecRequest, _sandbox_pb2.ExecResponse]  # type: ignore[assignment]
-    """Runs a program to its end and streams what it writes.
+    """Runs a program to its end and streams its output.
 
-    Standard input is what the request has, then its end. The process and its
-    descendants are killed at its `timeout_ms`; a descendant that outlives it without
-    that runs on, and holds no stream open: `exit` comes within a second of the end of
-    the process itself.
+    Standard input is the request's `stdin`, then end of file. At `timeout_ms` the
+    service kills the process and its descendants. Otherwise a descendant may outlive
+    the process. It continues to run, but does not keep the stream open: the service
+    sends `exit` within a second of the end of the process itself.
     """
     StartProcess: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.StartProcessRequest, _sandbox_pb2.StartProcessResponse]  # type: ignore[assignment]
-    """Starts a program that stays: a server, a shell, an interpreter."""
+    """Starts a long-running program: a server, a shell, an interpreter."""
     WriteStdin: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.WriteStdinRequest, _sandbox_pb2.WriteStdinResponse]  # type: ignore[assignment]
     """Writes to the standard input of a process that StartProcess or CreateSandbox
-    started. Waits until the process has taken it, or its pipe has. What a process no
-    longer reads is dropped.
+    started. Waits until the process or its pipe has accepted the bytes. Bytes that the
+    process no longer reads are dropped.
     """
     SignalProcess: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.SignalProcessRequest, _sandbox_pb2.SignalProcessResponse]  # type: ignore[assignment]
-    """Sends a signal to a process, or to it and all its descendants. Signalling one that
-    has ended is a success.
+    """Sends a signal to a process, or to a process and all its descendants. Signalling a
+    process that has ended succeeds.
     """
     WaitProcess: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WaitProcessRequest, _sandbox_pb2.WaitProcessResponse]  # type: ignore[assignment]
-    """Streams what a process has written and writes, up to its end: of any process that
-    was started here, Exec's included. Several may listen at a time.
+    """Streams the past and future output of a process, until the process ends. Accepts
+    any process started through the service, also by Exec. Several callers may listen
+    to one process.
     """
     GetProcess: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetProcessRequest, _sandbox_pb2.GetProcessResponse]  # type: ignore[assignment]
-    """Says how a process stands and what its threads have used."""
+    """Reports whether a process runs or how it ended, and the CPU use of its threads."""
     CallPort: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.CallPortRequest, _sandbox_pb2.CallPortResponse]  # type: ignore[assignment]
-    """Calls an HTTP server that listens in the sandbox, at its own loopback address. No
-    port of the host is used. Redirects are not followed. Where nothing listens,
-    UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+    """Calls an HTTP server in the sandbox at the sandbox's loopback address. No port of
+    the host is used. The service does not follow redirects. If nothing listens, the
+    call is UNAVAILABLE / SANDBOX_PORT_UNREACHABLE. An answer over
     `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
     """
     ReadFiles: _aio.UnaryStreamMultiCallable[_files_pb2.ReadFilesRequest, _files_pb2.ReadFilesResponse]  # type: ignore[assignment]
     """Reads plain files."""
     WriteFiles: _aio.UnaryUnaryMultiCallable[_files_pb2.WriteFilesRequest, _files_pb2.WriteFilesResponse]  # type: ignore[assignment]
-    """Writes plain files. SANDBOX_DISK_FULL where there is no space left."""
+    """Writes plain files. SANDBOX_DISK_FULL if no space is left."""
     ListFiles: _aio.UnaryUnaryMultiCallable[_files_pb2.ListFilesRequest, _files_pb2.ListFilesResponse]  # type: ignore[assignment]
     """Lists a folder."""
     ReadArchive: _aio.UnaryStreamMultiCallable[_files_pb2.ReadArchiveRequest, _files_pb2.ReadArchiveResponse]  # type: ignore[assignment]
     """Reads a folder as an archive."""
     WriteArchive: _aio.UnaryUnaryMultiCallable[_files_pb2.WriteArchiveRequest, _files_pb2.WriteArchiveResponse]  # type: ignore[assignment]
-    """Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive."""
+    """Unpacks an archive in a folder. Bytes that are not such an archive are
+    SANDBOX_PATH_INVALID.
+    """
     SnapshotSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.SnapshotSandboxRequest, _sandbox_pb2.SnapshotSandboxResponse]  # type: ignore[assignment]
-    """Keeps the file system as it is under a name, from which sandboxes start as from an
-    image. Processes are not kept, and files that change meanwhile are kept at some
-    moment of it. A name that is taken is FIELD_INVALID.
+    """Stores the current file system under a name. CreateSandbox accepts this name as an
+    image. Processes are not stored. A file that changes during the call is stored as
+    it was at some moment of the call. A name that already exists is FIELD_INVALID.
     """
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.DeleteSnapshotRequest, _sandbox_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
-    """Removes a snapshot; sandboxes that started from it keep what they have. Removing
-    one that is not there is a success.
+    """Removes a snapshot. Sandboxes that started from the snapshot keep their files.
+    Removing a snapshot that does not exist succeeds.
     """
     ForkSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ForkSandboxRequest, _sandbox_pb2.ForkSandboxResponse]  # type: ignore[assignment]
-    """Makes sandboxes whose file systems start as this one's is now; all else is as this
-    one was asked for. All of them start, or none.
+    """Creates sandboxes whose file systems are copies of this sandbox's current one.
+    Everything else is as in the request that created this sandbox. Either all of them
+    start, or none.
     """
 
 class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -303,7 +313,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetServiceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetServiceResponse, _abc.Awaitable[_sandbox_pb2.GetServiceResponse]]:
-        """Says what the service can do and how much is free. What it can do is constant
+        """Reports the service's capabilities and free places. The capabilities are constant
         while the server runs.
         """
 
@@ -315,14 +325,15 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_sandbox_pb2.CreateSandboxResponse, _abc.Awaitable[_sandbox_pb2.CreateSandboxResponse]]:
         """Makes a sandbox and starts it.
 
-        Where all places are taken the call waits, no longer than its deadline and only
-        while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
-        SANDBOX_LIMIT. What the backend cannot give is refused by name with
-        SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
-        `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
-        cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
-        `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
-        equal requests started ahead; the caller cannot tell, but for the time.
+        If all places are taken, the call waits, at most until its deadline. At most
+        `ServiceLimits.max_waiting` calls wait; a further one is RESOURCE_EXHAUSTED /
+        SANDBOX_LIMIT. An option that the backend does not support is
+        SANDBOX_OPTION_UNSUPPORTED, with the option's name; the service never ignores an
+        option. A request over `ServiceLimits.max_resources` is FIELD_INVALID. An image
+        that does not exist and cannot be fetched is SANDBOX_IMAGE_NOT_FOUND. A sandbox
+        that is not ready within `start_timeout_s` is SANDBOX_START_TIMEOUT. The service
+        may start sandboxes ahead for equal requests. The caller sees no difference except
+        a shorter start.
         """
 
     @_abc_1.abstractmethod
@@ -331,8 +342,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.AttachSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.AttachSandboxResponse, _abc.Awaitable[_sandbox_pb2.AttachSandboxResponse]]:
-        """Says what a lease is of and what it allows. The first call of a service that was
-        handed one.
+        """Returns the sandbox of a lease, and the lease's scope. The first call of a service
+        that receives a grant.
         """
 
     @_abc_1.abstractmethod
@@ -341,7 +352,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.LendSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.LendSandboxResponse, _abc.Awaitable[_sandbox_pb2.LendSandboxResponse]]:
-        """Makes a further lease that allows the same or less."""
+        """Derives a further lease that allows the same or less."""
 
     @_abc_1.abstractmethod
     def RenewLease(
@@ -349,8 +360,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.RenewLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.RenewLeaseResponse, _abc.Awaitable[_sandbox_pb2.RenewLeaseResponse]]:
-        """Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
-        to `Resources.life_s` after its start.
+        """Extends a lease. Renewing the own lease also extends the life of the sandbox, up to
+        `Resources.life_s` after its start.
         """
 
     @_abc_1.abstractmethod
@@ -359,8 +370,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.RevokeLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.RevokeLeaseResponse, _abc.Awaitable[_sandbox_pb2.RevokeLeaseResponse]]:
-        """Ends a lease and those that were made of it. Revoking the own lease ends the
-        sandbox. Revoking one that is not there is a success.
+        """Ends a lease and all leases derived from it. Revoking the own lease ends the
+        sandbox. Revoking a lease that does not exist succeeds.
         """
 
     @_abc_1.abstractmethod
@@ -369,8 +380,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.EndSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.EndSandboxResponse, _abc.Awaitable[_sandbox_pb2.EndSandboxResponse]]:
-        """Ends the sandbox; answers once nothing of it is left. Ending one that is not there
-        is a success.
+        """Ends the sandbox. Answers when nothing of the sandbox remains. Ending a sandbox
+        that does not exist succeeds.
         """
 
     @_abc_1.abstractmethod
@@ -379,8 +390,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ListSandboxesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ListSandboxesResponse, _abc.Awaitable[_sandbox_pb2.ListSandboxesResponse]]:
-        """Lists the sandboxes of this instance for people, without leases, by id, a page at
-        a time.
+        """Lists the sandboxes of this instance for people: without leases, ordered by id, one
+        page per call.
         """
 
     @_abc_1.abstractmethod
@@ -397,12 +408,12 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ExecRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.ExecResponse], _abc.AsyncIterator[_sandbox_pb2.ExecResponse]]:
-        """Runs a program to its end and streams what it writes.
+        """Runs a program to its end and streams its output.
 
-        Standard input is what the request has, then its end. The process and its
-        descendants are killed at its `timeout_ms`; a descendant that outlives it without
-        that runs on, and holds no stream open: `exit` comes within a second of the end of
-        the process itself.
+        Standard input is the request's `stdin`, then end of file. At `timeout_ms` the
+        service kills the process and its descendants. Otherwise a descendant may outlive
+        the process. It continues to run, but does not keep the stream open: the service
+        sends `exit` within a second of the end of the process itself.
         """
 
     @_abc_1.abstractmethod
@@ -411,7 +422,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.StartProcessRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.StartProcessResponse, _abc.Awaitable[_sandbox_pb2.StartProcessResponse]]:
-        """Starts a program that stays: a server, a shell, an interpreter."""
+        """Starts a long-running program: a server, a shell, an interpreter."""
 
     @_abc_1.abstractmethod
     def WriteStdin(
@@ -420,8 +431,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.WriteStdinResponse, _abc.Awaitable[_sandbox_pb2.WriteStdinResponse]]:
         """Writes to the standard input of a process that StartProcess or CreateSandbox
-        started. Waits until the process has taken it, or its pipe has. What a process no
-        longer reads is dropped.
+        started. Waits until the process or its pipe has accepted the bytes. Bytes that the
+        process no longer reads are dropped.
         """
 
     @_abc_1.abstractmethod
@@ -430,8 +441,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.SignalProcessRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.SignalProcessResponse, _abc.Awaitable[_sandbox_pb2.SignalProcessResponse]]:
-        """Sends a signal to a process, or to it and all its descendants. Signalling one that
-        has ended is a success.
+        """Sends a signal to a process, or to a process and all its descendants. Signalling a
+        process that has ended succeeds.
         """
 
     @_abc_1.abstractmethod
@@ -440,8 +451,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.WaitProcessRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WaitProcessResponse], _abc.AsyncIterator[_sandbox_pb2.WaitProcessResponse]]:
-        """Streams what a process has written and writes, up to its end: of any process that
-        was started here, Exec's included. Several may listen at a time.
+        """Streams the past and future output of a process, until the process ends. Accepts
+        any process started through the service, also by Exec. Several callers may listen
+        to one process.
         """
 
     @_abc_1.abstractmethod
@@ -450,7 +462,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetProcessRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetProcessResponse, _abc.Awaitable[_sandbox_pb2.GetProcessResponse]]:
-        """Says how a process stands and what its threads have used."""
+        """Reports whether a process runs or how it ended, and the CPU use of its threads."""
 
     @_abc_1.abstractmethod
     def CallPort(
@@ -458,9 +470,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.CallPortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.CallPortResponse, _abc.Awaitable[_sandbox_pb2.CallPortResponse]]:
-        """Calls an HTTP server that listens in the sandbox, at its own loopback address. No
-        port of the host is used. Redirects are not followed. Where nothing listens,
-        UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+        """Calls an HTTP server in the sandbox at the sandbox's loopback address. No port of
+        the host is used. The service does not follow redirects. If nothing listens, the
+        call is UNAVAILABLE / SANDBOX_PORT_UNREACHABLE. An answer over
         `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
         """
 
@@ -478,7 +490,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _files_pb2.WriteFilesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_files_pb2.WriteFilesResponse, _abc.Awaitable[_files_pb2.WriteFilesResponse]]:
-        """Writes plain files. SANDBOX_DISK_FULL where there is no space left."""
+        """Writes plain files. SANDBOX_DISK_FULL if no space is left."""
 
     @_abc_1.abstractmethod
     def ListFiles(
@@ -502,7 +514,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _files_pb2.WriteArchiveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_files_pb2.WriteArchiveResponse, _abc.Awaitable[_files_pb2.WriteArchiveResponse]]:
-        """Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive."""
+        """Unpacks an archive in a folder. Bytes that are not such an archive are
+        SANDBOX_PATH_INVALID.
+        """
 
     @_abc_1.abstractmethod
     def SnapshotSandbox(
@@ -510,9 +524,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.SnapshotSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.SnapshotSandboxResponse, _abc.Awaitable[_sandbox_pb2.SnapshotSandboxResponse]]:
-        """Keeps the file system as it is under a name, from which sandboxes start as from an
-        image. Processes are not kept, and files that change meanwhile are kept at some
-        moment of it. A name that is taken is FIELD_INVALID.
+        """Stores the current file system under a name. CreateSandbox accepts this name as an
+        image. Processes are not stored. A file that changes during the call is stored as
+        it was at some moment of the call. A name that already exists is FIELD_INVALID.
         """
 
     @_abc_1.abstractmethod
@@ -521,8 +535,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.DeleteSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.DeleteSnapshotResponse, _abc.Awaitable[_sandbox_pb2.DeleteSnapshotResponse]]:
-        """Removes a snapshot; sandboxes that started from it keep what they have. Removing
-        one that is not there is a success.
+        """Removes a snapshot. Sandboxes that started from the snapshot keep their files.
+        Removing a snapshot that does not exist succeeds.
         """
 
     @_abc_1.abstractmethod
@@ -531,8 +545,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ForkSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ForkSandboxResponse, _abc.Awaitable[_sandbox_pb2.ForkSandboxResponse]]:
-        """Makes sandboxes whose file systems start as this one's is now; all else is as this
-        one was asked for. All of them start, or none.
+        """Creates sandboxes whose file systems are copies of this sandbox's current one.
+        Everything else is as in the request that created this sandbox. Either all of them
+        start, or none.
         """
 
 def add_SandboxServiceServicer_to_server(servicer: SandboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

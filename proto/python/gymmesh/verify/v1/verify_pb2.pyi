@@ -78,13 +78,13 @@ class ExpectedAnswer(_message.Message):
     REWARD_FIELD_NUMBER: _builtins.int
     CHOICES_FIELD_NUMBER: _builtins.int
     kind: Global___AnswerKind.ValueType
-    """What it is made of."""
+    """The kind of the answer."""
     answer: _builtins.bytes
-    """The bare answer, as it appears in a sentence, a box or a fence; empty for
+    """The bare answer, without the sentence, box or fence around it; empty for
     ANSWER_KIND_CALLS.
     """
     reward: _builtins.float
-    """The reward that it earns; absent: the environment's highest."""
+    """The reward of the answer; absent: the environment's highest."""
     @_builtins.property
     def items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
         """The policy's items, in order, as in a transcript. The outputs of tool calls are
@@ -123,7 +123,7 @@ class GetExpectedRequest(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session that the answer is for, where it depends on one."""
+    """The session that the answer is for, if it depends on a session."""
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
         """The task, with its payload."""
@@ -151,7 +151,7 @@ class GetExpectedResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExpectedAnswer]:
-        """Any number of them, the most usual first."""
+        """Any number of answers, the most usual first."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ Global___GetExpectedResponse: _TypeAlias = GetExpectedResponse  # noqa: Y015
 
 @_typing.final
 class VerifyRequest(_message.Message):
-    """What is to be judged."""
+    """The attempt to judge."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -182,7 +182,7 @@ class VerifyRequest(_message.Message):
     FINAL_STATE_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
-    """The session of the attempt; empty when it does not exist, or no longer."""
+    """The session of the attempt; empty if it does not exist or no longer exists."""
     stop_reason: _rollout_pb2.StopReason.ValueType
     """Why the rollout stopped. A rollout cut short by a limit of the policy is
     judged like any other.
@@ -208,7 +208,7 @@ class VerifyRequest(_message.Message):
     @_builtins.property
     def final_state(self) -> _rollout_pb2.FinalState:
         """The state that the session had, kept from an earlier Verify, for a rollout
-        that is judged again. Used only when there is no session.
+        that is judged again. The verifier uses it only if there is no session.
         """
 
     @_builtins.property
@@ -254,19 +254,21 @@ class VerifyResponse(_message.Message):
 
     @_builtins.property
     def final_state(self) -> _rollout_pb2.FinalState:
-        """The session's state as the verifier saw it; set exactly when GetEnvironment
-        says `keeps_state` and there was a session or a state.
+        """The session's state as the verifier saw it. Set exactly if `keeps_state` of
+        GetEnvironment is true and there was a session or a state.
         """
 
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxOpened]:
-        """Sandboxes of the session that no answer named before and that are not lent, those
-        of the verifier included. The agent has an event for each, before `verified`.
+        """Sandboxes of the session that are not lent and that no earlier answer named, those
+        of the verifier included. The agent sends an event for each, before `verified`.
         """
 
     @_builtins.property
     def ended_sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.SandboxEnded]:
-        """As in CallToolResponse: those that the environment has ended, and no event named."""
+        """Sandboxes that the environment has ended and that no event named, as in
+        CallToolResponse.
+        """
 
     def __init__(
         self,
@@ -303,18 +305,18 @@ class GroupMember(_message.Message):
     attempt: _builtins.int
     """The attempt."""
     stop_reason: _rollout_pb2.StopReason.ValueType
-    """Why it stopped."""
+    """Why the rollout stopped."""
     @_builtins.property
     def transcript(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
         """Everything after the first items, in order."""
 
     @_builtins.property
     def verification(self) -> _rollout_pb2.Verification:
-        """Its own verdict so far, PENDING or otherwise."""
+        """The member's verdict so far, PENDING or otherwise."""
 
     @_builtins.property
     def final_state(self) -> _rollout_pb2.FinalState:
-        """The state that its session had, where it was kept."""
+        """The state of the member's session, if it was kept."""
 
     def __init__(
         self,
@@ -343,7 +345,7 @@ Global___GroupMember: _TypeAlias = GroupMember  # noqa: Y015
 
 @_typing.final
 class VerifyGroupRequest(_message.Message):
-    """The repeats that are to be judged together."""
+    """The repeats to judge together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -383,7 +385,7 @@ class GroupVerdict(_message.Message):
     """The rollout."""
     @_builtins.property
     def verification(self) -> _rollout_pb2.Verification:
-        """Its verdict."""
+        """The member's verdict."""
 
     def __init__(
         self,

@@ -36,28 +36,26 @@ class VerifyServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> VerifyServiceAsyncStub: ...
     Verify: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]
-    """Judges one attempt. Called once the rollout has stopped and before its
-    session is closed; without a session when `verify_needs_session` is false.
-    A required session that does not exist, or no longer, is NOT_FOUND /
+    """Judges one attempt. The agent calls it after the rollout has stopped and before it
+    closes the session; without a session if `verify_needs_session` is false. If a
+    required session does not exist or no longer exists, the call is NOT_FOUND /
     SESSION_NOT_FOUND. A session that is not required is ignored.
 
-    The verdict is VERIFIED with a finite reward; PENDING when it comes later
-    or with the group; SKIPPED when this task is deliberately not judged, with
-    the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+    The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
+    the group; SKIPPED, with a reason, if the environment deliberately does not judge
+    the task. A fault is never a reward: a fault of the verifier is INTERNAL /
     VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
-    VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
-    judged. The same request returns the same verdict, unless a judge model is
-    asked.
+    VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
+    The same request returns the same verdict, unless the verifier asks a judge model.
 
     An error has no `model_usage`. If models were called before it, the status's
     details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
     """
     VerifyGroup: _grpc.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]
-    """Judges the repeats of one task together (ranking, diversity, relative
-    rewards). Called when every member has stopped; members that failed are
-    omitted. There is one verdict for each member, in the order of the members.
-    Offered only when GetEnvironment says `judges_groups`; otherwise
-    UNIMPLEMENTED / NOT_OFFERED.
+    """Judges the repeats of one task together (ranking, diversity, relative rewards). The
+    caller waits until every repeat has stopped, and omits those that failed. There is
+    one verdict for each member, in the order of the members. If `judges_groups` of
+    GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED.
     """
 
 @_typing.type_check_only
@@ -68,28 +66,26 @@ class VerifyServiceAsyncStub(VerifyServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Verify: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]  # type: ignore[assignment]
-    """Judges one attempt. Called once the rollout has stopped and before its
-    session is closed; without a session when `verify_needs_session` is false.
-    A required session that does not exist, or no longer, is NOT_FOUND /
+    """Judges one attempt. The agent calls it after the rollout has stopped and before it
+    closes the session; without a session if `verify_needs_session` is false. If a
+    required session does not exist or no longer exists, the call is NOT_FOUND /
     SESSION_NOT_FOUND. A session that is not required is ignored.
 
-    The verdict is VERIFIED with a finite reward; PENDING when it comes later
-    or with the group; SKIPPED when this task is deliberately not judged, with
-    the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+    The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
+    the group; SKIPPED, with a reason, if the environment deliberately does not judge
+    the task. A fault is never a reward: a fault of the verifier is INTERNAL /
     VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
-    VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
-    judged. The same request returns the same verdict, unless a judge model is
-    asked.
+    VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
+    The same request returns the same verdict, unless the verifier asks a judge model.
 
     An error has no `model_usage`. If models were called before it, the status's
     details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
     """
     VerifyGroup: _aio.UnaryUnaryMultiCallable[_verify_pb2.VerifyGroupRequest, _verify_pb2.VerifyGroupResponse]  # type: ignore[assignment]
-    """Judges the repeats of one task together (ranking, diversity, relative
-    rewards). Called when every member has stopped; members that failed are
-    omitted. There is one verdict for each member, in the order of the members.
-    Offered only when GetEnvironment says `judges_groups`; otherwise
-    UNIMPLEMENTED / NOT_OFFERED.
+    """Judges the repeats of one task together (ranking, diversity, relative rewards). The
+    caller waits until every repeat has stopped, and omits those that failed. There is
+    one verdict for each member, in the order of the members. If `judges_groups` of
+    GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED.
     """
 
 class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -103,18 +99,17 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _verify_pb2.VerifyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_verify_pb2.VerifyResponse, _abc.Awaitable[_verify_pb2.VerifyResponse]]:
-        """Judges one attempt. Called once the rollout has stopped and before its
-        session is closed; without a session when `verify_needs_session` is false.
-        A required session that does not exist, or no longer, is NOT_FOUND /
+        """Judges one attempt. The agent calls it after the rollout has stopped and before it
+        closes the session; without a session if `verify_needs_session` is false. If a
+        required session does not exist or no longer exists, the call is NOT_FOUND /
         SESSION_NOT_FOUND. A session that is not required is ignored.
 
-        The verdict is VERIFIED with a finite reward; PENDING when it comes later
-        or with the group; SKIPPED when this task is deliberately not judged, with
-        the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+        The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
+        the group; SKIPPED, with a reason, if the environment deliberately does not judge
+        the task. A fault is never a reward: a fault of the verifier is INTERNAL /
         VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
-        VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
-        judged. The same request returns the same verdict, unless a judge model is
-        asked.
+        VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
+        The same request returns the same verdict, unless the verifier asks a judge model.
 
         An error has no `model_usage`. If models were called before it, the status's
         details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
@@ -126,18 +121,18 @@ class VerifyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _verify_pb2.VerifyGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_verify_pb2.VerifyGroupResponse, _abc.Awaitable[_verify_pb2.VerifyGroupResponse]]:
-        """Judges the repeats of one task together (ranking, diversity, relative
-        rewards). Called when every member has stopped; members that failed are
-        omitted. There is one verdict for each member, in the order of the members.
-        Offered only when GetEnvironment says `judges_groups`; otherwise
-        UNIMPLEMENTED / NOT_OFFERED.
+        """Judges the repeats of one task together (ranking, diversity, relative rewards). The
+        caller waits until every repeat has stopped, and omits those that failed. There is
+        one verdict for each member, in the order of the members. If `judges_groups` of
+        GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED.
         """
 
 def add_VerifyServiceServicer_to_server(servicer: VerifyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class AuditServiceStub:
-    """Answers for audits of the verifier, which no policy may see. Lives at the address
-    of the VerifyService. An operator grants the permission; by default nobody has it.
+    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
+    address of the VerifyService. An operator grants the permission; by default nobody
+    has it.
     """
 
     @_typing.overload
@@ -145,29 +140,31 @@ class AuditServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AuditServiceAsyncStub: ...
     GetExpected: _grpc.UnaryUnaryMultiCallable[_verify_pb2.GetExpectedRequest, _verify_pb2.GetExpectedResponse]
-    """Returns answers that earn the best reward for a task. Callers without the
-    permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
-    none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
-    list.
+    """Returns answers that earn the best reward for a task. A caller without the
+    permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
+    offer expected answers is UNIMPLEMENTED / NOT_OFFERED. A task without an expected
+    answer gets an empty list.
     """
 
 @_typing.type_check_only
 class AuditServiceAsyncStub(AuditServiceStub):
-    """Answers for audits of the verifier, which no policy may see. Lives at the address
-    of the VerifyService. An operator grants the permission; by default nobody has it.
+    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
+    address of the VerifyService. An operator grants the permission; by default nobody
+    has it.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetExpected: _aio.UnaryUnaryMultiCallable[_verify_pb2.GetExpectedRequest, _verify_pb2.GetExpectedResponse]  # type: ignore[assignment]
-    """Returns answers that earn the best reward for a task. Callers without the
-    permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
-    none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
-    list.
+    """Returns answers that earn the best reward for a task. A caller without the
+    permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
+    offer expected answers is UNIMPLEMENTED / NOT_OFFERED. A task without an expected
+    answer gets an empty list.
     """
 
 class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Answers for audits of the verifier, which no policy may see. Lives at the address
-    of the VerifyService. An operator grants the permission; by default nobody has it.
+    """Expected answers, for audits of the verifier. No policy may see them. Lives at the
+    address of the VerifyService. An operator grants the permission; by default nobody
+    has it.
     """
 
     @_abc_1.abstractmethod
@@ -176,10 +173,10 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _verify_pb2.GetExpectedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_verify_pb2.GetExpectedResponse, _abc.Awaitable[_verify_pb2.GetExpectedResponse]]:
-        """Returns answers that earn the best reward for a task. Callers without the
-        permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
-        none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
-        list.
+        """Returns answers that earn the best reward for a task. A caller without the
+        permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
+        offer expected answers is UNIMPLEMENTED / NOT_OFFERED. A task without an expected
+        answer gets an empty list.
         """
 
 def add_AuditServiceServicer_to_server(servicer: AuditServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

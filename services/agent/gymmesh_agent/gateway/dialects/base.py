@@ -1,7 +1,7 @@
-"""What a dialect is: reads bytes into a request, writes an answer into bytes. Pure.
+"""The interface of a dialect: parses a request from bytes, and writes an answer to bytes. Pure.
 
-A dialect never raises for what a program sent: it returns a Refusal. It never changes what it is
-given, and knows no clock, no socket and no rollout.
+A dialect never raises for a program's input: it returns a Refusal. It never changes its arguments,
+and uses no clock, socket or rollout.
 """
 
 from __future__ import annotations

@@ -158,13 +158,13 @@ def has_calls(items: list[OutputItem]) -> bool:
 
 
 class AnswerCounts(msgspec.Struct, frozen=True):
-    """Token counts of an answer; what the model service does not say is 0.
+    """Token counts of an answer; counts that the model service does not report are 0.
 
     Attributes:
         prompt: tokens of the prompt, cached ones included.
-        cached: those of them that a prefix cache served.
+        cached: prompt tokens that a prefix cache served.
         output: tokens of the answer, reasoning included.
-        reasoning: those of them that are reasoning.
+        reasoning: output tokens that are reasoning.
     """
 
     prompt: int

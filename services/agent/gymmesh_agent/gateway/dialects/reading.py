@@ -1,7 +1,8 @@
-"""What all dialects share in reading: bounds, places in messages, and the request's digest. Pure.
+"""The common reading code of all dialects: limits, places in messages, and the request's digest.
+Pure.
 
-A reader raises `UnreadableRequest`, which `total` turns into a Refusal: whatever a program sends,
-the gateway answers with one sentence.
+A reader raises `UnreadableRequest`, which `total` turns into a Refusal: the gateway answers any
+input with one sentence.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class Draft:
     ) -> None:
         """Keep every parameter that is not in `read` under its own name.
 
-        Null says nothing. What the dialect's table lists is left out. responses: whether the
+        Null values and the parameters in the dialect's table are omitted. responses: whether the
         body is one of the Responses API.
         """
         for name, value in body.items():

@@ -1,8 +1,8 @@
-"""What the programs of a rollout sent before, so that the same is not read again.
+"""A cache of the JSON that a rollout's programs sent, so that equal JSON is parsed once.
 
-Programs send their whole conversation and all of their tools with every request. What is the same
-JSON to the byte is read once: later requests get the very items that the first one had. That costs
-a digest of each, and spares every comparison of one with another.
+Programs send their whole conversation and all of their tools with every request. JSON with equal
+bytes is parsed once: later requests get the same objects as the first. This costs one digest per
+item, and no item has to be compared with others.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class ReadTools(NamedTuple):
 class SeenRequests:
     """The items and tools of a rollout's requests. Threads may share it.
 
-    Items are in two generations. When the young one has twice the bytes of the request that was
-    just read, it becomes the old one, which is forgotten. So no more is held than a few times the
-    longest conversation, whatever a program sends.
+    Items are in two generations. When the young generation has twice the bytes of the latest
+    request, it replaces the old one, which is dropped. So memory is limited to a few times the
+    longest conversation, for any program.
     """
 
     def __init__(self) -> None:

@@ -65,10 +65,10 @@ class Actors:
         return call.window is not None and (call.thread, call.window) not in self._windows
 
     def may_begin_anew(self, writer: CapturedCall, call: CapturedCall) -> bool | None:
-        """Whether a call may begin the conversation anew in which a summary was written: the
-        session and agent are the same, and the system text, instructions and tools are those of
-        another call of that actor, since what asks for a summary may have others. None: what came
-        before the summary is not known.
+        """Whether a call may restart the conversation in which a summary was written: the session
+        and agent are the same, and the system text, instructions and tools are those of a different
+        call of that actor (the request for a summary may have other ones). None: the call before
+        the summary is unknown.
         """
         if writer.side_call or writer.thread != call.thread:
             return False

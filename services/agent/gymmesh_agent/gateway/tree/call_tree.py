@@ -1,12 +1,12 @@
 """The calls of one rollout as a tree: where each request of the program belongs. Pure.
 
-`place` decides in this order, and docs/ideas/capture.md says why:
-    1. the request repeats a call whose answer the program gave up, or is marked as a retry
+`place` decides in this order; docs/ideas/capture.md has the reasons:
+    1. the request repeats a call whose answer the program abandoned, or is marked as a retry
     2. the table of side calls explains it
     3. it begins with a recorded conversation: it continues it, or departs from it
     4. it holds nothing that is recorded: a compaction, a rewritten beginning, a sub-agent or a new
        conversation
-    5. what cannot be told is UNKNOWN
+    5. otherwise it is UNKNOWN
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class CallTree:
     """All calls that a program made in one attempt of a rollout.
 
     Args:
-        tag: of the attempt's minted ids, see gateway/minted.py.
-        program: the name of a known program; empty: its User-Agent tells, if anything does.
-        side_calls: lines of the agent's own, which go before those of the table.
+        tag: the tag of the attempt's minted ids, see gateway/minted.py.
+        program: the name of a known program; empty: recognise it by its User-Agent, if possible.
+        side_calls: the agent's own lines, checked before those of the table.
 
-    A call is placed, then answered or failed. Each request ends: the answer was delivered when the
-    program has it whole, and given up when it hung up before. The tree holds the answers, what each
-    call was asked with that no earlier one was, and digests; not the requests.
+    A call is placed, then answered or failed. Each request ends: its answer was delivered
+    completely, or abandoned because the program disconnected. The tree has the answers, the new
+    parts of each call's request, and digests; it does not have the requests.
     """
 
     def __init__(

@@ -79,12 +79,12 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         return form
 
     def wrote(self, form: AnswerForm, named: bool) -> bool:
-        """Whether this is the recorded answer, in whatever spelling.
+        """Whether this is the recorded answer, in any spelling.
 
         Args:
-            form: what the program sends.
-            named: whether ids say that it is this answer. Arguments that are not a JSON object
-                cannot be sent by every dialect: then the id alone tells.
+            form: the program's version of the answer.
+            named: whether ids name this answer. Some dialects cannot send arguments that are not a
+                JSON object: then only the id decides.
         """
         own = self.form
         if own is None:
@@ -103,13 +103,13 @@ class CapturedCall(msgspec.Struct, kw_only=True, eq=False):
         )
 
     def departure(self, form: AnswerForm | None, named: bool) -> tokens_pb2.ForkReason.ValueType:
-        """Why a history departs from this answer that has something else in its place.
+        """Why a history with different content in place of this answer departs from it.
 
-        RESPELLED for the same calls in other words, and for a beginning of the text (what is left
-        of a stream that was cut); HISTORY_REWRITTEN for all else.
+        RESPELLED for the same calls in different words, and for a beginning of the text (the rest
+        of a cut stream); otherwise HISTORY_REWRITTEN.
 
         Args:
-            form: what is in its place; None: nothing.
+            form: the content in its place; None: nothing.
         """
         own = self.form
         if own is None or form is None:

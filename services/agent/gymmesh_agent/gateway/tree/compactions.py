@@ -41,13 +41,12 @@ class Compactions:
         new_window: bool,
         own_answers: Sequence[str],
     ) -> CapturedCall | None:
-        """The compaction whose summary a conversation begins with; None: there is none.
+        """The compaction whose summary a conversation begins with; None if there is none.
 
-        The summary stands in a user's message, or as an answer out of its place, behind all that
-        was asked before: a recorded conversation may hold an earlier summary. Recorded answers out
-        of their place are older than the summary. A later one shows that the history behind the
-        summary was changed. A program that counts its windows says itself that it replaced the
-        history.
+        The summary is in a user's message, or is an answer out of its place, after all earlier
+        context: a recorded conversation may have an earlier summary. Recorded answers out of their
+        place are older than the summary. A later one shows that the history after the summary was
+        changed. A program that counts its windows reports itself that it replaced the history.
 
         Args:
             new_window: whether the call is the first of its window.
@@ -89,11 +88,11 @@ class Compactions:
         return None
 
     def quoted_by(self, read: ReadConversation) -> list[CapturedCall]:
-        """The calls of which one may have led to a conversation that begins anew, where the
-        program's requests for summaries are not known; none where it was no compaction.
+        """The calls of which one may have led to a restarted conversation, if the program's
+        requests for summaries are unknown; empty if it was not a compaction.
 
-        A whole answer stands in a user's message, behind all that was asked before and in front of
-        the recorded answers that were kept, which are older.
+        A whole answer is in a user's message, after all earlier context and before the kept
+        recorded answers, which are older.
         """
         writers = [self._writer(one) for one in read.foreign]
         newest = max((one.ticket for one in writers if one is not None), default=0)

@@ -52,14 +52,14 @@ class CallForm(msgspec.Struct, frozen=True):
 
 
 class AnswerForm(msgspec.Struct, frozen=True):
-    """What a model wrote in one answer, in normal form.
+    """One answer of a model, in normal form.
 
     Attributes:
-        text: the texts, joined, as they came.
+        text: the texts, joined, unchanged.
         bare: the same without white space.
         calls: the tool calls in order.
         key: 16 bytes, equal for equal answers.
-        thought: the reasoning without white space; no part of the key, since it may be left out.
+        thought: the reasoning without white space; not part of the key, since programs may omit it.
     """
 
     text: str
@@ -173,8 +173,8 @@ def message_text_of(item: pb.Item) -> str:
 class PrefixHash:
     """A hash of a conversation that grows item by item, with a digest after each.
 
-    What a model writes in a row is hashed as one answer, recorded or not: a conversation has one
-    digest, whenever it is read, and whatever was recorded by then.
+    Consecutive items of the model are hashed as one answer, recorded or not. So a conversation
+    always has the same digest, no matter which calls have been recorded.
     """
 
     __slots__ = ("_calls", "_hash", "_last", "_places", "_texts")

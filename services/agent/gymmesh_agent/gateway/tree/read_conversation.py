@@ -1,4 +1,4 @@
-"""What was read of a request: the recorded answers in it, and what stands in their place. Pure."""
+"""A request's conversation: the recorded answers in it, and the items that replace others. Pure."""
 
 from __future__ import annotations
 
@@ -46,22 +46,23 @@ class Recorded(NamedTuple):
 
 
 class ReadConversation(msgspec.Struct, kw_only=True):
-    """A request's conversation as far as it is recorded, and what follows.
+    """The recorded beginning of a request's conversation, and the items after it.
 
     Attributes:
-        items: the request's.
+        items: the request's items.
         lead: a digest of the leading system text.
         offer: a digest of the instructions and tools.
         context: a digest of the whole conversation without its preamble.
         recorded: the recorded answers along the way.
-        boundary: how many items the longest recorded conversation has that it begins with.
-        known: how many items the longest recorded context has that it begins with: at least the
-            boundary. Behind it nothing is as it was asked before.
-        departed: what stands behind the boundary in the place of answers.
-        foreign: those of them that stand behind `known`.
-        left_out: the calls whose context that is, where no answer follows it.
-        ids: from a tool call's id in the request to the recorded one. Programs with ids of their
-            own may use one id in several answers: the last one's is here.
+        boundary: the length, in items, of the longest recorded conversation that the request begins
+            with.
+        known: the length of the longest recorded context that the request begins with: at least the
+            boundary. All items after it are new.
+        departed: the items after the boundary in the place of answers.
+        foreign: those of `departed` that are after `known`.
+        left_out: the calls with this context, if no answer follows it.
+        ids: maps a tool call's id in the request to the recorded id. Programs with their own ids
+            may use one id in several answers; this has the last one.
     """
 
     items: Sequence[pb.Item]

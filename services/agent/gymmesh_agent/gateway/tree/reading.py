@@ -1,8 +1,8 @@
 """Reads a request's conversation once, from the first item to the last, along recorded calls. Pure.
 
-The conversation after its preamble (leading system text) is hashed item by item. Where the hash is
-that of a recorded call's context, the next items are compared with that call's answer. What remains
-is where the conversation leaves the recorded ones, and how.
+The conversation after its preamble (leading system text) is hashed item by item. If the hash is
+that of a recorded call's context, the next items are compared with that call's answer. The result
+is the point where the conversation departs from the recorded ones, and how.
 """
 
 from __future__ import annotations

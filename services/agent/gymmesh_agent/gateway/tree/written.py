@@ -48,8 +48,8 @@ class WrittenAnswers:
         return [call for call in self.writers(forms[-1]) if _follows(call, forms[:-1])]
 
     def quoted(self, items: Sequence[pb.Item]) -> list[CapturedCall]:
-        """The calls whose whole answer, a text, stands in one of the user's messages among `items`.
-        An answer within a longer one that stands there says nothing.
+        """The calls whose whole answer, a text, is in one of the user's messages among `items`. An
+        answer that is part of a longer such answer does not count.
         """
         texts = [bare_text(text) for text in user_texts(items)]
         if sum(map(len, texts)) > _MOST_SEARCHED:
@@ -70,8 +70,8 @@ class WrittenAnswers:
 
 
 def repeats_input(call: CapturedCall) -> bool:
-    """Whether an answer stands in what the model was given before, so that the program may have
-    its words from elsewhere.
+    """Whether an answer's text is also in the model's earlier input, so that the program may have
+    it from a different source.
     """
     words = call.form.bare if call.form is not None else ""
     one: CapturedCall | None = call

@@ -1,4 +1,4 @@
-"""What an instance is in Consul, both ways. Pure.
+"""Converts between instances and Consul's entries, in both directions. Pure.
 
 A service of Consul is a kind and a name of the mesh, such as ``gymmesh-agent-math``, so that
 Consul's own DNS and other clients find its instances:
@@ -8,8 +8,8 @@ Consul's own DNS and other clients find its instances:
                         each byte other than a-z, 0-9 and ``-`` is ``-xHH``, and so is a dash
                         before an ``x``: ``tool_loop`` is ``tool-x5floop``
 
-Whatever Consul has no field for stands in the service's meta, under keys that begin with
-``gymmesh-``; the instance's own meta stands beside them.
+Values without a field in Consul are in the service's meta, under keys that begin with ``gymmesh-``.
+The instance's own meta is in the same map.
 """
 
 from __future__ import annotations

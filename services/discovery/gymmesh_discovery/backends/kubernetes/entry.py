@@ -1,16 +1,16 @@
-"""What the endpoints of a slice are in the mesh. Pure.
+"""Converts the endpoints of a slice to instances of the mesh. Pure.
 
-Kubernetes copies a Service's labels to its EndpointSlices, and nothing else of it; so labels say
-what the Service is. A slice that something else wrote may say the same by annotations, whose values
-are not limited to a label's characters.
+Kubernetes copies only a Service's labels to its EndpointSlices, so labels describe the Service. A
+slice written by a different program may use annotations instead, whose values are not limited to
+the characters of labels.
 
     gymmesh.io/service    agent, model, resource or discovery, or a gRPC service's full name
     gymmesh.io/name       the agent, model or environment
     gymmesh.io/contract   the contract's version, such as 1.0
     gymmesh.io/weight     its share of the load, relative to others of its name
 
-What else begins with ``gymmesh.io/`` is the instance's meta. A port named ``gateway`` is there too,
-as an agent would register it: `gateway`, with the endpoint's address and this port.
+Other keys that begin with ``gymmesh.io/`` are the instance's meta. A port named ``gateway`` is also
+in the meta, as an agent would register it: `gateway`, with the endpoint's address and this port.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The objects of Kubernetes' API as far as they are read here: EndpointSlice (discovery.k8s.io/v1),
-lists and watch events of it, and Status.
+"""The parts of Kubernetes' API objects that are read here: EndpointSlice (discovery.k8s.io/v1), its
+lists and watch events, and Status.
 
-What a field means is said in the API's reference; all that Kubernetes leaves out or sets to null is
-None or empty here.
+The API's reference documents the fields. A field that Kubernetes omits or sets to null is None or
+empty here.
 """
 
 from __future__ import annotations

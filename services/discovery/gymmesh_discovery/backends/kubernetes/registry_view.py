@@ -1,9 +1,9 @@
-"""What Kubernetes lists and what registered here, put together. Pure.
+"""Joins the instances that Kubernetes lists with those that registered here. Pure.
 
-Invariants: an id is listed once; the version grows by one with every change. An endpoint may stand
-in two slices for a while, when Kubernetes moves it, and a pod with two addresses stands in two for
-ever; the same one is taken each time. What Kubernetes lists stands for a registration with the same
-id, or of the same service at the same address: Kubernetes knows how its pods are.
+Invariants: an id is listed once; the version grows by one with every change. An endpoint may be in
+two slices for a while, when Kubernetes moves it, and a pod with two addresses is always in two; the
+same one is used each time. An instance that Kubernetes lists replaces a registration with the same
+id, or of the same service at the same address: Kubernetes knows the health of its pods.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class KubernetesView(Listing):
         return self._refresh(self._put(slice_name, instances))
 
     def replace(self, slices: Mapping[str, Sequence[Instance]]) -> list[Change]:
-        """Takes all slices; those that are not among them are gone."""
+        """Replaces all slices; slices that are not among them are removed."""
         ids: set[str] = set()
         for name in self._slices.keys() - slices.keys():
             ids |= self._put(name, [])

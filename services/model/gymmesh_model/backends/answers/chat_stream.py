@@ -78,9 +78,9 @@ class ChatFold:
         return bool(self._places)
 
     def end(self) -> None:
-        """Hands on what was held back for what might have followed.
+        """Passes on the text that was held back for possible further text.
 
-        Raises AnswerInvalid where no chunk had anything that is a part of an answer.
+        Raises AnswerInvalid if no chunk had any part of an answer.
         """
         if not self._told:
             raise AnswerInvalid("no chunk of its stream has a delta or a message")

@@ -1,7 +1,7 @@
 """Answers of the Responses API, whole and streamed.
 
-Of a stream the deltas are handed on, and its last event is the answer. Where that event has no
-output, the items that came before it are the answer's.
+The deltas of a stream are passed on, and its last event is the answer. If that event has no output,
+the items before it are the answer's.
 
 Format: OpenAI's API reference, "streaming events" of `POST /responses`.
 """

@@ -45,7 +45,7 @@ class CallProgress:
 
 
 class StreamReader(Protocol):
-    """Makes an answer of an endpoint's stream; raises MeshError for what is none."""
+    """Builds an answer from an endpoint's stream; raises MeshError for an invalid stream."""
 
     @property
     def ended(self) -> bool:
@@ -58,7 +58,7 @@ class StreamReader(Protocol):
         """The stream is over, `ended` or not."""
 
     def whole(self, body: bytes) -> None:
-        """Takes a body that is no stream: some endpoints answer whole whatever is asked."""
+        """Accepts a body that is not a stream: some endpoints never stream."""
 
     def respond(self) -> responses_pb2.Response:
         """The answer, once it is whole."""
@@ -72,7 +72,7 @@ class GrowingText:
         self._held = ""
 
     def add(self, piece: str) -> str:
-        """What can be handed on: all but a first half at the very end."""
+        """The text to pass on: everything except an incomplete character at the end."""
         text = self._held + piece
         self._held = ""
         if text and "\ud800" <= text[-1] <= "\udbff":

@@ -44,9 +44,10 @@ class KnownSettings:
         self._known = lru_cache(_MOST)(self._read)
 
     def of(self, params: pb.ResponseParams) -> CallSettings | None:
-        """The settings of a call; None where the input is no list of items, or not there alone.
+        """The settings of a call; None if the input is not a list of items, or not the only source
+        of items.
 
-        Raises CodecError for parameters that hold what JSON cannot.
+        Raises CodecError for parameters that JSON can't represent.
         """
         if not params.input:
             return None

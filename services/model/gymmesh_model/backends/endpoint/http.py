@@ -41,8 +41,8 @@ SHORT: Final = 4096
 def sendable(make: Callable[[], bytes]) -> bytes | Sendable:
     """The body that `make` writes, for `HttpEndpoint.post`.
 
-    A short one is kept, and what it is made of need not be; a long one is given up once it was
-    sent. Raises what `make` raises.
+    A short body is kept, so its source need not be. A long one is dropped after sending. Raises the
+    errors of `make`.
     """
     body = make()
     return exactly(body) if len(body) <= SHORT else Sendable(make, body)
@@ -54,9 +54,10 @@ def exactly(written: bytes) -> bytes:
 
 
 class Sendable:
-    """A long body, written anew for each retry.
+    """A long body, serialised again for each retry.
 
-    Once sent it is given up: most are never sent again, and what it is made of is there anyway.
+    The bytes are released after sending: most bodies are never sent again, and their source is in
+    memory anyway.
     """
 
     __slots__ = ("_first", "_make")

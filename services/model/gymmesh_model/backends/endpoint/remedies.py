@@ -1,4 +1,5 @@
-"""What a failing endpoint said, made fit to be shown, and what a user can do about it: pure.
+"""Explains the errors of failing endpoints: a message fit for display, and a fix for the user.
+Pure.
 
 One table for the messages of failures and for `gym-cli models check`.
 """
@@ -114,10 +115,10 @@ _PLAIN: Final = frozenset(
 def explain(
     error: MeshError, url: str, status: int = 0, said: bytes | str = b"", method: str = "POST"
 ) -> MeshError:
-    """The error, saying where it was met and what to do about it.
+    """The error, with the place where it happened and a fix.
 
-    url: what was called. status: of HTTP, 0 without an answer. said: the body, or the cause where
-    there is none; never shown, only looked at. The remedy is also in the metadata as `fix`.
+    url: the called URL. status: the HTTP status, 0 without an answer. said: the body, or the cause
+    if there is no body; it is examined, never shown. The metadata also has the fix, as `fix`.
     """
     if "fix" in error.metadata:
         return error
@@ -140,7 +141,7 @@ def without_fix(error: MeshError) -> str:
 
 
 def excerpt(said: bytes | str, secrets: tuple[str, ...] = ()) -> str:
-    """The beginning of what an endpoint said: one line, no secrets, no control characters."""
+    """The beginning of an endpoint's text: one line, without secrets or control characters."""
     text = said[:_MOST_READ].decode(errors="replace") if isinstance(said, bytes) else said
     for secret in secrets:
         text = text.replace(secret, MASK)

@@ -16,8 +16,8 @@ MASK: Final = "***"
 def secret_texts(config: ModelConfig, *more: str | None) -> tuple[str, ...]:
     """Keys, header values and the user info of URLs, also as they are sent; the longest first.
 
-    more: others that a backend knows of. In that order, one that begins another is not taken out
-    of it, which would leave its end to be seen.
+    more: further secrets of a backend. With the longest first, a secret that is the beginning of a
+    longer one does not leave the end of the longer one visible.
     """
     texts: set[str] = {config.api_key or "", *config.headers.values(), *(one or "" for one in more)}
     for base in config.bases:

@@ -1,4 +1,4 @@
-"""Recorded conversations: reading them, and finding the answer to a call. Pure but for the file.
+"""Recorded conversations: reads them, and finds the answer to a call. Pure, except for the file.
 
 A recording is a JSONL file (blank lines are skipped) with rows of two kinds, in any mixture.
 
@@ -6,9 +6,9 @@ A recording is a JSONL file (blank lines are skipped) with rows of two kinds, in
 
        {"responses_create_params": {"input": …}, "response": {"output": […], …}, …}
 
-   `response.output` is cut into the model's answers wherever items stand that the model did not
-   write (function_call_output, user messages); those are left out. The response's other keys
-   go with every answer; its usage, status and incomplete_details with the last one only.
+   `response.output` is split into the model's answers at items that the model did not write
+   (function_call_output, user messages); these are dropped. Every answer has the response's other
+   keys, but only the last answer has usage, status and incomplete_details.
 
 2. A scripted row:
 

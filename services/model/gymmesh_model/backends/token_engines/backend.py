@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from gymmesh_model.errors import misconfigured, options_of, unreachable
 class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `options` of a model behind a server of token ids.
 
-    tokenizer: the model's, with its chat template: a folder, a Hugging Face id, or
+    tokenizer: the model's tokenizer, with its chat template: a folder, a Hugging Face id, or
         `module:function` that returns one.
     tool_parser: how tool calls stand in the model's text: `hermes`, `llama` or `mistral`; null: as
         the renderer of its family reads them (extra `renderers`), `hermes` where there is none.
@@ -29,7 +30,7 @@ class TokenOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     template: further arguments of the chat template, as `{enable_thinking: false}`.
     stop_token_ids: the ids that end an answer; null: the tokenizer's end of sequence.
     context_tokens: the longest prompt and answer together; 0: as the server says.
-    priority: of requests, where the server schedules by priority.
+    priority: the priority of requests, if the server schedules by priority.
     """
 
     tokenizer: str
@@ -56,6 +57,7 @@ class ConfiguredTokens(Backend):
         tools=True,
         seed=True,
         append_only=True,
+        scoring=True,
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
@@ -66,6 +68,8 @@ class ConfiguredTokens(Backend):
         self._backend: TokenBackend | None = None
         self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
         self.endpoint_model = config.model or ""
+        self.capabilities = model_pb2.ModelCapabilities(side_data=self._engine.side_data)
+        self.capabilities.MergeFrom(type(self).capabilities)
 
     @classmethod
     @abstractmethod
@@ -94,6 +98,11 @@ class ConfiguredTokens(Backend):
         except ValueError as error:
             raise misconfigured(self._name, f"options.{error}") from None
         self.context_tokens = options.context_tokens
+        # A tokenizer of the configuration's own may lack what scoring needs.
+        known = model_pb2.ModelCapabilities()
+        known.CopyFrom(self.capabilities)
+        known.scoring = self._backend.capabilities.scoring
+        self.capabilities = known
         await self._backend.open()
 
     async def close(self) -> None:
@@ -102,9 +111,20 @@ class ConfiguredTokens(Backend):
             await backend.close()
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
-        backend = self._backend
-        if backend is None:
-            raise unreachable(self._name, "the model service is closed")
+        backend = self._opened()
         answer = await backend.create(call)
         self.context_tokens = backend.context_tokens
         return answer
+
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        backend = self._opened()
+        scores = await backend.score(call, continuations)
+        self.context_tokens = backend.context_tokens
+        return scores
+
+    def _opened(self) -> TokenBackend:
+        if self._backend is None:
+            raise unreachable(self._name, "the model service is closed")
+        return self._backend

@@ -1,11 +1,12 @@
-"""The backend `vllm`: a vLLM server that is there, one that the service starts, or the engine.
+"""The backend `vllm`: an existing vLLM server, a server that the service starts, or the engine.
 
-backend     calls a server, and gives it the tokens that are known already
+backend     calls a server, and sends it the known tokens
 managed     starts the server itself, and ends it
 engine      has vLLM's engine in this process, called over `in_process`
-probe       finds out what a server can do
-render      has a conversation rendered, and finds the prompt that goes on from known tokens
+probe       detects the capabilities of a server
+render      has a conversation rendered, and finds the prompt that continues known tokens
 tails       has the new messages of an append-only prompt rendered
+scoring     scores texts that the model did not write
 answer      reads the tokens in an answer (pure)
 weights     follows the version of the weights
 

@@ -36,10 +36,11 @@ _LATER: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """takes_tokens: as a chat's prompt. render_path: where conversations are rendered, or None.
+    """takes_tokens: whether it accepts tokens as a chat's prompt. render_path: the path that
+    renders conversations, or None.
 
-    context_tokens: the context's size; 0 when it was not said. abort_path: where calls are
-    stopped, which then end with what they have; or None.
+    context_tokens: the context's size; 0 if not reported. abort_path: the path that stops calls,
+    which then end with their output so far; or None.
     """
 
     takes_tokens: bool

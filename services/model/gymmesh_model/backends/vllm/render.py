@@ -92,10 +92,10 @@ async def go_on(
     render: Callable[[Json], Awaitable[bytes]],
     appending: Appending | None = None,
 ) -> tuple[Tail | Rewritten, bytes | None]:
-    """How the prompt of a call goes on from its prefix, and the rendering of all of it.
+    """How the prompt of a call continues its prefix, and the rendering of the whole prompt.
 
-    render: the tokens of a chat request. appending: for an append-only prompt, of which only the
-    tail is rendered: None stands for the rendering of all of it. Raises what `render` raises for
+    render: returns the tokens of a chat request. appending: for an append-only prompt, of which
+    only the tail is rendered: the whole rendering is then None. Raises the errors of `render` for
     the whole prompt.
     """
     if appending is None:

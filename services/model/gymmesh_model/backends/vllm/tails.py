@@ -1,7 +1,7 @@
-"""Has the tails of append-only prompts rendered, and checks once that they may be used.
+"""Has the tails of append-only prompts rendered, and checks once that they are valid.
 
-What a tail is and what is checked: `gymmesh_model.tokens.append_only`. A tail costs two renderings
-of a short conversation and its system messages; the first of each shape costs about sixteen.
+`gymmesh_model.tokens.append_only` explains tails and the check. A tail costs two renderings of a
+short conversation and its system messages; the first of each shape costs about sixteen.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Tails:
     async def behind(
         self, prefix: Prefix, new: NewMessages, settings: bytes, render: Render
     ) -> bytes:
-        """The tokens behind those of the prefix.
+        """The tokens after the prefix.
 
         settings: a digest of the tools and the template's arguments, which `render` applies.
-        Raises NoTail, and what `render` raises for other causes than a template's refusal.
+        Raises NoTail, and the errors of `render` except a template's refusal.
         """
         checked = await self._check(new, (settings, new.shape), render)
         if checked.ends is None:

@@ -1,8 +1,8 @@
-"""Follows the version of the weights that vLLM servers name under `GET /weight_info`.
+"""Follows the version of the weights that vLLM servers report at `GET /weight_info`.
 
-A server offers it in development mode alone (`VLLM_SERVER_DEV_MODE=1`); where it is not there, the
-trainer says the version (SetWeightsVersion). vLLM's version is a text: one that is no number, such
-as the `default` that it begins with, is none.
+A server offers this only in development mode (`VLLM_SERVER_DEV_MODE=1`). Without it, the trainer
+sets the version (SetWeightsVersion). vLLM's version is a text. A text that is not a number, such as
+the initial `default`, counts as no version.
 """
 
 from __future__ import annotations

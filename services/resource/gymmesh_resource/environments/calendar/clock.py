@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# Digits of an hour or a minute; more is no time of day, and slow to read.
+# Digits of an hour or a minute; more is not a time of day, and slow to read.
 _DIGITS = 8
 _CLOCK = re.compile(
     r"(?P<hour>[0-9]{1,2})(?::(?P<minute>[0-5][0-9])(?::00)?)?\s*(?P<half>[ap])?(?:\.?m\.?)?",
@@ -59,7 +59,7 @@ def read_time(text: str) -> int:
 def _parts(text: str, *, needs_minutes: bool) -> tuple[int, int]:
     parts = text.split(":")
     if len(parts) > 2 or (needs_minutes and len(parts) < 2):
-        raise ValueError(f"{text[:20]!r} is no time of day")
+        raise ValueError(f"{text[:20]!r} is not a time of day")
     if any(len(part) > _DIGITS for part in parts):
         raise ValueError("a time of day has fewer digits")
     hour, minute = int(parts[0]), int(parts[1]) if len(parts) == 2 else 0

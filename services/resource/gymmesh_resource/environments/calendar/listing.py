@@ -1,11 +1,10 @@
 r"""Finds the calendar in an answer: the last JSON list of objects in its text. Pure.
 
-With `compat: nemo` it is the first one, and what counts as a list is NeMo Gym's calendar rule, a
-regular expression over `[`, `]`, `{` and `}` alone, quotes not minded: `\[ X \{ X \} X \]`, where X
-is any run of characters that are no square brackets and of blocks `{…}` up to the next closing
-brace, in which there may be some. A search by that expression takes exponential time for hostile
-text. Here the expression's choice is worked out from the end of the text backwards, in time linear
-in its length.
+With `compat: nemo` it is the first list, by NeMo Gym's calendar rule: a regular expression over
+`[`, `]`, `{` and `}` only, which ignores quotes: `\[ X \{ X \} X \]`. X is any run of characters
+other than square brackets, and of blocks `{…}` up to the next closing brace, which may have square
+brackets. A search by that expression takes exponential time for hostile text. This module computes
+the same match from the end of the text backwards, in time linear in its length.
 """
 
 from __future__ import annotations

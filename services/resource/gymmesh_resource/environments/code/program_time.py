@@ -51,11 +51,11 @@ class ProgramTime:
 
     @asynccontextmanager
     async def limit(self, seconds: float = math.inf) -> AsyncIterator[None]:
-        """A block that may take so many seconds, and no more than are left for the suite.
+        """Limits a block to this many seconds, and to the seconds left for the suite.
 
         Raises:
-            OutOfTime: it took longer.
-            Starved: it did not, for a busy machine gave it no processor.
+            OutOfTime: the block took longer.
+            Starved: a busy machine gave the block too little processor time.
         """
         loop, waits = asyncio.get_running_loop(), self._waits
         may_take = min(seconds, self._left_s)

@@ -1,11 +1,11 @@
-"""Whether two sentences say the same, for arguments that a task row calls free text. Pure.
+"""Whether two sentences mean the same, for arguments that a task row declares as free text. Pure.
 
-The rule is that all words are the same, in the same order. Only what can't change the meaning may
-differ: articles, "that" and "please", small and large letters, commas and full stops, contractions,
-a time or place in front that may also stand at the end, and a few phrases ("let Anna know" for
-"tell Anna"). What two different words mean is not known here: "on" and "off", "before" and "after",
-two names, or "from Oslo to Lima" and "from Lima to Oslo" share all their other words. A text that
-is not a sentence (a command, a title) is compared exactly.
+The rule: all words are the same, in the same order. Only differences that can't change the meaning
+are allowed: articles, "that" and "please", upper and lower case, commas and full stops,
+contractions, a time or place at the beginning instead of the end, and a few phrases ("let Anna
+know" for "tell Anna"). The rule does not know the meaning of words: "on" and "off", "before" and
+"after", two names, or "from Oslo to Lima" and "from Lima to Oslo" share all their other words. A
+text that is not a sentence (a command, a title) is compared exactly.
 """
 
 from __future__ import annotations

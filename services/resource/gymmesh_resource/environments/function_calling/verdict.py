@@ -135,7 +135,7 @@ def _first_problem(expected: Sequence[NamedCall], made: Sequence[NamedCall], rul
     if not expected:
         return "neither a call nor a message"
     problems = (_problem(want, call, rules) for want, call in zip(expected, made, strict=True))
-    return next(filter(None, problems), "the calls come in another order")
+    return next(filter(None, problems), "the calls are in a different order")
 
 
 def _problem(expected: NamedCall, made: NamedCall, rules: Rules) -> str | None:

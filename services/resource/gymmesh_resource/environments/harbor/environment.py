@@ -29,6 +29,7 @@ from gymmesh_resource import (
     Session,
     Task,
     TaskInvalid,
+    ToolError,
     Transcript,
     Turn,
     Verdict,
@@ -46,6 +47,7 @@ from gymmesh_resource.environments.harbor.judging import (
     make_folders,
     wait_until_healthy,
 )
+from gymmesh_resource.environments.harbor.mcp_servers import TaskServers
 from gymmesh_resource.environments.harbor.rewards import NoReward, main_reward
 from gymmesh_resource.environments.harbor.shell_state import carried
 from gymmesh_resource.environments.harbor.skills import told_skills
@@ -63,23 +65,25 @@ _KEY: Final = "harbor"
 _DONE: Final = "Done."
 _PREPARE_S: Final = 60.0
 _SETUP_S: Final = 600.0
+_SHORTEST_S: Final = 0.001  # a command's time, where that of its step just ended
 _MIB: Final = 1 << 20
 _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 
 @dataclass(slots=True)
 class HarborState:
-    """What is kept of a session.
+    """The state of a session.
 
     before: the processes from before the agent's step. own_tests: whether the image has tests of
         its own. one_shell: whether the tool's commands share their folder and variables.
-    ends: the monotonic clock when the agent's time is up, if ever.
-    step: the number of the step under way, from 0. verdicts: those of steps, by number.
-    ended: why no further step follows, as one clause; empty: one may.
-    taken: the artifacts of the step under way, once they were taken.
-    judged_apart: how many sandboxes were made for tests alone.
-    fault: why a step that had ended has no reward.
-    said: how many items of the conversation belong to steps that have ended.
+    ends: the monotonic time at which the agent's time is up, if limited.
+    step: the number of the current step, from 0. verdicts: the verdicts of steps, by number.
+    ended: why no further step follows, as one clause; empty: a step may follow.
+    taken: the artifacts of the current step, once collected.
+    judged_apart: how many sandboxes were created only for tests.
+    fault: why an ended step has no reward.
+    said: how many items of the conversation belong to ended steps.
+    prepared: whether the sandbox is ready for the agent. servers: the task's MCP servers, if any.
     """
 
     before: SeenProcesses = field(default_factory=SeenProcesses)
@@ -93,6 +97,8 @@ class HarborState:
     judged_apart: int = 0
     fault: NoReward | TimeoutError | None = None
     said: int = 0
+    prepared: bool = False
+    servers: TaskServers | None = None
 
 
 class HarborEnvironment(Environment[HarborState]):
@@ -126,17 +132,17 @@ class HarborEnvironment(Environment[HarborState]):
         images: the sandbox service's image for a task's path, for the path of tests whose folder
             has a Dockerfile, for the image that a task names, or for `*`, all others. Without one,
             the image that the task names, or one that is built.
-        network: what sandboxes reach. Without it, what the task says, but tasks with a public
-            network are refused; `task`: those as well; anything else, as SandboxSpec has it, takes
-            the place of what tasks say.
-        variables: what `${NAME}` in a task's variables stands for.
-        reward: which number of a reward.json with several is the rollout's reward.
+        network: the network of sandboxes. Default: as the task says, but tasks with a public
+            network are rejected. `task`: also a public network. Any other value, as in SandboxSpec,
+            replaces the task's.
+        variables: the values for `${NAME}` in a task's variables.
+        reward: which number of a reward.json with several numbers is the rollout's reward.
         shell_timeout_s: seconds that a command of the tool may take.
-        keep_running: patterns of the paths of tasks whose tests need what the agent left running,
-            such as a server. It can change what the tests do.
+        keep_running: patterns of the paths of tasks whose tests need processes that the agent left
+            running, such as a server. These can change what the tests do.
         artifacts_mb: MiB of an artifact's archive, compressed; a larger one counts as missing.
-        storage_limit: whether a task's `storage_mb` bounds what its sandbox writes. Backends that
-            cannot do that refuse such a task.
+        storage_limit: whether a task's `storage_mb` limits the bytes that its sandbox writes.
+            Backends without this limit reject such a task.
         """
         if not Path(tasks).is_dir():
             raise ValueError(f"tasks: there is no folder {tasks}.")
@@ -180,11 +186,27 @@ class HarborEnvironment(Environment[HarborState]):
     def sandbox_specs(self, task: Task) -> Mapping[str, SandboxSpec]:
         return {WORKSPACE: self._spec(task, None)}
 
+    async def session_tools(self, session: Session[HarborState]) -> Sequence[Mapping[str, Any]]:
+        """Those of the task's MCP servers."""
+        task = self._read(session.task)
+        if not task.servers:
+            return ()
+        await self._prepare(session, task)
+        session.state.servers = servers = TaskServers(task.servers)
+        await servers.open(session.sandbox)
+        return servers.functions
+
     async def opening(self, session: Session[HarborState]) -> Sequence[str]:
-        """The skills of the image are told; folders and files are put there before the agent
-        begins.
-        """
-        task, sandbox = self._read(session.task), session.sandbox
+        """The skills of the image are told."""
+        task = self._read(session.task)
+        if not session.state.prepared:  # servers need it earlier
+            await self._prepare(session, task)
+        told = await told_skills(session.sandbox, task.skills) if task.skills else ""
+        return (told,) if told else ()
+
+    async def _prepare(self, session: Session[HarborState], task: HarborTask) -> None:
+        """Puts folders and files there before the agent begins."""
+        sandbox = session.sandbox
         root = await root_of(sandbox)
         await make_folders(sandbox, root)
         if root and not (await sandbox.exec('test "$(id -u)" = 0')).ok:
@@ -198,8 +220,7 @@ class HarborEnvironment(Environment[HarborState]):
         if task.healthcheck is not None:
             await wait_until_healthy(sandbox, task.healthcheck)
         await self._begin_step(session, task)
-        told = await told_skills(sandbox, task.skills) if task.skills else ""
-        return (told,) if told else ()
+        session.state.prepared = True
 
     @tool
     async def shell(self, session: Session[HarborState], command: str) -> str:
@@ -209,12 +230,34 @@ class HarborEnvironment(Environment[HarborState]):
             command: a line for /bin/sh
         """
         state = session.state
+        if told := self._time_is_over(session):
+            return told
         left = self._shell_s
         if state.ends is not None:
-            left = min(left, state.ends - time.monotonic())
-        if left > 0:
-            line = carried(command) if state.one_shell else command
-            return await shell_output(session.sandbox, line, left)
+            left = min(left, max(state.ends - time.monotonic(), _SHORTEST_S))
+        line = carried(command) if state.one_shell else command
+        return await shell_output(session.sandbox, line, left)
+
+    async def call_other(
+        self, session: Session[HarborState], name: str, arguments: dict[str, Any]
+    ) -> str | responses_pb2.ContentParts:
+        """Calls a tool of the task's MCP servers."""
+        servers = session.state.servers
+        if servers is None:
+            raise ToolError(f"There is no tool {name!r}.")
+        return self._time_is_over(session) or await servers.call(name, arguments)
+
+    async def close_session(self, session: Session[HarborState]) -> None:
+        if session.state.servers is not None:
+            await session.state.servers.close()
+
+    def _time_is_over(self, session: Session[HarborState]) -> str:
+        """What the model is told once the time of the step is up; empty: it is not. The last step
+        ends the session.
+        """
+        state = session.state
+        if state.ends is None or state.ends > time.monotonic():
+            return ""
         if state.step + 1 < len(self._read(session.task).steps):
             return "The time for this step is over. Answer without a call to go on."
         session.finish()
@@ -299,6 +342,8 @@ class HarborEnvironment(Environment[HarborState]):
         await clear_for_next_step(session.sandbox, await root_of(session.sandbox))
         session.state.step += 1
         await self._begin_step(session, task)
+        if session.state.servers is not None:
+            await session.state.servers.reopen(session.sandbox)
 
     async def _judge_step(
         self, session: Session[HarborState], task: HarborTask, items: Sequence[responses_pb2.Item]
@@ -380,6 +425,8 @@ class HarborEnvironment(Environment[HarborState]):
     async def _end_agents(self, session: Session[HarborState], root: str) -> SeenProcesses:
         """Ends what the agent left running, and says what runs on."""
         state = session.state
+        if state.servers is not None:
+            await state.servers.close()
         task_id = self._folders.task_id(session.task.payload[_KEY])
         if any(fnmatchcase(task_id, pattern) for pattern in self._keep_running):
             return await running(session.sandbox, user=root)

@@ -57,7 +57,7 @@ class TaskFolders:
             raise TaskRefused(name, "leads out of the folder of tasks")
         form = _form(folder)
         if not form:
-            raise TaskRefused(name, f"is no folder with {' or '.join(_READERS)}")
+            raise TaskRefused(name, f"is not a folder with {' or '.join(_READERS)}")
         return _READERS[form](folder)
 
 

@@ -54,8 +54,8 @@ _RUN: Final = 'if command -v bash >/dev/null; then bash -c "$1"; else "$1"; fi >
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
-    """What the tests of a step said: rewards by name, how the tests ended, and the end of what
-    they wrote.
+    """The result of a step's tests: rewards by name, how the tests ended, and the end of their
+    output.
     """
 
     rewards: Mapping[str, float]
@@ -104,8 +104,9 @@ async def collect(sandbox: SandboxHandle, commands: Sequence[HookCommand]) -> No
 
 
 async def leave_trajectory(sandbox: SandboxHandle, content: bytes) -> None:
-    """Writes the agent's trajectory where its tests look for it, as the agent's own user: it may
-    have put a link there. Where it made that impossible, there is none.
+    """Writes the agent's trajectory to the place where its tests expect it, as the agent's user,
+    since the agent may have put a link there. If the agent made this impossible, there is no
+    trajectory.
     """
     place = shlex.quote(TRAJECTORY)
     await sandbox.exec(f"mkdir -p /logs/agent; rm -rf {place}", timeout_s=_PREPARE_S, cwd="/")

@@ -25,9 +25,10 @@ _TOLD: Final = (
 
 
 async def told_skills(sandbox: SandboxHandle, folder: str) -> str:
-    """What an agent is told of the skills in a folder of its sandbox; empty: there are none.
+    """The description of the skills in a folder of the sandbox, for the agent; empty if there are
+    none.
 
-    Raises MeshError where the sandbox is lost.
+    Raises MeshError if the sandbox is lost.
     """
     place = shlex.quote(folder)
     line = (

@@ -20,9 +20,9 @@ NetworkOption: TypeAlias = Literal["task", "agent", "none", "open"] | list[str] 
 class TaskSpecs:
     """Makes the specs of tasks' sandboxes.
 
-    images: images of the sandbox service by what stands for them: see `HarborEnvironment`.
-    network: of all sandboxes. variables: what `${NAME}` stands for. storage_limit: whether a
-    task's storage is a limit.
+    images: images of the sandbox service, by the keys of `HarborEnvironment`. network: the network
+    of all sandboxes. variables: the values for `${NAME}`. storage_limit: whether a task's storage
+    is a limit.
     """
 
     def __init__(

@@ -89,6 +89,14 @@ class HookCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskServer:
+    """An MCP server that runs in the agent's sandbox: its name, and its command in words."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFiles:
     """A folder of a task, and the paths in it that stay out of every sandbox."""
 
@@ -156,6 +164,7 @@ class HarborTask:
     steps: one, where the task has no steps. strategy: how their rewards make the task's.
     solution_env: variables of the solutions; values may hold `${NAME}`.
     skills: the folder of the agent's sandbox that has skills; empty: none.
+    servers: MCP servers whose tools the agent has.
     """
 
     box: TaskBox
@@ -165,6 +174,7 @@ class HarborTask:
     strategy: Strategy = "mean"
     solution_env: Mapping[str, str] = field(default_factory=dict)
     skills: str = ""
+    servers: Sequence[TaskServer] = ()
 
     @property
     def instruction(self) -> str:

@@ -22,6 +22,7 @@ from gymmesh_resource.environments.harbor.task import (
     TaskBox,
     TaskFiles,
     TaskRefused,
+    TaskServer,
     TaskStep,
     TaskTests,
     inside,
@@ -34,12 +35,14 @@ from gymmesh_resource.environments.harbor.toml_schema import (
     ArtifactTable,
     CollectTable,
     HealthcheckTable,
+    McpServerTable,
     StepTable,
     TaskToml,
     User,
     parsed,
     place,
 )
+from gymmesh_runtime.extras import Extra
 
 #: The folder that tests in a sandbox of their own get in every task.
 ARTIFACTS: Final = "/logs/artifacts"
@@ -47,6 +50,7 @@ _CANARY: Final = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _STEP_NAME: Final = re.compile(r"[^<>:\"/\\|?*\x00-\x1f\x7f]{1,255}")
 _SCRIPT: Final = "test.sh"
 _TESTS_S: Final = 600.0
+_MCP: Final = Extra("mcp", ("mcp",))
 _STRATEGIES: Final[Mapping[str, Strategy]] = {"mean": "mean", "final": "final"}
 
 
@@ -69,7 +73,29 @@ def read_harbor(folder: Path) -> HarborTask:
         strategy=_STRATEGIES[strategy],
         solution_env=said.solution.env,
         skills=said.environment.skills_dir or "",
+        servers=_servers(said.environment.mcp_servers),
     )
+
+
+def _servers(tables: Sequence[McpServerTable]) -> tuple[TaskServer, ...]:
+    """Raises TaskRefused for a server that no program in the sandbox is."""
+    found: dict[str, TaskServer] = {}
+    key = place("environment.mcp_servers")
+    if tables and (problem := _MCP.problem("this task")):
+        raise TaskRefused(key, problem)
+    for one in tables:
+        if one.transport != "stdio":
+            raise TaskRefused(
+                key,
+                f"has {one.name!r} with the transport {one.transport}; only stdio is supported, "
+                "since no service runs beside the sandbox",
+            )
+        if not one.command:
+            raise TaskRefused(key, f"has {one.name!r} without a command")
+        if one.name in found:
+            raise TaskRefused(key, f"has {one.name!r} twice")
+        found[one.name] = TaskServer(one.name, (one.command, *one.args))
+    return tuple(found.values())
 
 
 def _steps(folder: Path, said: TaskToml, box: TaskBox) -> list[TaskStep]:
@@ -174,7 +200,7 @@ def _solution(folder: Path, part: str) -> tuple[Path | None, TaskFiles | None]:
 
 def _check_included(files: TaskFiles, part: str, script: str) -> None:
     if script in files.without:
-        raise TaskRefused(f"{part}/{script}", f"is left out by {IGNORE_FILE}")
+        raise TaskRefused(f"{part}/{script}", f"is excluded by {IGNORE_FILE}")
 
 
 def _artifacts(entries: Sequence[str | ArtifactTable], table: str) -> tuple[Artifact, ...]:

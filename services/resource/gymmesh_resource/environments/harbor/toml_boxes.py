@@ -35,11 +35,6 @@ _AGENTS: Final = "environment"
 def agents_box(folder: Path, said: TaskToml) -> TaskBox:
     """The agent's sandbox. Raises TaskRefused."""
     machine = said.environment
-    if machine.mcp_servers:
-        raise TaskRefused(
-            place("environment.mcp_servers"),
-            "is not supported: no service beside the sandbox runs these servers",
-        )
     refuse_there(folder, f"{_AGENTS}/{_COMPOSE}")
     around = inside(folder, _AGENTS)
     dockerfile = inside(folder, f"{_AGENTS}/Dockerfile").is_file()

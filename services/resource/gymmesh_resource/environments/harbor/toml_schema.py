@@ -38,6 +38,16 @@ class HealthcheckTable(msgspec.Struct, frozen=True):
     retries: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
 
 
+class McpServerTable(msgspec.Struct, frozen=True):
+    """An entry of `environment.mcp_servers`."""
+
+    name: str
+    transport: str = "sse"
+    url: str | None = None
+    command: str | None = None
+    args: list[str] = []
+
+
 class EnvironmentTable(msgspec.Struct, frozen=True):
     """The tables `environment` and `verifier.environment`."""
 
@@ -50,7 +60,7 @@ class EnvironmentTable(msgspec.Struct, frozen=True):
     storage: str | None = None
     gpus: int | None = None
     tpu: dict[str, Any] | None = None
-    mcp_servers: list[Any] = []
+    mcp_servers: list[McpServerTable] = []
     env: dict[str, str] = {}
     skills_dir: str | None = None
     healthcheck: HealthcheckTable | None = None

@@ -222,7 +222,7 @@ class InspectEnvironment(Environment[_Sample]):
         for name in set(opened["left_out"]) - self._left_out:
             self._left_out.add(name)
             _LOGGER.warning(
-                "the tool %s of %s is not offered: nothing here can run it", name, self._task
+                "the tool %s of %s is not offered: gymmesh can't run it", name, self._task
             )
         return [dict(tool) for tool in opened["tools"]]
 

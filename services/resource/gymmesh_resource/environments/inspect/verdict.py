@@ -22,7 +22,7 @@ def verdict_of(answer: Mapping[str, Any], wanted: str | None) -> Outcome:
     """
     scores = {score["name"]: score for score in answer["scores"]}
     if not scores:
-        raise NoVerdict("its scorers gave no score")
+        raise NoVerdict("its scorers returned no score")
     name, key = _chosen(scores, wanted)
     score = scores[name]
     evidence = {
@@ -40,7 +40,7 @@ def verdict_of(answer: Mapping[str, Any], wanted: str | None) -> Outcome:
         key = next(iter(numbers), None)
     if key is None or key not in numbers:
         shown = repr(score["value"])[:_SHOWN]
-        raise NoVerdict(f"the scorer {name} gave {shown}, of which Inspect makes no number")
+        raise NoVerdict(f"the scorer {name} gave {shown}, which Inspect can't convert to a number")
     components = {
         one if not part else f"{one}.{part}": number
         for one in scores
@@ -59,7 +59,7 @@ def _chosen(scores: Mapping[str, Any], wanted: str | None) -> tuple[str, str | N
     for name in scores:
         if wanted.startswith(f"{name}."):
             return name, wanted[len(name) + 1 :]
-    raise NoVerdict(f"there is no score {wanted}; its scorers gave {', '.join(scores)}")
+    raise NoVerdict(f"there is no score {wanted}; its scorers returned {', '.join(scores)}")
 
 
 def _evidence(score: Mapping[str, Any]) -> dict[str, Any]:

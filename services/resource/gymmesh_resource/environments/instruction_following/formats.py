@@ -53,7 +53,7 @@ def postscript(text: str, postscript_marker: str) -> bool:
 
 @instruction("detectable_format:number_bullet_lists", num_bullets=count)
 def bullets(text: str, num_bullets: int) -> bool:
-    """Exactly so many bullets of Markdown; a rule, emphasis or a negative number is none."""
+    """Exactly this many Markdown bullets. A rule, emphasis or a negative number is not a bullet."""
     return sum(1 for line in text.splitlines() if _is_bullet(line)) == num_bullets
 
 

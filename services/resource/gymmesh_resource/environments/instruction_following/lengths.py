@@ -95,7 +95,7 @@ def nth_paragraph_first_word(
 
 @instruction("count:counting_composition", n_sent=count, n_words=count)
 def counting_composition(text: str, n_sent: int, n_words: int) -> bool:
-    """Three paragraphs of so many sentences of so many words each, marks counted as words."""
+    """Three paragraphs with this many sentences of this many words each. Marks count as words."""
     paragraphs = _written(_DIVIDER.split(text))
     if len(paragraphs) != 3:
         return False

@@ -1,6 +1,6 @@
-"""Where the checks of instructions register themselves, with what their arguments may be.
+"""The registry of instruction checks, with the types of their arguments.
 
-Invariant: a check is only ever called with arguments of its types.
+Invariant: a check is called only with arguments of its types.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def keywords_once_and_twice(text: str, keyword1: str, keyword2: str) -> bool:
 
 @instruction("keywords:forbidden_words", forbidden_words=texts)
 def forbidden_words(text: str, forbidden_words: list[str]) -> bool:
-    """None of the words stands by itself in the text."""
+    """None of the words is in the text as a whole word."""
     return not any(
         re.search(rf"(?<!\w){re.escape(entry)}(?!\w)", text, re.IGNORECASE)
         for entry in forbidden_words

@@ -31,9 +31,9 @@ Aggregation = Literal["weighted", "mean", "min", "max", "all", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One line of a rubric: what is asked of the answer, and what it counts.
+    """One line of a rubric: a requirement for the answer, and its weight.
 
-    `passes`: the judge's verdict that fulfils it. `weight` may be negative for what an answer
+    `passes`: the judge's verdict that fulfils it. `weight` is negative for something that an answer
     should not do.
     """
 

@@ -76,20 +76,19 @@ class MathEnvironment(Environment[None]):
     ) -> None:
         """Options.
 
-        tool_pattern: a regular expression that the calculator's expressions are held to; helps
-            small models whose answers are constrained by the schema.
-        answer_from: where the answer is looked for, in all that the model wrote or in its last
-            message.
-        evaluated: whether an answer that is left to be computed (37*43), or that stands in the
-            prompt, is worth 0.0; by default where a whole number or a decimal is expected.
-        judge_workers: processes that compare answers. judge_timeout_s: seconds of processor time
-            for one of its judgements; an answer that takes more is worth 0.0.
-        judge: whether a model `judge` is asked about boxed answers that the library rejects, in
-            both orders. judge_unboxed: also about answers without a box.
-        judge_failsafe: what comes of a judge that gives no label, whatever the answer: the rollout
-            fails at that model, or the library's verdict stands. A judge that cannot be called
-            is a failure in any case.
-        judge_params: of the judge's calls, such as temperature.
+        tool_pattern: a regular expression for the calculator's expressions; helps small models
+            whose answers are constrained by the schema.
+        answer_from: where to look for the answer: in everything that the model wrote, or in its
+            last message.
+        evaluated: whether an answer that is not computed (37*43), or that is in the prompt, is
+            worth 0.0; by default if a whole number or a decimal is expected.
+        judge_workers: the number of processes that compare answers. judge_timeout_s: seconds of
+            processor time for one comparison; an answer that takes more is worth 0.0.
+        judge: whether to ask a model `judge` about boxed answers that the library rejects, in both
+            orders. judge_unboxed: also about answers without a box.
+        judge_failsafe: what happens if a judge returns no label: the rollout fails at that model,
+            or the library's verdict counts. A judge that cannot be called is always a failure.
+        judge_params: the parameters of the judge's calls, such as temperature.
         """
         if tool_pattern is not None:
             try:
@@ -132,7 +131,7 @@ class MathEnvironment(Environment[None]):
         refuse_others(task, _SERVERS if not self._judge else _SERVERS_WITH_THIS_JUDGE)
         verifier = task.payload.get("verifier_type", "math_with_judge")
         if verifier != "math_with_judge":
-            raise TaskInvalid("verifier_type", "must be math_with_judge here, or left out")
+            raise TaskInvalid("verifier_type", "must be math_with_judge, or absent")
         expected = _expected(task)
         if not expected.strip():
             raise TaskInvalid("expected_answer", "is empty")

@@ -1,18 +1,18 @@
-r"""The verdict of the math-verify library alone, as NeMo Gym's math_with_judge has it.
+r"""The verdict of the math-verify library alone, as in NeMo Gym's math_with_judge.
 
-It is what `compat: nemo` answers, and what reads the answers that gymmesh's own readers cannot.
+It is the verdict of `compat: nemo`, and reads the answers that gymmesh's own readers cannot.
 
-Invariant: a verdict is a judgement of the response. What the task or the machine gets in the way
-of judging (an expected answer that is empty) is an exception, never a reward of 0; what the
-response itself gets in the way is its verdict, 0.0 with the reason.
+Invariant: a verdict judges the response. If the task or the machine prevents the judgement (for
+example an empty expected answer), the result is an exception, never a reward of 0. If the response
+prevents it, the verdict is 0.0 with the reason.
 
-`judge` is pure but for the time it may take: symbolic comparison can run for ever, and the
-library's own time-outs use SIGALRM, which works in a main thread only. They are off here; run
-`judge` by `Environment.work_on_answer`, which bounds its processor time.
+`judge` is pure, except for its time: symbolic comparison can run for ever. The library's own
+time-outs use SIGALRM, which works only in a main thread, so they are off here. Run `judge` by
+`Environment.work_on_answer`, which limits its processor time.
 
-The steps are those of NeMo Gym's library verifier: the expected answer, freed from ``$…$`` or
-``\(…\)``, is parsed as the content of a ``\boxed{}``; of the response, boxed content is taken
-first, else the final expression or number of its text.
+The steps are those of NeMo Gym's library verifier. The expected answer, without ``$…$`` or
+``\(…\)``, is parsed as the content of a ``\boxed{}``. The response's boxed content is used first,
+else the final expression or number of its text.
 """
 
 from __future__ import annotations

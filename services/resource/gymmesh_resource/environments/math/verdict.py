@@ -1,12 +1,12 @@
 r"""Whether a response answers a mathematical question.
 
-Invariant: a verdict is a judgement of the response. What the task or the machine gets in the way
-of judging (an expected answer that is a sentence) is an exception, never a reward of 0; what the
-response itself gets in the way is its verdict, 0.0 with the reason.
+Invariant: a verdict judges the response. If the task or the machine prevents the judgement (for
+example an expected answer that is a sentence), the result is an exception, never a reward of 0. If
+the response prevents it, the verdict is 0.0 with the reason.
 
-Both answers are read into forms (`reading`), which `comparison` compares. What the readers cannot
-read, such as an integral, is left to the math-verify library, which may run for ever: run `judge`
-by `Environment.work_on_answer`, which bounds its processor time.
+Both answers are parsed into forms (`reading`), which `comparison` compares. The math-verify library
+gets the answers that the readers can't parse, such as an integral. The library may run for ever:
+run `judge` by `Environment.work_on_answer`, which limits its processor time.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def judge(
 ) -> MathScore:
     r"""The verdict on a response, given the expected answer (LaTeX or plain text).
 
-    Of several boxes the last counts, with those that are joined to it as a list
-    (``\boxed{1} and \boxed{2}``); an empty last box is no answer, and text outside of boxes is
-    then not looked at.
+    If there are several boxes, the last one counts, together with the boxes joined to it as a list
+    (``\boxed{1} and \boxed{2}``). An empty last box is not an answer, and then the text outside
+    boxes is ignored.
 
-    evaluated: whether an answer that is left to be computed, or that stands in the prompt, is
-    worth nothing; None: where a whole number or a decimal is expected.
+    evaluated: whether an answer that is not computed, or that is in the prompt, is worth nothing;
+    None: if a whole number or a decimal is expected.
 
     Raises `ExpectedAnswerError`.
     """

@@ -1,4 +1,4 @@
-"""What the environment runs in worker processes, and what it checks of a task.
+"""The functions that the environment runs in worker processes, and its checks of a task.
 
 The imports are late: the modules behind them need the extra `math`, without which the
 environment can still be imported and listed.

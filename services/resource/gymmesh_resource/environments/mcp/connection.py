@@ -16,9 +16,9 @@ import math
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from gymmesh_resource.environments._server_tools import ServerTool
 from gymmesh_resource.environments.mcp.options import ServerOptions
@@ -42,13 +42,21 @@ class ServerLost(Exception):
     """The server did not start, ended, or broke the protocol; one clause says which."""
 
 
-class McpConnection:
-    """One connection. `start_s`: seconds for the server to start and to list its tools."""
+OpensStreams: TypeAlias = "Callable[[], contextlib.AbstractAsyncContextManager[tuple[Any, Any]]]"
+"""Opens a server's streams of messages, from it and to it, and ends it with them."""
 
-    def __init__(self, name: str, options: ServerOptions, start_s: float) -> None:
+
+class McpConnection:
+    """One connection.
+
+    server: how it is reached, as a user describes it, or what opens its streams. start_s: seconds
+    for the server to start and to list its tools.
+    """
+
+    def __init__(self, name: str, server: ServerOptions | OpensStreams, start_s: float) -> None:
         self.name = name
         self.tools: list[ServerTool] = []
-        self._options = options
+        self._server = server
         self._start_s = start_s
         self._stop = asyncio.Event()
         self._client: Client | None = None
@@ -132,7 +140,9 @@ class McpConnection:
             scope.cancel()
 
     async def _transport(self, stack: contextlib.AsyncExitStack) -> Any:
-        options = self._options
+        options = self._server
+        if not isinstance(options, ServerOptions):
+            return options()
         if options.url is not None:
             import httpx2
             from mcp.client.streamable_http import streamable_http_client

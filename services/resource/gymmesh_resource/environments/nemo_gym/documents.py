@@ -34,11 +34,11 @@ _CUT = {
 
 
 class BadVerdict(Exception):
-    """What the server answered to `/verify` is no verdict; the text says why."""
+    """The server's answer to `/verify` is not a verdict; the text has the reason."""
 
 
 def row_of(task: Task) -> dict[str, Any]:
-    """The task's row: the body of `/seed_session`, and what `/verify` repeats.
+    """The task's row: the body of `/seed_session`, which `/verify` repeats.
 
     What the row has under `nemo_gym` comes last: there a row has the server's own values of keys
     that mean something else here. Raises `TaskInvalid`.
@@ -111,10 +111,10 @@ def response_of(
 
 
 def verdict_of(answer: Mapping[str, Any], sent: Mapping[str, Any]) -> Verdict | Skipped:
-    """The server's answer to `/verify` as a verdict; what it echoes of `sent` is left out.
+    """The server's answer to `/verify` as a verdict, without the keys that it echoes from `sent`.
 
-    Numbers beside the reward become components. Raises `BadVerdict`, also for a reward that the
-    server says is no measurement (`mask_sample`).
+    Numbers other than the reward become components. Raises `BadVerdict`, also for a reward that the
+    server marks as not a measurement (`mask_sample`).
     """
     if answer.get("verification_skipped") is True:
         return Skipped("the NeMo Gym agent is configured to skip the verification")
@@ -124,7 +124,7 @@ def verdict_of(answer: Mapping[str, Any], sent: Mapping[str, Any]) -> Verdict | 
     if answer.get("mask_sample") is True:
         kind = answer.get("failure_kind")
         raise BadVerdict(
-            "it says that the reward is no measurement (mask_sample"
+            "it reports that the reward is not a measurement (mask_sample"
             + (f", {kind:.100})" if isinstance(kind, str) else ")")
         )
     answered = {

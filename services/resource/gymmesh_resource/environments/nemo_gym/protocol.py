@@ -25,7 +25,7 @@ class RemoteSession:
 
 
 class NemoProtocol(ABC):
-    """One way to use a server. What a protocol has no part in, it leaves as it is here.
+    """One way to use a server. A protocol inherits the methods that it does not need to change.
 
     Attributes:
         multi_turn: whether the environment takes turns. plays: whether it can play an episode.

@@ -34,9 +34,10 @@ _LOGGER = logging.getLogger("gymmesh.resource.nemo_gym")
 class StepSession(RemoteSession):
     """An episode of the server.
 
-    row: the task's. observation: what it said first; empty: nothing. reset_info: of `/reset`.
-    total: of the rewards so far. steps: how many. seen: items of the transcript up to the last
-    step and what it said. over: terminated or truncated. info: of the last step.
+    row: the task's row. observation: the server's first text; may be empty. reset_info: the info of
+    `/reset`. total: the sum of the rewards so far. steps: the number of steps. seen: the number of
+    transcript items up to the last step, its observation included. over: terminated or truncated.
+    info: the info of the last step.
     """
 
     row: dict[str, Any] = field(default_factory=dict)

@@ -83,7 +83,8 @@ class ToolProtocol(NemoProtocol):
             if name in _RESERVED or not _NAME.fullmatch(name):
                 raise TaskInvalid(
                     "responses_create_params.tools",
-                    f"has a tool {name!r}, which is no tool's name or that of another endpoint",
+                    f"has a tool {name!r}, which is not a valid tool name, or is the name of a"
+                    " different endpoint",
                 )
 
     async def start(self, task: Task) -> ToolSession:

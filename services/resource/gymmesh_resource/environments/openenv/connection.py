@@ -72,7 +72,7 @@ class OpenEnvConnection:
             await self._send(dumps(request).decode())
             answer = await waiting
         except asyncio.CancelledError:
-            self._lose("a request took too long and was given up")
+            self._lose("a request timed out and was abandoned")
             raise
         finally:
             self._waiting = None

@@ -268,8 +268,8 @@ class OpenEnvEnvironment(Environment[_Episode]):
             return self._fault("reset", str(error)[:_SHOWN])
         return MeshError(
             _Reason.ERROR_REASON_SESSION_LIMIT,
-            f"The OpenEnv server at {self._url} has no room for another session: "
-            f"{error.message[:_SHOWN]}. Set max_sessions to what it allows.",
+            f"The OpenEnv server at {self._url} has no room for a further session: "
+            f"{error.message[:_SHOWN]}. Set max_sessions to its limit.",
             metadata={"environment": "openenv"},
         )
 

@@ -1,4 +1,4 @@
-"""What an OpenEnv server answers to `reset` and `step`, and what a model is shown of it. Pure."""
+"""The answers of an OpenEnv server to `reset` and `step`, and their text for the model. Pure."""
 
 from __future__ import annotations
 

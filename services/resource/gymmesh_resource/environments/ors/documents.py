@@ -99,7 +99,7 @@ def blocks(listed: object) -> list[dict[str, Any]]:
 def read_call(answer: object) -> CallAnswer:
     """The answer to a call. Raises BadAnswer."""
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
-        raise BadAnswer("it answered a call without saying whether it went well")
+        raise BadAnswer("its answer to a call does not say whether the call succeeded")
     if not answer["ok"]:
         return CallAnswer([], error=str(answer.get("error") or "The call was refused."))
     output = answer.get("output")

@@ -1,8 +1,8 @@
-r"""Where in a response the answer to a puzzle stands.
+r"""Finds the answer to a puzzle in a response.
 
 The last ``<answer>…</answer>``, else the last ``\boxed{…}`` up to the brace that closes it, else
 the whole text. NeMo Gym takes the first box, up to its first closing brace. The time is linear in
-the text, whatever the model wrote.
+the text, for any text.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ def run_query(database: Database, sql: str, limits: QueryLimits, cut: bool) -> Q
 def find_empty(
     database: Database, sql: str, limits: QueryLimits
 ) -> Literal["", "database", "query"]:
-    """What says nothing: a database without rows, or else a query without any; "" for neither.
+    """Names an empty result: that of a database without rows, or of a query that returns none; ""
+    for neither.
 
     In one call, since reaching a process costs more than most queries. Raises `QueryError`, of kind
     "setup" for a database that cannot be had.

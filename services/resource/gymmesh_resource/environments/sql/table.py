@@ -11,7 +11,7 @@ _ALL = 20_000
 
 
 def shown(result: QueryResult) -> dict[str, Any]:
-    """Columns, rows and what was left out; blobs are written as SQL literals."""
+    """Columns, rows, and the number of omitted ones; blobs are written as SQL literals."""
     rows: list[list[Any]] = []
     left = _ALL
     for row in result.rows:

@@ -1,8 +1,8 @@
-"""Whether a schema's references lead anywhere. Pure.
+"""Whether a schema's references can be resolved. Pure.
 
-A reference to what is not in the schema, or one that comes back to itself before it says anything,
-leaves nothing to judge an answer by. It is looked for before any answer is there, so that no
-answer decides whether it is met.
+A reference to a missing part of the schema, or one that returns to itself without any constraint,
+gives no rule for judging an answer. It is detected before there is an answer, so that no answer
+decides whether it is reached.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _place(schema: dict[str, Any]) -> str | None:
 
 
 def referred(schema: dict[str, Any], root: dict[str, Any]) -> list[Any]:
-    """What is at the place that the schema refers to, if that is there."""
+    """The part of the schema at the reference, if it exists."""
     place = _place(schema)
     if place is None:
         return []

@@ -1,9 +1,9 @@
 """Whether an answer fits a JSON Schema, strictly.
 
-Invariant: a verdict is on the answer. A schema that is none is `SchemaError`, never a reward.
+Invariant: a verdict judges the answer. An invalid schema is `SchemaError`, never a reward.
 
-`judge` is pure but for the time it may take: a schema's pattern can run away on an answer. Run
-it in a process that can be killed.
+`judge` is pure, except for its time: a schema's pattern can take very long on an answer. Run it in
+a process that can be killed.
 
 Schemas are made strict (see `strictness`): an object must have all properties that its schema names
 and no others. Formats are not checked, and nothing is fetched for a `$ref`. Multiples are

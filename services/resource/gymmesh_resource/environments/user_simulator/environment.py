@@ -53,7 +53,7 @@ _LARGE = 50_000
 
 @dataclass(slots=True)
 class Chat:
-    """One conversation: the domain's state, and the simulator's side of what was said."""
+    """One conversation: the domain's state, and the simulator's view of the messages."""
 
     brief: Brief
     domain: Domain
@@ -173,7 +173,7 @@ class UserSimulatorEnvironment(Environment[Chat]):
         return Expected(" and ".join(facts) or "Done.", "calls", "It is {answer}.", calls=calls)
 
     async def verify(self, session: Session[Chat], rollout: Rollout) -> Verdict:
-        """Compare the final state and what the model said; ask the judge where there is one."""
+        """Compare the final state and the model's messages; ask the judge if there is one."""
         chat = session.state
         if chat.failure:
             parts = dict.fromkeys(("state", "said", "unsaid"), 0.0)

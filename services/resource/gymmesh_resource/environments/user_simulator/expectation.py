@@ -1,7 +1,7 @@
-"""What a conversation must come to, and whether it did. Pure.
+"""The expected result of a conversation, and whether it was reached. Pure.
 
-Invariant: nothing here reads what the simulated user claims: only the state, and what the model
-itself said.
+Invariant: this module reads only the state and the model's own messages, never the simulated user's
+claims.
 """
 
 from __future__ import annotations

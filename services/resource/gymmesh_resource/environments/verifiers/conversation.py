@@ -15,9 +15,10 @@ _ROLES: Final = {"developer": "system"}
 def conversation_of(
     params: responses_pb2.ResponseParams, items: Sequence[responses_pb2.Item]
 ) -> list[dict[str, Any]]:
-    """The prompt, and what followed it; `sampled` says of each message whether the policy wrote it.
+    """The prompt and the messages after it; `sampled` has for each message whether the policy wrote
+    it.
 
-    Texts only: images are left out. The reasoning, the text and the calls of one answer are one
+    Texts only: images are omitted. The reasoning, the text and the calls of one answer are one
     message.
     """
     messages: list[dict[str, Any]] = []

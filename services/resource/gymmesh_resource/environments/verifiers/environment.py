@@ -56,7 +56,7 @@ _Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 @dataclass(slots=True)
 class PlayedEpisode:
-    """What verifiers said of a session's episode; None: it was not played to its end."""
+    """verifiers' result of a session's episode; None: it was not played to its end."""
 
     result: dict[str, Any] | None = None
 
@@ -175,13 +175,13 @@ class VerifiersEnvironment(Environment[PlayedEpisode]):
                 raise _failed(error, errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT, "play") from error
 
     async def verify(self, session: Session[PlayedEpisode], rollout: Rollout) -> Verdict | Skipped:
-        """What verifiers made of the episode, or makes of the conversation."""
+        """verifiers' verdict on the played episode, or on the conversation."""
         result = await self._scored(rollout) if self._ours else session.state.result
         if result is None:
             raise MeshError(
                 _VERIFIER_FAULT,
                 "verifiers did not play the episode to its end, so nothing was scored; give its "
-                "agent more time (timeout_s), or a limit of its own (env.agent.max_turns).",
+                "agent more time (timeout_s), or set a limit (env.agent.max_turns).",
                 metadata={"verifier": "verifiers", "stage": "verify"},
             )
         try:

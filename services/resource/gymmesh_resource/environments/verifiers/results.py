@@ -1,4 +1,4 @@
-"""What became of an episode, as verifiers reports it: a verdict, or why there is none. Pure.
+"""The result of an episode, as verifiers reports it: a verdict, or why there is none. Pure.
 
 Invariant: a number that verifiers has for an episode that failed, or for one that was not scored,
 is never a reward. It sums what was scored, so an episode without any score has 0 there.
@@ -58,7 +58,7 @@ def _check(trace: Mapping[str, Any]) -> None:
         raise EpisodeFailed(failed, scoring=trace["scoring"] and kind == "TaskError")
     if stopped in _NOT_THE_POLICYS:
         stage = stopped.removesuffix("_timeout")
-        raise EpisodeFailed(f"{stage} took longer than its time", scoring=stage == "scoring")
+        raise EpisodeFailed(f"{stage} exceeded its time limit", scoring=stage == "scoring")
     for name, reward in trace["rewards"].items():
         if reward is None:
             raise EpisodeFailed(f"{name!r} was not scored", scoring=True)

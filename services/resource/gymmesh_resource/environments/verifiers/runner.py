@@ -237,7 +237,9 @@ def _task(params: dict[str, Any]) -> Any:
     if index >= len(tasks):
         raise LookupError(f"the taskset has {len(tasks)} tasks, and none at index {index}")
     if (key := params.get("key")) and tasks[index].key != key:
-        raise LookupError(f"the taskset has another task at index {index} than the row was made of")
+        raise LookupError(
+            f"the taskset has a different task at index {index} than the row was made of"
+        )
     return tasks[index]
 
 

@@ -87,7 +87,7 @@ def match_answer(answer: str, accepted: Sequence[str], how: AnswerMatch) -> floa
 
 
 def found_documents(calls: Iterable[ToolCall]) -> tuple[set[str], set[str]]:
-    """Ids and addresses of what searches showed, and of what was fetched, by the tools' answers."""
+    """Ids and addresses of the found and the fetched documents, by the tools' answers."""
     seen: set[str] = set()
     fetched: set[str] = set()
     for call in calls:

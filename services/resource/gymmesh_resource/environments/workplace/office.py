@@ -1,8 +1,8 @@
 """An office: five tables that tools read and change, over data that all sessions share.
 
-Invariant: the shared records are never changed. A session holds what it changed and no more,
-so an office costs memory only for what was done in it, and two offices over the same data are
-compared by their changes alone.
+Invariant: the shared records are never changed. A session stores only its own changes. So an office
+needs memory only for its changes, and two offices over the same data are compared by their changes
+alone.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class OfficeData:
 
 
 class RecordTable:
-    """Records by id: shared ones, and what a session changed, added and deleted.
+    """Records by id: shared ones, and a session's changed, added and deleted ones.
 
-    `finding`: how ids are found, for the error of a record that is not there.
+    `finding`: how to find ids, for the error about a missing record.
     """
 
     def __init__(self, shared: Mapping[str, OfficeRecord], id_field: str, finding: str) -> None:
@@ -53,7 +53,7 @@ class RecordTable:
         self._next = 1 + max((int(key) for key in shared if key.isdecimal()), default=-1)
 
     def find(self, record_id: str) -> OfficeRecord:
-        """The record as it is now; not to be changed. Raises `ToolError` where there is none."""
+        """The current record; do not change it. Raises `ToolError` if it does not exist."""
         record = self._changes.get(record_id, self._shared.get(record_id))
         if record is None:
             kind = self._id_field.removesuffix("_id")
@@ -86,7 +86,7 @@ class RecordTable:
             del self._changes[record_id]
 
     def difference(self) -> tuple[Any, ...]:
-        """What sets the table apart from the shared data; equal for tables that are the same.
+        """The differences of the table from the shared data; equal for equal tables.
 
         New records are compared without their ids and in any order: ids tell only the order
         in which records were made.

@@ -1,8 +1,8 @@
 """Runs the checks of a workspace, each to a score from 0 to 1.
 
-A check that fails is the policy's doing. What the machine does is not: a check that got no
-processor raises TimeoutError, one that was killed from outside is run again, and a reward file
-that a check left out is a fault of the verifier.
+A failed check is caused by the policy. Effects of the machine are not: a check without processor
+time raises TimeoutError, a check killed from outside is run again, and a missing reward file is a
+fault of the verifier.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK_S: Final = 0.25
 _REWARD_BYTES: Final = 1 << 20
 _OUTPUT_BYTES: Final = 256 << 10
 _SHOWN: Final = 2000  # characters of output in the evidence
-_NOT_PRINTED: Final = "did not print what it has to print"
+_NOT_PRINTED: Final = "did not print the expected output"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ async def _attempt(sandbox: SandboxHandle, check: WorkspaceCheck) -> CheckResult
     if check.reward_file:
         removed = await sandbox.exec(["rm", "-rf", check.reward_file], user=check.user)
         if not removed.ok:
-            note = f"{check.reward_file} was there before, and cannot be removed"
+            note = f"{check.reward_file} already existed, and cannot be removed"
             return CheckResult(0.0, note, _tail(removed.error_text))
     secret = secrets.token_hex(16)
     stdin = f"{secret}\n" if _PLACEHOLDER in check.prints else ""

@@ -1,4 +1,4 @@
-"""What a task row says of a workspace: its files, what prepares it, and what judges it.
+"""The workspace of a task row: its files, its setup, and its checks.
 
 Invariant: a row that reads here can be run; everything else is TaskInvalid and names the key.
 """

@@ -133,7 +133,7 @@ class OpenEnvSession:
         if self._episode is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "There is no episode; send reset first.",
+                "No episode is open; send reset first.",
                 metadata={"state": "new"},
             )
         return self._episode

@@ -66,9 +66,9 @@ def messages_document(session: ProtocolSession) -> list[JsonValue]:
 
 
 def step_document(step: ProtocolStep) -> dict[str, JsonValue]:
-    """What a call gave: an answer for the policy with its reward, or what was wrong with the call.
+    """The result of a call: an answer for the policy with its reward, or the error of the call.
 
-    What a tool itself refuses is an answer too, as it says what to correct.
+    A tool's own error is also an answer, since it tells the policy what to correct.
     """
     wrong = _WRONG_CALLS.get(step.outcome)
     if wrong is not None and not step.done:

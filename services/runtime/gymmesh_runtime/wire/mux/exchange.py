@@ -1,7 +1,7 @@
-"""One end of an Exchange stream: reads and writes batches, and brings its calls to their end.
+"""One end of an Exchange stream: reads and writes batches, and ends all its calls.
 
-What arrives goes through the call table, and what the table says has happened goes to the calls
-that this side made (calling.py) or to those that it serves (serving.py). An exchange ends when
+Incoming frames go through the call table. The resulting events go to the calls that this side made
+(calling.py) or serves (serving.py). An exchange ends when
 
     the stream does, either side breaks the protocol or the exchange is cut:
         now; calls in flight end with the error
@@ -162,7 +162,7 @@ class Exchange:
         """Takes a batch. Raises Violation and ValueError."""
         frames = unpack(data).frames
         if not frames:
-            raise Violation("a batch came without a frame")
+            raise Violation("a batch had no frame")
         for frame in frames:
             event = self.table.receive(frame)
             if event is not None:

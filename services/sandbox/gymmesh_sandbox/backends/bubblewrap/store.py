@@ -1,12 +1,12 @@
-"""The folder where images, snapshots and what sandboxes write are kept.
+"""The folder of images, snapshots, and the files that sandboxes write.
 
     images/                   see `images`
     instances/HASH/lock       held while a service has this instance's id
-    instances/HASH/boxes/N/   what a sandbox writes
-    instances/HASH/layers/N/  what a sandbox had written when a snapshot was taken
+    instances/HASH/boxes/N/   the files that a sandbox writes
+    instances/HASH/layers/N/  the files that a sandbox had written at a snapshot
 
-HASH is made of the instance's id. What is in the folder of an instance that no process holds the
-lock of was left by one that was killed, and is removed at the next start of any service.
+HASH is derived from the instance's id. If no process holds an instance's lock, its process was
+killed. The next start of any service removes its folder's content.
 """
 
 from __future__ import annotations

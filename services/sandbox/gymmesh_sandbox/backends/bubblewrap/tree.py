@@ -301,10 +301,11 @@ class SandboxTree:
         wholly: bool = False,
         without: Collection[bytes] = (),
     ) -> Iterator[files_pb2.FileInfo]:
-        """What is in a folder, or the file itself, by path as bytes. Links are not followed.
+        """The content of a folder, or the file itself, ordered by path as bytes. Links are not
+        followed.
 
-        wholly: raise for what may not be read in a folder below, which is otherwise left out.
-        without: absolute paths of folders below that are left out.
+        wholly: raise for an unreadable folder below, instead of skipping it. without: absolute
+        paths of folders below to skip.
         """
         resolved = self.resolve(path)
         info = self.info(resolved)

@@ -40,7 +40,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     # Parts of parameters, of the system text, of tools and of messages.
     "output_config.effort": "the run decides how much the policy reasons",
     "system.billing_header": "is for the endpoint's own records, and changes with every request",
-    "tools": "how the endpoint caches, loads and streams a tool is not for the policy",
+    "tools": "the endpoint's caching, loading and streaming of tools does not concern the policy",
     "messages": "citations, titles and contexts of documents have no place in a conversation",
 }
 #: Keys of a tool that say how the endpoint handles it.

@@ -37,7 +37,9 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "stream_options": "asks for padding against eavesdroppers on a network",
     "user": "is for the endpoint's own records",
     # Parts of parameters and items.
-    "include": "what it names comes with the endpoint's own tools, or is sent unasked",
+    "include": (
+        "the named data comes with the endpoint's own tools, or is sent without being requested"
+    ),
     "reasoning.summary": "the policy's reasoning is sent as it is",
     "reasoning.generate_summary": "the policy's reasoning is sent as it is",
     "input": "keys of items that the API does not define are the program's own notes",

@@ -132,13 +132,13 @@ def services_of(config: Any) -> list[dict[str, Any]]:
     if isinstance(config, ComposeConfig):
         return _compose(config, Path.cwd())
     if not isinstance(config, str):
-        raise ValueError(f"a sandbox can't be made of a {type(config).__name__}")
+        raise ValueError(f"a sandbox can't be built from a {type(config).__name__}")
     path = Path(config).resolve()
     if is_compose_yaml(config):
         return _compose(parse_compose_yaml(str(path)), path.parent)
     if path.stem == "Dockerfile" or path.suffix == ".Dockerfile":
         return [{"name": "default", "build": str(path.parent), "dockerfile": path.name}]
-    raise ValueError(f"a sandbox can't be made of {path.name}")
+    raise ValueError(f"a sandbox can't be built from {path.name}")
 
 
 def _compose(config: ComposeConfig, folder: Path) -> list[dict[str, Any]]:

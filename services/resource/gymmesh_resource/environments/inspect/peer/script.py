@@ -1,13 +1,13 @@
-"""What the service calls, see `peer_processes`.
+"""The calls of the service, see `peer_processes`.
 
-load      the task of a file or a package, and what there is to know of it
-samples   a page of its samples as rows
-open      adds a session's sample. Where our agent plays, it runs as far as its solver's first call
-          of the model, whose tools are answered
-call      one of those tools
+load      loads the task of a file or a package, and returns its description
+samples   returns a page of the task's samples as rows
+open      adds a session's sample. If our agent plays, it runs up to the solver's first model call,
+          and returns that call's tools
+call      calls one of those tools
 play      has the solver play the whole sample with a model endpoint
 verify    runs the scorers
-close     ends the sample, however far it is
+close     ends the sample at any point
 
 It asks for `judge`, a model's answer, and for `exec`, `read` and `write` in sandboxes.
 """

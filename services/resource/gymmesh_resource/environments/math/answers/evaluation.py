@@ -1,7 +1,7 @@
-"""What an expression is worth: an exact fraction where it is one, else a number of 60 digits.
+"""The value of an expression: an exact fraction if possible, else a number of 60 digits.
 
-Pure. The work of one value is bounded: what would take powers or factorials beyond the limits
-below raises `ValueTooLarge`, and what has no value, such as 1/0, raises `NoValue`.
+Pure. The work for one value is limited: an expression with powers or factorials beyond the limits
+below raises `ValueTooLarge`. An expression without a value, such as 1/0, raises `NoValue`.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FoundAnswer:
-    """What may be the answer, the likeliest first, and where it stood.
+    """The possible answers, the likeliest first, and their source in the response.
 
     cut: characters of the response that were not searched.
     """
@@ -55,13 +55,13 @@ def find_answer(text: str) -> FoundAnswer:
 
 
 def last_box(text: str) -> str | None:
-    """What the last complete box holds, as it is written; None when there is none."""
+    """The content of the last complete box, unchanged; None if there is none."""
     last = deque(boxes(text), maxlen=1)
     return text[last[0]] if last else None
 
 
 def last_boxes(text: str) -> str | None:
-    """What the last box holds, as a list with those that are joined to it; None without a box."""
+    """The content of the last box, as a list with the boxes joined to it; None without a box."""
     outer: deque[slice] = deque(maxlen=_MOST_BOXES)
     for box in boxes(text):
         while outer and outer[-1].start > box.start:

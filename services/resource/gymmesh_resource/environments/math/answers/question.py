@@ -1,4 +1,4 @@
-r"""An answer is not the question: what is left to be computed, or stands in the prompt. Pure.
+r"""Detects answers that only repeat the question: not computed, or copied from the prompt. Pure.
 
 Fractions, roots, powers, percentages and scientific notation are values. A product or sum of
 numbers, a factorial, a binomial coefficient, a sum, a maximum and the like are left to be

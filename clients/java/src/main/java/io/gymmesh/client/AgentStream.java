@@ -201,7 +201,7 @@ final class AgentStream implements AttemptRunner, AgentConnection.Listener {
 
   private void checkWelcome(AgentConnection made) {
     if (made == connection && !made.welcomed()) {
-      made.end("no welcome came");
+      made.end("no welcome arrived");
       lost(made, made.unavailable("did not answer hello"));
     }
   }
@@ -211,7 +211,7 @@ final class AgentStream implements AttemptRunner, AgentConnection.Listener {
       heardAt = System.nanoTime();
     } else if (System.nanoTime() - heardAt > limits.silence().toNanos()) {
       AgentConnection dead = connection;
-      dead.end("nothing came");
+      dead.end("no message arrived");
       lost(dead, dead.unavailable("sent nothing for " + limits.silence().toSeconds() + " s"));
     }
   }
@@ -434,7 +434,7 @@ final class AgentStream implements AttemptRunner, AgentConnection.Listener {
   private static MeshException violation(String expected, String got) {
     return MeshException.of(
         ErrorReason.ERROR_REASON_CONTRACT_VIOLATED,
-        "the agent broke the contract of Collect: " + expected + " was due, " + got + " came",
+        "the agent broke the contract of Collect: expected " + expected + ", got " + got,
         Map.of("rule", "collect", "expected", expected, "got", got));
   }
 

@@ -10,14 +10,15 @@ import java.util.function.Consumer;
  *
  * @param runId the run's id; rollouts are named after it
  * @param repeats rollouts per task
- * @param concurrency the most attempts in flight; fewer where the agents say that they take fewer
- * @param maxAttempts the most attempts of a rollout that count; what was refused for want of room,
- *     or never reached an agent, does not
+ * @param concurrency the most attempts in flight; fewer if the agents report a lower target
+ * @param maxAttempts the most attempts of a rollout; a start that a full agent refused, or that
+ *     never reached an agent, does not count
  * @param timeout how long one attempt may take
- * @param patience for how long a rollout that no agent takes is offered again
- * @param streams how many streams to keep; behind a load balancer each may reach another instance
- * @param callPerRollout runs each attempt by a call of RunRollout rather than over streams, so that
- *     gRPC balances every rollout by itself; it costs more
+ * @param patience how long a rollout is retried that no agent accepts
+ * @param streams how many streams to keep open; behind a load balancer each may reach a different
+ *     instance
+ * @param callPerRollout runs each attempt by a call of RunRollout instead of over streams, so that
+ *     gRPC balances each rollout separately; it costs more
  * @param rollout options sent with each rollout
  */
 public record CollectOptions(
@@ -42,7 +43,7 @@ public record CollectOptions(
     }
   }
 
-  /** A new run with what is usual. */
+  /** A new run with the defaults. */
   public static CollectOptions defaults() {
     return new CollectOptions(
         "run-" + UUID.randomUUID(),
@@ -56,37 +57,37 @@ public record CollectOptions(
         RolloutOptions.getDefaultInstance());
   }
 
-  /** These options with another run id. */
+  /** These options with this run id. */
   public CollectOptions withRunId(String value) {
     return changed(draft -> draft.runId = value);
   }
 
-  /** These options with another number of repeats. */
+  /** These options with this number of repeats. */
   public CollectOptions withRepeats(int value) {
     return changed(draft -> draft.repeats = value);
   }
 
-  /** These options with another number of attempts in flight. */
+  /** These options with this number of attempts in flight. */
   public CollectOptions withConcurrency(int value) {
     return changed(draft -> draft.concurrency = value);
   }
 
-  /** These options with another bound of attempts. */
+  /** These options with this limit of attempts. */
   public CollectOptions withMaxAttempts(int value) {
     return changed(draft -> draft.maxAttempts = value);
   }
 
-  /** These options with another time for an attempt. */
+  /** These options with this time for an attempt. */
   public CollectOptions withTimeout(Duration value) {
     return changed(draft -> draft.timeout = value);
   }
 
-  /** These options with another patience. */
+  /** These options with this patience. */
   public CollectOptions withPatience(Duration value) {
     return changed(draft -> draft.patience = value);
   }
 
-  /** These options with another number of streams. */
+  /** These options with this number of streams. */
   public CollectOptions withStreams(int value) {
     return changed(draft -> draft.streams = value);
   }
@@ -96,7 +97,7 @@ public record CollectOptions(
     return changed(draft -> draft.callPerRollout = value);
   }
 
-  /** These options with other options for each rollout. */
+  /** These options with these options for each rollout. */
   public CollectOptions withRollout(RolloutOptions value) {
     return changed(draft -> draft.rollout = value);
   }
@@ -116,7 +117,7 @@ public record CollectOptions(
     return draft.made();
   }
 
-  /** The options while one of them is changed. */
+  /** A builder of changed options. */
   private static final class Draft {
     String runId;
     int repeats;

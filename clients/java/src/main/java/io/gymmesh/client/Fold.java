@@ -168,12 +168,12 @@ public final class Fold {
   private void checkPlace(RolloutEvent event, long due) {
     EventCase kind = event.getEventCase();
     if (ended) {
-      throw new StreamViolation("after_terminal", kind + " came after the end");
+      throw new StreamViolation("after_terminal", kind + " arrived after the end");
     }
     if (event.getSequence() != due) {
       throw new StreamViolation(
           "sequence",
-          "event " + due + " was due, " + event.getSequence() + " came",
+          "expected event " + due + ", got " + event.getSequence(),
           due,
           event.getSequence());
     }
@@ -181,7 +181,7 @@ public final class Fold {
         || event.getAttempt() != rollout.getAttempt()) {
       throw new StreamViolation(
           "identity",
-          "an event of another rollout or attempt came",
+          "got an event of a different rollout or attempt",
           rollout.getRolloutId() + "/" + rollout.getAttempt(),
           event.getRolloutId() + "/" + event.getAttempt());
     }
@@ -227,7 +227,7 @@ public final class Fold {
 
   private void takeVerdict(Verified verified) {
     if (rollout.hasVerified()) {
-      throw new StreamViolation("unverified", "a second verdict came");
+      throw new StreamViolation("unverified", "got a second verdict");
     }
     checkVerdict(verified.getVerification());
     rollout.setVerified(verified);
@@ -262,7 +262,7 @@ public final class Fold {
           "terminal", "`completed` gives no known stop reason", "", completed.getStopReasonValue());
     }
     if (!rollout.hasVerified()) {
-      throw new StreamViolation("unverified", "`completed` came without `verified`");
+      throw new StreamViolation("unverified", "got `completed` without `verified`");
     }
     end(event, completed.getEvents());
     rollout.setCompleted(completed);
