@@ -9,7 +9,7 @@ ARGS ?=
 # so that its module-wide fixtures start once; tests/conftest.py says which files come first.
 WORKERS ?= 4
 # Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
-HANDOFF ?= loaders trackers trainers prime_tinker_art
+HANDOFF ?= loaders trackers trainers slime_areal prime_tinker_art
 # Which bridges `make test-bridges` tests; see tools/setup-bridges.sh.
 BRIDGES ?= $(basename $(notdir $(filter-out %.lock.txt,$(wildcard tools/bridges/*.txt))))
 # What vLLM computes on: cpu or gpu.

@@ -6,7 +6,7 @@ rollouts/      what they give: rollouts, groups, advantages and training samples
 testing.py     one rollout with a scripted model
 engine.py      the trainer's own inference as a model
 weights/       new weights for vLLM and SGLang servers, then their announcement
-trl/, nemo_rl/, verl.py, openrlhf.py, skyrl.py, tinker.py, art.py, ray.py
+trl/, nemo_rl/, slime/, verl.py, openrlhf.py, skyrl.py, areal.py, tinker.py, art.py, ray.py
                one trainer's hook each; imported by name, as each needs its trainer
 """
 
