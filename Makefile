@@ -18,7 +18,7 @@ DEVICE ?= cpu
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo docs test test-all test-bridges test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean compare-gateways fuzz scaling capture-law
+.PHONY: audit help setup demo docs test test-all test-bridges test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-side-data bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean compare-gateways fuzz scaling capture-law
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -184,6 +184,9 @@ bench-scale: setup ## measure 10,000 rollouts at a time, 100,000 in a row, and l
 
 bench-scaling: setup ## measure at the small end what the capacity model computes with (ARGS=…)
 	$(BIN)/python -m tests.scale.bench_scaling $(ARGS)
+
+bench-side-data: setup ## measure 256 rollouts of 100 MB of side data through a mesh (ARGS="--quick")
+	$(BIN)/python tests/scale/bench_side_data.py $(ARGS)
 
 bench-tokens: setup ## measure tokens/s against vLLM's own benchmark (URL=http://…/v1 MODEL=…)
 	$(BIN)/python tests/scale/bench_tokens.py --url "$(URL)" --model "$(MODEL)" $(ARGS)

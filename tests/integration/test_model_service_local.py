@@ -9,12 +9,20 @@ import re
 from contextlib import aclosing
 from typing import Any
 
+import aiohttp
 import pytest
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model import ModelConfig, ModelService
+from gymmesh_model.backends.local import LocalBackend
 from gymmesh_model.local import WeightsError, resolve_weights
-from gymmesh_responses import items_to_list, params_from_json, text_of
+from gymmesh_responses import (
+    items_to_list,
+    params_from_json,
+    text_of,
+    unpack_ids,
+    unpack_logprobs,
+)
 from gymmesh_runtime.config import ConfigError
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
@@ -130,3 +138,47 @@ async def test_a_pattern_that_cannot_be_held() -> None:
     service = ModelService(ModelConfig(options={"answer_pattern": r"(?=x)"}), "policy", "policy-0")
     with pytest.raises(ConfigError, match="answer_pattern"):
         await service.open(PeerDirectory())
+
+
+async def test_scores_are_those_of_an_unforced_answer() -> None:
+    """Each token's log probability equals what the server lists for it where it is free."""
+    texts = ["Answer: B", "Hello"]
+    options = {"context": 1024, "slots": 2}
+    service = ModelService(ModelConfig(options=options), "policy", "policy-0")
+    await service.open(PeerDirectory())
+    try:
+        about = await service.GetModel(model_pb2.GetModelRequest(), CallContext("GetModel"))
+        assert about.capabilities.scoring
+        request = model_pb2.ScoreContinuationsRequest(continuations=texts)
+        request.params.CopyFrom(params_from_json({"input": "Which is even? A: 3, B: 4"}))
+        answer = await service.ScoreContinuations(request, CallContext("ScoreContinuations"))
+        backend = service._opened().backend
+        assert isinstance(backend, LocalBackend)
+        server = backend._server
+        assert server is not None
+        base = server.base_url.removesuffix("/v1")
+        async with aiohttp.ClientSession(headers=server.headers) as session:
+
+            async def post(path: str, body: dict[str, Any]) -> Any:
+                async with session.post(base + path, json=body) as reply:
+                    return await reply.json()
+
+            messages = [{"role": "user", "content": "Which is even? A: 3, B: 4"}]
+            text = (await post("/apply-template", {"messages": messages}))["prompt"]
+            asked = {"content": text, "add_special": True, "parse_special": True}
+            prompt = (await post("/tokenize", asked))["tokens"]
+            assert answer.prompt_tokens == len(prompt)
+            for wanted, score in zip(texts, answer.scores, strict=True):
+                ids = unpack_ids(score.token_ids)
+                written = (await post("/detokenize", {"tokens": ids}))["content"]
+                assert written == wanted
+                greedy = True
+                for place, found in enumerate(unpack_logprobs(score.logprobs)):
+                    free = {"prompt": prompt + ids[:place], "n_predict": 1, "n_probs": 60_000}
+                    [entry] = (await post("/completion", free))["completion_probabilities"]
+                    listed = {one["id"]: one["logprob"] for one in entry["top_logprobs"]}
+                    assert found == pytest.approx(listed[ids[place]], abs=1e-3)
+                    greedy &= max(listed, key=lambda one: listed[one]) == ids[place]
+                assert score.greedy == greedy
+    finally:
+        await service.close()

@@ -4,8 +4,9 @@
         …VllmEngine(server.url)…
         assert server.prompts[-1][: len(before)] == before
 
-They serve `POST /v1/completions` as vLLM answers it, or `POST /generate` and `/abort_request` as
-SGLang does, as far as the engines read them. `toy_tokenizer` is the tokenizer of both.
+They sample, and score the tokens of a prompt. They serve `POST /v1/completions` as vLLM answers
+it, or `POST /generate` and `/abort_request` as SGLang does, as far as the engines read them.
+`toy_tokenizer` is the tokenizer of both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
+from tests.support.experts import of_sglang, of_vllm
 from tests.support.vllm_server import (
     END,
     Reply,
@@ -26,9 +28,11 @@ from tests.support.vllm_server import (
     encode,
     letters,
     logprob,
+    most_probable,
     refusal,
     render,
     says,
+    scored_completion,
 )
 
 Json = dict[str, Any]
@@ -46,6 +50,10 @@ class ToyTokenizer:
 
     def decode(self, token_ids: Sequence[int], **options: Any) -> str:
         return decode(token_ids)
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        assert options == {"add_special_tokens": False}
+        return encode(text)
 
     def apply_chat_template(self, conversation: list[Json], **options: Any) -> list[int]:
         written = [self._written(message) for message in conversation]
@@ -88,7 +96,8 @@ class TokenServer:
     kind: whose API it has. splits: whether the model writes tokens that the tokenizer would not
     choose. script: the answers, in order; then `default`. context: in tokens. version: of the
     weights, by which the answers are sampled; empty: not said. spans: further ones, in the midst of
-    an answer. mode: vLLM's `--logprobs-mode`. says_context: whether `/v1/models` works; asked: how
+    an answer. experts: whether it runs with `--enable-return-routed-experts`. mode: vLLM's
+    `--logprobs-mode`. says_context: whether `/v1/models` works; asked: how
     often it was called. check: refuses a body with a sentence. alter: changes answers. fails:
     statuses to answer first. barrier: where calls wait until all of its parties are
     here. prompts, outputs: token ids, by call. aborted: the ids of requests that were.
@@ -103,6 +112,7 @@ class TokenServer:
     spans: list[Json] = field(default_factory=list)
     check: Callable[[Json], str | None] = lambda body: None
     alter: Callable[[Json], Json] = lambda answer: answer
+    experts: bool = False
     mode: str = "raw_logprobs"
     says_context: bool = True
     asked: int = 0
@@ -166,6 +176,9 @@ class TokenServer:
         if len(prompt) >= self.context:
             said = f"This model's maximum context length is {self.context} tokens."
             return refusal(400, said)
+        if "prompt_logprobs" in body or "logprob_start_len" in body:
+            self.prompts.append(prompt)
+            return web.json_response(self.alter(self._scored(body, prompt)))
         reply = self.script.pop(0) if self.script else self.default
         if reply.hangs_after is not None:
             self.hanging.set()
@@ -178,13 +191,32 @@ class TokenServer:
         self.prompts.append(prompt)
         self.outputs.append(ids)
         made = self._vllm if self.kind == "vllm" else self._sglang
-        return web.json_response(self.alter(made(body, reply, prompt, ids)))
+        answer = made(body, reply, prompt, ids)
+        if self.experts:
+            given = of_vllm if self.kind == "vllm" else of_sglang
+            answer = given(answer, body, prompt, ids)
+        return web.json_response(self.alter(answer))
 
     def _probed(self) -> Json:
         """One token that alone could be drawn, and the next one."""
         first, second = (0.0, -9999.0) if self.mode == "processed_logprobs" else (-0.5, -1.5)
         top = [{"token_id:5": first, "token_id:6": second}]
         return {"choices": [{"finish_reason": "length", "logprobs": {"top_logprobs": top}}]}
+
+    def _scored(self, body: Json, prompt: list[int]) -> Json:
+        if self.kind == "vllm":
+            return scored_completion(prompt)
+        start = body["logprob_start_len"]
+        own = [[logprob(one), one, None] for one in prompt[start:]]
+        top = [[[logprob(best), best, None]] for best in map(most_probable, prompt[start:])]
+        meta = {
+            "id": body["rid"],
+            "finish_reason": {"type": "length", "length": 1},
+            "prompt_tokens": len(prompt),
+            "input_token_logprobs": [[None, prompt[start], None], *own[1:]],
+            "input_top_logprobs": [None, *top[1:]],
+        }
+        return {"text": "x", "output_ids": [1], "meta_info": meta}
 
     def _vllm(self, body: Json, reply: Reply, prompt: list[int], ids: list[int]) -> Json:
         choice: Json = {

@@ -5,9 +5,10 @@
         …ModelConfig(backend="vllm", url=server.url)…
         assert server.prompts[-1][: len(before)] == before
 
-It serves `POST /v1/chat/completions`, `/v1/chat/completions/render`, `/tokenize` and
-`GET /weight_info`, as vLLM 0.32 answers them, as far as the backend reads them. Tool calls are
-parsed and written anew (`arguments` are other bytes than the model wrote), as its parsers do.
+It serves `POST /v1/chat/completions`, `/v1/chat/completions/render`, `/tokenize`, `/detokenize`,
+`/v1/completions` (to score a prompt's tokens) and `GET /weight_info`, as vLLM 0.32 answers them, as
+far as the backend reads them. Tool calls are parsed and written anew (`arguments` are other bytes
+than the model wrote), as its parsers do.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from aiohttp import web
+
+from tests.support.experts import of_vllm
 
 Json = dict[str, Any]
 
@@ -169,9 +172,11 @@ class FakeVllm:
     template: see `render`. splits: whether the model writes tokens that the tokenizer would not
     choose. token_in: whether it takes a prompt of tokens. ignores: says that it does, but does
     not. scale_out: whether it renders chats, and ends calls. tokenizes: whether it has /tokenize.
-    context: tokens. script: the answers, in order; then `default`. weights: what /weight_info
+    context: tokens. experts: whether it runs with `--enable-return-routed-experts`. script: the
+    answers, in order; then `default`. weights: what /weight_info
     says; None: 404. metrics: what /metrics says; empty: 404. logprobs_mode: vLLM's; empty: the two
-    highest of a token are not given.
+    highest of a token are not given. fails: statuses with which it first answers what it is to
+    score.
     """
 
     template: Template = "keeps"
@@ -182,9 +187,11 @@ class FakeVllm:
     tokenizes: bool = True
     returns_ids: bool = True
     context: int = 100_000
+    experts: bool = False
     weights: str | None = None
     metrics: str = ""
     logprobs_mode: str = ""
+    fails: list[int] = field(default_factory=list)
     script: list[Reply] = field(default_factory=list)
     default: Reply = field(default_factory=lambda: says("ok"))
     alter: Callable[[Json], Json] = lambda answer: answer
@@ -210,6 +217,8 @@ class FakeVllm:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/chat/completions/render", self._render)
         app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/detokenize", self._detokenize)
+        app.router.add_post("/v1/completions", self._score)
         app.router.add_post("/inference/v1/abort_requests", self._abort)
         app.router.add_get("/weight_info", self._weight_info)
         app.router.add_get("/metrics", self._metrics)
@@ -227,11 +236,28 @@ class FakeVllm:
         body = await request.json()
         if not self.tokenizes:
             return refusal(404, "Not Found")
+        if "prompt" in body:
+            assert body["add_special_tokens"] is False
+            ids = encode(body["prompt"])
+            return web.json_response({"tokens": ids, "count": len(ids)})
         self.requests.append(("tokenize", body))
         for message in body["messages"]:
             # Here the other name is not known.
             message.pop("reasoning_content", None)
         return self._rendered(body, "tokens")
+
+    async def _detokenize(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"prompt": decode((await request.json())["tokens"])})
+
+    async def _score(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.requests.append(("score", body))
+        if self.fails:
+            return refusal(self.fails.pop(0), "not now")
+        prompt = body["prompt"]
+        if len(prompt) >= self.context:
+            return refusal(400, _CONTEXT_WORDS.format(self.context, len(prompt)))
+        return web.json_response(self.alter(scored_completion(prompt)))
 
     async def _render(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -276,7 +302,10 @@ class FakeVllm:
         output = output if reply.cut else [*output, END]
         self.prompts.append(given)
         self.outputs.append(output)
-        document = self.alter(_document(body, reply, given, output))
+        document = _document(body, reply, given, output)
+        if self.experts and not body.get("stream"):
+            document = of_vllm(document, body, given, output)
+        document = self.alter(document)
         if not body.get("return_token_ids") or not self.returns_ids:
             document.pop("prompt_token_ids")
             document["choices"][0].pop("token_ids")
@@ -359,6 +388,24 @@ class FakeVllm:
 def logprob(token: int) -> float:
     """What the model gives for a sampled token; exact as a float32."""
     return -(token % 64) / 16
+
+
+def most_probable(token: int) -> int:
+    """The token that the model would write in place of one: itself, or another if it is odd."""
+    return token if token % 2 == 0 else token - token % 64
+
+
+def scored_completion(prompt: Sequence[int]) -> Json:
+    """vLLM's completion with the log probability of each of the prompt's tokens but the first."""
+    entries = [
+        {
+            str(one): {"logprob": logprob(one), "rank": 1, "decoded_token": "x"}
+            for one in (token, most_probable(token))
+        }
+        for token in prompt[1:]
+    ]
+    choice = {"index": 0, "text": "x", "prompt_logprobs": [None, *entries]}
+    return {"id": "cmpl-2", "object": "text_completion", "model": "toy", "choices": [choice]}
 
 
 def is_probe(body: Json) -> bool:

@@ -11,6 +11,7 @@ trl/, nemo_rl/, verl.py, openrlhf.py, skyrl.py, ray.py
 
 from gymmesh_model.backends.engine import Engine
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.scores import TokenScores
 from gymmesh_model.backends.scripted import ScriptedBackend
 from gymmesh_model.backends.token_engines import SglangEngine, VllmEngine
 from gymmesh_model.backends.tokens_in import TokenBackend
@@ -18,6 +19,7 @@ from gymmesh_trainers.rollouts import (
     FailedRollout,
     Rollout,
     RolloutGroup,
+    SampleSideData,
     TrainingSample,
     advantages,
     samples_of,
@@ -48,6 +50,7 @@ __all__ = [
     "Rollout",
     "RolloutFailed",
     "RolloutGroup",
+    "SampleSideData",
     "SamplingParams",
     "ScriptedBackend",
     "Settings",
@@ -58,6 +61,7 @@ __all__ = [
     "SyncStep",
     "TaskSet",
     "TokenBackend",
+    "TokenScores",
     "TrainerCollector",
     "TrainingSample",
     "VllmEngine",

@@ -1,7 +1,7 @@
 """A transformers model in this process as an engine: for small models, tests and CPUs.
 
-Concurrent calls are sampled together, padded on the left. Needs torch; the model stays the
-trainer's, so that its weights are always the current ones.
+Concurrent calls are sampled together, padded on the left. It also scores token ids that it did not
+sample. Needs torch; the model stays the trainer's, so that its weights are always the current ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from gymmesh.model.v1 import tokens_pb2
+from gymmesh_model.backends.base import BackendCall
+from gymmesh_model.backends.engine import Engine
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.scores import TokenScores
 
 __all__ = ["TransformersEngine"]
 
@@ -31,8 +34,8 @@ class _Waiting:
     done: asyncio.Future[Generation]
 
 
-class TransformersEngine:
-    """Samples with `model.generate`; a `Generate` for TokenBackend.
+class TransformersEngine(Engine):
+    """Samples with `model.generate`; an engine for TokenBackend, and a `Generate` as well.
 
     The log probabilities are those of the distribution after the temperature and before `top_p`
     and `top_k`, as trainers compute theirs; `Generation.distribution` says which of the contract's
@@ -46,6 +49,8 @@ class TransformersEngine:
         most: the most sequences sampled together, where memory is short; None: all that wait.
         max_tokens: the most answer tokens of a call that sets no limit.
     """
+
+    scores = True
 
     def __init__(
         self, model: Any, tokenizer: Any, *, most: int | None = None, max_tokens: int = 256
@@ -69,6 +74,43 @@ class TransformersEngine:
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         return await done
+
+    async def generate(
+        self, prompt: list[int], params: SamplingParams, call: BackendCall
+    ) -> Generation:
+        """As a call of the engine itself."""
+        return await self(prompt, params)
+
+    async def score(
+        self, prompt: list[int], continuations: Sequence[list[int]], call: BackendCall
+    ) -> Sequence[TokenScores]:
+        """One forward pass for each continuation, one after another, in a thread."""
+        return await asyncio.to_thread(self._score, prompt, continuations)
+
+    def _score(
+        self, prompt: list[int], continuations: Sequence[list[int]]
+    ) -> Sequence[TokenScores]:
+        import torch
+
+        with self.lock, torch.no_grad():
+            training = self._model.training
+            self._model.eval()
+            try:
+                return [self._score_one(prompt, ids) for ids in continuations]
+            finally:
+                self._model.train(training)
+
+    def _score_one(self, prompt: list[int], ids: list[int]) -> TokenScores:
+        import torch
+
+        device = self._model.device
+        read = torch.tensor([[*prompt, *ids]], device=device)
+        # The logits at a token are of the next one.
+        logits = self._model(input_ids=read).logits[0, len(prompt) - 1 : -1].float()
+        logprobs = torch.log_softmax(logits, dim=-1)
+        chosen = logprobs.gather(-1, torch.tensor(ids, device=device).unsqueeze(-1)).squeeze(-1)
+        greedy = bool((chosen >= logprobs.max(dim=-1).values).all())
+        return TokenScores(chosen.tolist(), greedy)
 
     async def _work(self) -> None:
         while self._waiting:

@@ -26,13 +26,22 @@ engine and checks of the output; not in its trainer, which wants GPUs.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import Any
 
 from gymmesh_client import UserError
 from gymmesh_model.backends.generation import Generation, SamplingParams
-from gymmesh_trainers.hooks import Lost, LostTokens, filler_rewards, paths_left_out, refuse_images
+from gymmesh_trainers.hooks import (
+    ROUTED_EXPERTS,
+    Lost,
+    LostTokens,
+    experts_given,
+    experts_of,
+    filler_rewards,
+    paths_left_out,
+    refuse_images,
+)
 from gymmesh_trainers.rollouts import FailedRollout, Rollout, TrainingSample
 from gymmesh_trainers.testing import RolloutFailed
 from gymmesh_trainers.trainer_collector import MeshPlace, SharedMesh, task_written
@@ -74,6 +83,7 @@ class GymmeshGenerator:
         self._step_wise = step_wise
         self._turn_rewards = turn_rewards
         self._stop = int(tokenizer.eos_token_id)
+        self._wants_experts = ROUTED_EXPERTS in settings.get("side_data", ())
 
     async def __aenter__(self) -> GymmeshGenerator:
         return self
@@ -111,9 +121,13 @@ class GymmeshGenerator:
                 }
             )
             logprobs = (made.get("response_logprobs") or [[]])[0]
-            return Generation.ended(
+            made_of = Generation.ended(
                 made["response_ids"][0], logprobs or (), made["stop_reasons"][0]
             )
+            if not self._wants_experts:
+                return made_of
+            given = (made.get("rollout_expert_indices") or [None])[0]
+            return replace(made_of, side_data=experts_given("SkyRL", given))
 
         async with self._mesh.collector(generate) as collector:
             rollouts = await collector.many(tasks)
@@ -153,6 +167,8 @@ class GymmeshGenerator:
             else None,
             "rollout_metrics": _metrics(rollouts, kept),
         }
+        if self._wants_experts:
+            output["rollout_expert_indices"] = [one.experts for one in rows]
         if ids is not None:
             output["trajectory_ids"] = [ids[place] for place in places]
         if self._step_wise:
@@ -178,11 +194,12 @@ class _OutputRow:
     logprobs: list[float]
     reward: float | list[float]
     stop_reason: str
+    experts: list[Any]  # empty: SkyRL's replay leaves the row out
 
     @classmethod
     def masked(cls, stop: int, reward: float, by_token: bool) -> _OutputRow:
         """A row that trains nothing."""
-        return cls([stop], [stop], [0], [0.0], [reward] if by_token else reward, "error")
+        return cls([stop], [stop], [0], [0.0], [reward] if by_token else reward, "error", [])
 
 
 def _row(
@@ -200,6 +217,8 @@ def _row(
         sample.completion_logprobs,
         given,
         "length" if rollout.truncated else "stop",
+        # As nested lists, which is what SkyRL 0.3 takes; a row for each token but the last.
+        [] if (experts := experts_of(rollout, sample)) is None else experts.array().tolist(),
     )
 
 

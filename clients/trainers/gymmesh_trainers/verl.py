@@ -29,10 +29,13 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from gymmesh_client import UserError
 from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_trainers.hooks import (
+    ROUTED_EXPERTS,
     CompletionLimit,
     Lost,
     LostTokens,
     Repeats,
+    experts_given,
+    experts_of,
     refuse_images,
     refuse_seed,
 )
@@ -94,6 +97,7 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
             _PLACES[key] = _Place(environment, self.tokenizer, backend, settings, lost)
         self._place = _PLACES[key]
         self._mesh = self._place.mesh
+        self._wants_experts = ROUTED_EXPERTS in (settings or {}).get("side_data", ())
 
     @staticmethod
     async def close_meshes() -> None:
@@ -151,7 +155,10 @@ class GymmeshAgentLoop(AgentLoopBase):  # type: ignore[misc]  # veRL ships no ty
             )
             said = (made.extra_fields or {}).get("global_steps")
             spans = [(int(said), 0)] if said is not None else []
-            return Generation(made.token_ids, made.log_probs or (), weights=spans)
+            experts = experts_given("veRL", made.routed_experts) if self._wants_experts else ()
+            return Generation(
+                made.token_ids, made.log_probs or (), weights=spans, side_data=experts
+            )
 
         return generate
 
@@ -207,7 +214,7 @@ def _fields(rollout: Rollout, sample: TrainingSample, most: int) -> dict[str, An
     steps = [version for version, on in trained if on and version != NO_VERSION]
     if steps:
         extra |= {"min_global_steps": min(steps), "max_global_steps": max(steps)}
-    return {
+    fields: dict[str, Any] = {
         "prompt_ids": sample.prompt_ids,
         "response_ids": sample.completion_ids[:most],
         "response_mask": sample.completion_mask[:most],
@@ -216,3 +223,9 @@ def _fields(rollout: Rollout, sample: TrainingSample, most: int) -> dict[str, An
         "num_turns": 1 + len(message.model_calls) + len(message.turns),
         "extra_fields": extra,
     }
+    experts = experts_of(rollout, sample)
+    if experts is None:
+        return fields
+    # veRL puts zeros behind them, and its replay masks these.
+    end = min(experts.end, len(fields["prompt_ids"]) + len(fields["response_ids"]))
+    return fields | {"routed_experts": experts.array(0, end)}

@@ -65,6 +65,15 @@ from gymmesh_responses.response import (
     usage_to_json,
 )
 from gymmesh_responses.rewards import added_reward, rollout_reward
+from gymmesh_responses.side_data import (
+    DIGEST_BYTES,
+    MOST_INLINE_BYTES,
+    SIDE_DATA_DTYPES,
+    row_bytes,
+    side_data_bytes,
+    side_data_place,
+    side_data_problem,
+)
 from gymmesh_responses.text import function_call_output, message_text, new_message, text_of
 from gymmesh_responses.token_bytes import (
     LOGPROB_ROUNDING,
@@ -78,10 +87,13 @@ from gymmesh_responses.token_bytes import (
 from gymmesh_responses.tools import tool_from_json, tool_to_dict, tool_to_json
 
 __all__ = [
+    "DIGEST_BYTES",
     "LOGPROB_ROUNDING",
     "LONGEST_TOOL_NAME",
     "MAX_DEPTH",
     "MOST_IMAGE_BYTES",
+    "MOST_INLINE_BYTES",
+    "SIDE_DATA_DTYPES",
     "TOKEN_BYTES",
     "TOOL_NAME_RULE",
     "CodecError",
@@ -128,7 +140,11 @@ __all__ = [
     "response_to_dict",
     "response_to_json",
     "rollout_reward",
+    "row_bytes",
     "settings_to_dict",
+    "side_data_bytes",
+    "side_data_place",
+    "side_data_problem",
     "text_of",
     "text_to_bytes",
     "token_problem",

@@ -485,20 +485,29 @@ class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
 
 class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A tensor beside the tokens of a call, with a row for each of a stretch of tokens: routed
-    experts, a teacher's log probabilities, values. Like token ids, a call carries only what it adds
-    to its parent.
+    experts, a teacher's log probabilities, values.  Rows are counted over the call's whole prompt
+    and output. A call carries only the rows that the calls before it do not have; a call that is a
+    fork has them from its first token. Where two calls of a conversation have a row for a token
+    that they share, a reader takes the earlier call's: the model sampled with it. The last output
+    token usually has no row, because no forward pass read it; the next call has that row.
 
     Attributes:
         name: What it is, such as `routed_experts`; unique in a capture.
-        dtype: The type of a number, by numpy's name and little-endian: `uint8`, `int16`, `int32`,
-            `float16`, `bfloat16`, `float32`.
-        shape: The shape of one token's row; empty: one number.
+        dtype: The type of a number, by numpy's name and little-endian: `int8`, `uint8`, `int16`,
+            `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
+        shape: The shape of one token's row; empty: one number. No length is zero.
         first_token: The first token that has a row, counted over the call's whole prompt and
             output, from 0.
-        tokens: How many tokens have one.
-        data: The numbers, row after row; empty when they are at `location`.
-        location: Where the numbers can be fetched, when they are not in `data`.
-        digest: SHA-256 of the numbers.
+        tokens: How many tokens have one; at least 1. The last one is at most the call's last output
+            token.
+        data: The numbers, row after row, when they are at most 4,096 bytes; empty when they are at
+            `location`. Exactly one of both is set.
+        location: Where the service stored the numbers, as a `file:` URL; the file's name ends with
+            `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its first two digits.
+            The file was complete before the answer was sent. A reader that does not see the folder
+            asks the model service with ReadSideData. The service may delete the oldest files, as
+            its configuration says.
+        digest: SHA-256 of the numbers. A reader must compare it before it uses them.
     """
 
     name: str = ""
@@ -645,6 +654,34 @@ class CallRetries(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         return made
 
 
+class ScoredChoice(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A text that a model scored.
+
+    Attributes:
+        text: The text.
+        logprob: The sum of its tokens' log probabilities.
+        tokens: How many tokens it has.
+        greedy: Whether the model would write it at temperature 0.
+    """
+
+    text: str
+    logprob: float
+    tokens: int
+    greedy: bool = False
+
+    @staticmethod
+    def of(message: rollout_pb2.ScoredChoice) -> ScoredChoice:
+        """The columns of a message."""
+        made = ScoredChoice(
+            text=message.text,
+            logprob=values.finite(message.logprob, "logprob"),
+            tokens=message.tokens,
+        )
+        if message.greedy:
+            made.greedy = message.greedy
+        return made
+
+
 class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A model call. The calls form a tree: the model read the conversation of the parent call, and
     then this call's items before the answer.
@@ -677,6 +714,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         retries: How often the model service retried the endpoint, by reason.
         replaced_params: The parameters of a captured program's request that the run replaced.
         left_out: The parts of a captured program's request that were not sent to the model service.
+        choices: The texts that were scored instead of sampling the answer, which is one of them.
     """
 
     call_id: str
@@ -703,6 +741,7 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     retries: list[CallRetries] = []
     replaced_params: Raw | UnsetType = UNSET
     left_out: list[str] = []
+    choices: list[ScoredChoice] = []
 
     @staticmethod
     def of(
@@ -761,6 +800,8 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
             made.replaced_params = values.json_text(call.replaced_params_json, "replaced_params")
         if call.left_out:
             made.left_out = call.left_out[:]
+        if call.choices:
+            made.choices = [ScoredChoice.of(one) for one in call.choices[:]]
         return made
 
 

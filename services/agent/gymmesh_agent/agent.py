@@ -33,6 +33,7 @@ __all__ = ["Agent", "Completion", "ContextExceeded", "StopRollout", "find_agent"
 GROUP = "gymmesh.agents"
 # Known also where the package is on the path without being installed.
 _BUILT_IN = {
+    "choices": "gymmesh_agent.choices:ChoicesAgent",
     "program": "gymmesh_agent.programs.agent:ProgramAgent",
     "tool_loop": "gymmesh_agent.tool_loop:ToolLoopAgent",
 }
@@ -53,6 +54,8 @@ class Agent(ABC):
             ends when `run` has returned. See `RolloutContext.sandboxes`.
         runs_programs: whether it runs programs that call the model through `context.gateway()`.
             The gateway then opens, and is listed in the registry, before the first rollout.
+        scores: whether it has the policy score the task's choices (`RolloutContext.choose`). The
+            service then refuses to start over a model that can't.
     """
 
     version: ClassVar[str] = "1"
@@ -60,6 +63,7 @@ class Agent(ABC):
     roles: ClassVar[tuple[str, ...]] = ("policy",)
     sandboxes: ClassVar[Mapping[str, SandboxSpec]] = MappingProxyType({})
     runs_programs: ClassVar[bool] = False
+    scores: ClassVar[bool] = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         if options:

@@ -42,6 +42,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             environment limits its verdicts itself, not counting waits for a processor.
         capture_tokens: whether token ids and log probabilities are captured, if the model
             returns them and the request does not set it.
+        capture_side_data: the names of side data to capture with the tokens, such as
+            `routed_experts`, if the model returns it and the request does not set `capture`.
         append_only: whether prompts keep the tokens of earlier calls even if the chat template
             would now write them differently (append-only prompts). It applies to calls with token
             capture, if the request does not set it. `true`, `false`, or `auto`: whenever tokens
@@ -71,6 +73,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tool_timeout_s: float = 60.0
     verify_timeout_s: float = 600.0
     capture_tokens: bool = False
+    capture_side_data: list[str] = []
     append_only: bool | Literal["auto"] = "auto"
     collect: CollectConfig | None = None
     gateway: GatewayConfig | None = None
@@ -89,6 +92,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 continue
             if not (math.isfinite(seconds) and seconds > 0):
                 raise ValueError(f"{key}: must be a positive number of seconds, not {seconds}")
+        if self.capture_side_data and not self.capture_tokens:
+            raise ValueError("capture_side_data: needs capture_tokens: true")
         _check_params(self.params)
         self.example_items()
 

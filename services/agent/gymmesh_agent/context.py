@@ -9,7 +9,7 @@ StopRollout.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from gymmesh.errors.v1 import errors_pb2
@@ -34,8 +34,11 @@ from gymmesh_agent.model import (
     ModelClient,
     ModelRequest,
     ModelServices,
+    ScoredChoice,
     WeightsAge,
+    chosen_answer,
     read_answer,
+    read_scores,
 )
 from gymmesh_agent.plan import AttemptId, RolloutClock, RolloutPlan, add_items
 from gymmesh_agent.sandboxes import AttemptSandboxes
@@ -212,6 +215,48 @@ class RolloutContext:
             await self._events.emit(event)
             if problem is not None:
                 raise StepFailed(problem, FailureStage.MODEL, request.model, request.call_id)
+            record_call(span, call)
+            return call
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """The answers among which the task has the policy choose; empty: the task is open, or the
+        agent's class does not set `scores`.
+        """
+        return self._session.opened.choices
+
+    async def choose(self, pick: Callable[[Sequence[ScoredChoice]], int]) -> ModelCall:
+        """Have the policy score `choices` as the answer to the conversation so far, and answer with
+        one of them. Nothing is sampled; the answer is not trainable, and its event has all scores.
+
+        Args:
+            pick: returns the place of the answer among the scored choices.
+
+        Raises:
+            StopRollout, StepFailed: as `call_model`.
+        """
+        self._check_open()
+        texts = self.choices
+        event = rollout_pb2.RolloutEvent()
+        completed = event.model_call_completed
+        completed.call_id = self._count_call(is_step=True)
+        completed.parent_call_id = self._continued(None, "", False)
+        completed.model = self._model_names.get("policy") or "policy"
+        request = self._continuations.request(completed, "policy", None, ())
+        with model_span(request.model, "policy") as span:
+            began = time.monotonic_ns()
+            try:
+                scores = await self._models.score(request, texts)
+                completed.choices.extend(read_scores(scores, texts))
+            except MeshError as error:
+                raise _model_failed(error, request, trainable=True) from error
+            finally:
+                took_us = us_since(began)
+                self.tally.model_us += took_us
+            reply = chosen_answer(scores, request.call_id, texts[pick(completed.choices)])
+            call = read_answer(reply, request.call_id)
+            self._record(request, (), reply, call, completed, took_us)
+            await self._events.emit(event)
             record_call(span, call)
             return call
 

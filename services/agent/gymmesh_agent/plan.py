@@ -35,7 +35,6 @@ from gymmesh_runtime.names import check_name
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-_ALL_TOKENS = tokens_pb2.CaptureOptions(token_ids=True, logprobs=True)
 # The most plans that are kept, and as many with a session's tools; the last used stay. A task's
 # parameters may hold images, so that more of them could fill the memory.
 _CACHED = 64
@@ -211,7 +210,11 @@ def _capture(
     config: AgentConfig, options: agent_pb2.RolloutOptions
 ) -> tokens_pb2.CaptureOptions | None:
     if not options.HasField("capture"):
-        return _ALL_TOKENS if config.capture_tokens else None
+        if not config.capture_tokens:
+            return None
+        return tokens_pb2.CaptureOptions(
+            token_ids=True, logprobs=True, side_data=config.capture_side_data
+        )
     asked = options.capture
     return asked if asked.token_ids or asked.logprobs else None
 

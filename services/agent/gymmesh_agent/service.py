@@ -116,10 +116,14 @@ class AgentService(Service, SandboxUser):
         """Find the agent's class and make its one instance; its sandbox services must be there.
 
         Raises:
-            ConfigError: there is no such agent, or it refuses its options.
+            ConfigError: there is no such agent, or it refuses its options; or it scores, and its
+                model can't.
         """
         await self.sandboxes.open(directory)
         agent = self.make_agent()
+        models = ModelServices(directory, self._config.model_timeout_s)
+        if agent.scores:
+            await self._check_scoring(models)
         config = self._config
         prompt = config.system_prompt
         system = [new_message("system", prompt)] if prompt is not None else []
@@ -135,8 +139,9 @@ class AgentService(Service, SandboxUser):
                 config.verify_timeout_s,
                 agent=self.name,
                 agent_instance_id=self.instance_id,
+                wants_choices=agent.scores,
             ),
-            models=ModelServices(directory, config.model_timeout_s),
+            models=models,
             sandboxes=self.sandboxes,
             preamble_items=len(preamble),
             metrics=RolloutMetrics(self.name),
@@ -272,6 +277,13 @@ class AgentService(Service, SandboxUser):
             contract_version=CONTRACT_VERSION,
             default_environment=self._config.default_environment,
         )
+
+    async def _check_scoring(self, models: ModelServices) -> None:
+        """Raises ConfigError where the policy can't score choices."""
+        try:
+            await models.check_scoring(self._config.models.get("policy", "policy"))
+        except MeshError as error:
+            raise ConfigError(error.message, path=f"agents.{self.name}.use") from None
 
     def _gateway_opened(self) -> None:
         self._meta_changed()

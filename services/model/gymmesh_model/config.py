@@ -62,6 +62,27 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("'max_bytes' must be at least 1")
 
 
+class SideDataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where side data is stored, such as the routed experts of a mixture-of-experts model.
+
+    path: the folder, created if missing; several services and machines may share it, and trainers
+        that see it read it directly. max_bytes: the most bytes in it; the oldest files are deleted
+        beyond it. max_age_s: files older than this are deleted, too; null: none.
+    """
+
+    path: str = ""
+    max_bytes: int = 100_000_000_000
+    max_age_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise ValueError("'path' must name a folder")
+        if self.max_bytes < 1:
+            raise ValueError("'max_bytes' must be at least 1")
+        if self.max_age_s is not None and not 0 < self.max_age_s < float("inf"):
+            raise ValueError("'max_age_s' must be a positive number of seconds")
+
+
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model: its backend, and the limits of its calls.
 
@@ -95,6 +116,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         max_conversation_bytes: the most bytes that they may take, by an estimate.
     adapt: how `max_concurrency` adapts to the endpoints' capacity; null: AdaptConfig's defaults.
     cache: the cache of answers on disk; null: no cache.
+    side_data: the folder for side data; null: none is captured.
     serve: for `vllm`, instead of `url`: the model service starts a vLLM server itself.
     engine: for `vllm`, instead of `url`: vLLM's engine in the model service's process.
     path: the recording (JSONL) for `replay`.
@@ -124,6 +146,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_conversation_bytes: int = 256 * 1024 * 1024
     adapt: AdaptConfig | None = None
     cache: CacheConfig | None = None
+    side_data: SideDataConfig | None = None
     serve: ServeConfig | None = None
     engine: EngineConfig | None = None
     path: str | None = None

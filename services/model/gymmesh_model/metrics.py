@@ -76,3 +76,8 @@ MODEL_CACHE_LOOKUPS: Final = counter(
     "Calls looked up in a model's response cache, by outcome (hit, miss, damaged, failed).",
     "model outcome",
 )
+MODEL_SIDE_DATA_BYTES: Final = counter(
+    "gymmesh_model_side_data_bytes_total",
+    "Bytes of side data in files, by event (stored; deleted to stay within the folder's bounds).",
+    "model event",
+)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -27,6 +28,7 @@ from gymmesh_model.serving import (
     DeltaQueue,
     WeightsClock,
 )
+from gymmesh_model.side_data import SideDataStore
 from gymmesh_responses import CodecError, dumps
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
@@ -37,6 +39,7 @@ from gymmesh_runtime.serving.service import Service
 
 KIND: Final = "gymmesh.model.v1.ModelService"
 
+_SCORE: Final = f"{KIND}/ScoreContinuations"
 _CLOSE_SECONDS: Final = 10.0
 _ABORT_SECONDS: Final = 5.0
 
@@ -59,6 +62,8 @@ class ModelService(Service):
         self._config = config
         self._given = backend
         self._runner: CallRunner | None = None
+        kept = config.side_data
+        self._side_data = None if kept is None else SideDataStore(name, kept)
         self._weights = WeightsClock(name)
         self._conversations = ConversationCache(
             config.max_conversations, config.max_conversation_bytes
@@ -96,9 +101,13 @@ class ModelService(Service):
             await cache.open()
         backend = self._given or make_backend(self.name, self._config)
         try:
+            if self._side_data is not None:
+                await self._side_data.open()
             await backend.open()
         except BaseException:
             await backend.close()
+            if self._side_data is not None:
+                await self._side_data.close()
             raise
         features = backend.features
         if features.pool is not None:
@@ -114,6 +123,7 @@ class ModelService(Service):
             self._bounds.timeout_s,
             self._weights,
             self._conversations,
+            self._side_data,
         )
 
     async def close(self) -> None:
@@ -125,6 +135,8 @@ class ModelService(Service):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await runner.calls.close()
                 await runner.backend.close()
+        if self._side_data is not None:
+            await self._side_data.close()
 
     async def CreateResponse(
         self, request: model_pb2.CreateResponseRequest, context: CallContext
@@ -188,8 +200,19 @@ class ModelService(Service):
         )
         # Kept here, so every backend has them; whether tokens go on, `token_ids` says.
         model.capabilities.conversations = self._config.max_conversations > 0
+        if self._side_data is None:
+            model.capabilities.ClearField("side_data")
         model.capabilities.images = backend.capabilities.images and self._config.images
         return model
+
+    async def ScoreContinuations(
+        self, request: model_pb2.ScoreContinuationsRequest, context: CallContext
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """The log probabilities of texts; see model.proto."""
+        runner = self._opened()
+        if not runner.backend.capabilities.scoring:
+            raise self._scores_not()
+        return await runner.score(request, context)
 
     async def SetWeightsVersion(
         self, request: model_pb2.SetWeightsVersionRequest, context: CallContext
@@ -202,6 +225,29 @@ class ModelService(Service):
         if announce is not None:
             await announce(request.version)
         return model_pb2.SetWeightsVersionResponse(previous=previous)
+
+    def _scores_not(self) -> MeshError:
+        kind = "program" if self._given else self._config.backend
+        return MeshError(
+            errors.ERROR_REASON_NOT_OFFERED,
+            f"model '{self.name}' can't score continuations: its backend '{kind}' returns no log "
+            "probabilities of given tokens. Use vllm, vllm_tokens, sglang, local, or an engine of "
+            "token ids that scores",
+            metadata={"method": _SCORE, "model": self.name},
+        )
+
+    async def ReadSideData(
+        self, request: model_pb2.ReadSideDataRequest, context: CallContext
+    ) -> AsyncGenerator[model_pb2.ReadSideDataResponse, None]:
+        """The numbers of side data that is stored here, in pieces. See model.proto."""
+        if self._side_data is None:
+            raise MeshError(
+                errors.ERROR_REASON_NOT_OFFERED,
+                f"model '{self.name}' stores no side data; configure side_data.path",
+            )
+        async with aclosing(self._side_data.read(request.digest, request.offset)) as pieces:
+            async for piece, size in pieces:
+                yield model_pb2.ReadSideDataResponse(data=piece, size=size)
 
     def _opened(self) -> CallRunner:
         if self._runner is None:

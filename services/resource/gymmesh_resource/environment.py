@@ -216,6 +216,15 @@ class Environment(Generic[S]):
         """
         return None
 
+    def choices(self, task: Task) -> Sequence[str]:
+        """The answers among which a task has the policy choose; empty: the task is open.
+
+        Optional. Be pure and quick. Each answer is whole, as `verify` reads it, in an order that
+        does not depend on the right one: agents get them. The agent `choices` has the policy score
+        them instead of sampling an answer.
+        """
+        return ()
+
     def harbor_folder(self, task: Task) -> FolderFiles:
         """The task as a Harbor task folder, whose tests return the same reward. Optional; for
         environments that work in a sandbox (`gym-cli data harbor`).

@@ -66,6 +66,12 @@ class Echo(model_pb2_grpc.ModelServiceServicer):
         details = {"request_id": request.request_id}
         await fail(context, code, "RESPONSE_NOT_FOUND", "no such call runs here", **details)
 
+    async def ScoreContinuations(self, request: Any, context: Any) -> Any:
+        """Scores nothing."""
+        code = grpc.StatusCode.UNIMPLEMENTED
+        method = f"{_MODEL}/ScoreContinuations"
+        await fail(context, code, "NOT_OFFERED", "no scores here", method=method)
+
     async def SetWeightsVersion(self, request: Any, context: Any) -> Any:
         """Takes a version that is not lower."""
         await require(context, request, f"{_MODEL}/SetWeightsVersion", "version")
@@ -75,6 +81,15 @@ class Echo(model_pb2_grpc.ModelServiceServicer):
             await fail(context, code, "FIELD_INVALID", "the version only grows", field="version")
         self._weights = request.version
         return pb.SetWeightsVersionResponse(previous=previous)
+
+    async def ReadSideData(
+        self, request: Any, context: Any
+    ) -> AsyncIterator[pb.ReadSideDataResponse]:
+        """Stores none."""
+        await require(context, request, f"{_MODEL}/ReadSideData", "digest")
+        code = grpc.StatusCode.UNIMPLEMENTED
+        await fail(context, code, "NOT_OFFERED", "this model stores no side data")
+        yield pb.ReadSideDataResponse()
 
     async def _answer(self, request: Any, context: Any) -> pb.CreateResponseResponse:
         await self._refuse(request, context)

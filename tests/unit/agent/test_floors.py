@@ -12,7 +12,7 @@ ROOM = Path(gymmesh_agent.__file__).parent
 #: From the roof down. A file imports its own floor and those below, never one above.
 FLOORS = (
     ("service",),
-    ("attempt", "tool_loop"),
+    ("attempt", "choices", "tool_loop"),
     ("agent", "context"),
     ("environment_calls",),
     ("gateway.gateway", "gateway.replies", "gateway.server"),
@@ -40,6 +40,7 @@ FLOORS = (
         "loop",
         "media",
         "model.answer",
+        "model.choices",
         "model.gateway_call",
         "model.metrics",
         "model.tokens",

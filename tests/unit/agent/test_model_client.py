@@ -141,3 +141,33 @@ async def test_a_model_without_tokens_is_logged_once_where_they_are_wanted(
     ]
     assert len(said) == warnings
     assert all("model 'policy'" in one and "capture_tokens" in one for one in said)
+
+
+class TokenModel(TokenlessModel):
+    """Answers with tokens, and no side data."""
+
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, *, timeout: float
+    ) -> model_pb2.CreateResponseResponse:
+        reply = await super().CreateResponse(request, timeout=timeout)
+        reply.tokens.output_token_ids = b"\1\0\0\0"
+        return reply
+
+
+async def test_side_data_that_a_model_does_not_give_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    services = ModelServices(TwoInstances(TokenModel()), 60.0)
+    config = AgentConfig(capture_tokens=True, capture_side_data=["values"])
+    for _ in range(2):
+        client, continuations = client_of(services, config, agent_pb2.RolloutOptions(), [])
+        about = rollout_pb2.ModelCallCompleted(call_id="c1", model="policy")
+        await client.ask(continuations.request(about, "policy", None, ()))
+    said = [one.getMessage() for one in caplog.records if "side data" in one.getMessage()]
+    assert len(said) == 1
+    assert "model 'policy' returns no side data 'values'" in said[0]
+
+
+def test_side_data_is_captured_with_tokens_only() -> None:
+    with pytest.raises(ValueError, match="capture_side_data: needs capture_tokens"):
+        AgentConfig(capture_side_data=["values"])

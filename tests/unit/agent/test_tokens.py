@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 
@@ -145,3 +146,81 @@ def test_of_changed_items_the_ends_are_not_said() -> None:
     assert sent is not None
     assert (sent.token_ids, list(sent.item_ends)) == (packed([1, 2, 3, 4]), [])
     assert tokens.prefix("c9", unchanged=True) is None
+
+
+def with_side_data(**changed: object) -> tokens_pb2.TokenCapture:
+    """A call of three tokens with a row of one byte for the first two."""
+    said = capture([1, 2], [3])
+    fields: dict[str, object] = {
+        "name": "routed_experts",
+        "dtype": "uint8",
+        "tokens": 2,
+        "data": b"ab",
+        "digest": hashlib.sha256(b"ab").digest(),
+    }
+    said.side_data.add(**(fields | changed))
+    return said
+
+
+def test_side_data_by_value_and_by_reference_is_passed_on() -> None:
+    assert invalid_tokens(with_side_data()) is None
+    stored = with_side_data(data=b"", location="file:///side/fb/fb8e")
+    assert invalid_tokens(stored) is None
+    settled = settle(CapturedTokens(), "c1", "", stored)
+    assert settled.capture.side_data == stored.side_data
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"name": ""}, "the name ''"),
+        ({"dtype": "float64"}, "there is no 'float64'"),
+        ({"shape": [2, 0]}, "each length must be at least 1"),
+        ({"tokens": 0}, "rows from 0 for 0 of 3 tokens"),
+        ({"first_token": 2}, "rows from 2 for 2 of 3 tokens"),
+        ({"digest": b"short"}, "its digest has 5 bytes"),
+        ({"digest": bytes(32)}, "its numbers differ from their digest"),
+        ({"data": b""}, "either data or a location"),
+        ({"location": "file:///a"}, "either data or a location"),
+        ({"data": b"abc"}, "it has 3 bytes of numbers, not 2"),
+        ({"shape": [4000], "data": bytes(8000)}, "8000 bytes of numbers in the message"),
+    ],
+)
+def test_side_data_that_cannot_be_theirs_breaks_the_contract(
+    changed: dict[str, object], words: str
+) -> None:
+    error = invalid_tokens(with_side_data(**changed))
+    assert error is not None
+    assert error.reason == errors_pb2.ERROR_REASON_CONTRACT_VIOLATED
+    assert words in error.message
+
+
+def test_a_name_that_is_there_twice_breaks_the_contract() -> None:
+    said = with_side_data()
+    said.side_data.append(said.side_data[0])
+    error = invalid_tokens(said)
+    assert error is not None
+    assert "not unique" in error.message
+
+
+def test_who_sends_a_conversation_whole_says_which_rows_there_are() -> None:
+    tokens = CapturedTokens()
+    settle(tokens, "c1", "", with_side_data())
+    sent = tokens.prefix("c1", unchanged=True)
+    assert sent is not None
+    assert dict(sent.side_data_rows) == {"routed_experts": 2}
+    # A row that does not follow leaves a gap; one that does closes it.
+    gap = capture([4], [5], 3)
+    gap.side_data.add(name="routed_experts", dtype="uint8", first_token=4, tokens=1, data=b"e")
+    settle(tokens, "c2", "c1", gap, 3)
+    sent = tokens.prefix("c2", unchanged=True)
+    assert sent is not None
+    assert dict(sent.side_data_rows) == {"routed_experts": 2}
+    closed = capture([6], [7], 5)
+    closed.side_data.add(
+        name="routed_experts", dtype="uint8", first_token=2, tokens=4, data=b"cdef"
+    )
+    settle(tokens, "c3", "c2", closed, 5)
+    sent = tokens.prefix("c3", unchanged=True)
+    assert sent is not None
+    assert dict(sent.side_data_rows) == {"routed_experts": 6}

@@ -34,6 +34,7 @@ GOLDEN = (Path(__file__).parent / "golden_rows.jsonl").read_bytes().splitlines()
 # Vectors of which version 0.1 made no rows.
 LATER = (
     "captured_program", "failed_after_verdict", "failed_answer", "failed_partway", "sandbox_ends",
+    "scored_choices",
 )  # fmt: skip
 
 

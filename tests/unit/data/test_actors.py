@@ -243,3 +243,18 @@ def test_show_names_the_program_and_the_sandboxes_that_ended_before_the_rollout(
     assert "program small 1" in shown[0]
     about = [line for line in shown if line.startswith("sandbox")]
     assert about == ["sandbox       tests OWNER: its owner ended it"]
+
+
+def test_side_data_has_no_place_in_any_format_and_is_counted(tmp_path: Path) -> None:
+    said = answer("5", "c0")
+    tokens = said.model_call_completed.tokens
+    tokens.prompt_token_ids, tokens.output_token_ids = b"\1\0\0\0", b"\2\0\0\0"
+    tokens.side_data.add(name="routed_experts", dtype="uint8", tokens=1, data=b"7", digest=b"1")
+    task = make_task()
+    events = make_events("ro", 1, said, verdict(1.0), completed(), task=task)
+    made = loads(dumps(completed_row(task, fold(events, "ro"))))
+    assert made["calls"][0]["tokens"]["side_data"][0]["name"] == "routed_experts"
+    for name in FORMATS:
+        rows = write_rows(tmp_path / "rows.jsonl", [made])
+        summary = export([rows], tmp_path / "out", name, overwrite=True)
+        assert summary.losses["side data 'routed_experts' of rollouts"] == 1, name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,3 +167,38 @@ async def test_an_image_of_a_dataset_is_refused_and_not_masked(kind: str) -> Non
     given["prompts"][1][0]["content"] = [{"type": kind, kind: "x.png"}]
     with pytest.raises(UserError, match="has an image or a file, which the hook for SkyRL can't"):
         await generated(Client(lambda prompt: "1"), given)
+
+
+class RoutingClient(Client):
+    """One that gives routed experts, as vLLM does: of each token but the last."""
+
+    async def generate(self, batch: dict[str, Any]) -> dict[str, Any]:
+        made = await super().generate(batch)
+        tokens = [*batch["prompt_token_ids"][0], *made["response_ids"][0]]
+        made["rollout_expert_indices"] = [[[[one % 100, 1]] for one in tokens[:-1]]]
+        return made
+
+
+async def test_routed_experts_are_handed_over_for_each_token_but_the_last(tmp_path: Path) -> None:
+    client = RoutingClient(lambda prompt: "1")
+    settings: dict[str, Any] = {"side_data": ["routed_experts"], "side_data_path": tmp_path}
+    found = await generated(client, batch(2), **settings)
+    assert len(found["rollout_expert_indices"]) == 2
+    for prompt, response, experts in zip(
+        found["prompt_token_ids"],
+        found["response_ids"],
+        found["rollout_expert_indices"],
+        strict=True,
+    ):
+        assert experts == [[[one % 100, 1]] for one in [*prompt, *response][:-1]]
+
+
+async def test_an_engine_that_gives_no_routed_experts_fails_the_rollouts(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"side_data": ["routed_experts"], "side_data_path": tmp_path}
+    with pytest.raises(RolloutFailed, match="lacks routed_experts"):
+        await generated(Client(lambda prompt: "1"), batch(1), **settings)
+
+
+async def test_side_data_needs_a_folder() -> None:
+    with pytest.raises(UserError, match="side_data_path: is required"):
+        await generated(Client(lambda prompt: "1"), batch(1), side_data=["routed_experts"])

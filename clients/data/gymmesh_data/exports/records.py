@@ -8,6 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from msgspec import UNSET
+
 from gymmesh_data.actors import actors_of
 from gymmesh_data.conversation import Conversation, beginning_of, conversation_of, numbered_calls
 from gymmesh_data.exports.format import (
@@ -83,6 +85,9 @@ class _Records:
             summary.environments[rollout.environment or "(none)"] += 1
             if rollout.model:
                 summary.models[rollout.model] += 1
+            # No format has a place for it; the rows have the references.
+            for name in _side_data(rollout):
+                summary.losses[f"side data '{name}' of rollouts"] += 1
             yield rollout
 
     def chosen(self, selected: Iterable[StoredRollout]) -> Iterator[Taken]:
@@ -204,3 +209,13 @@ def _task_key(rollout: StoredRollout) -> str:
 
 def _digest(value: JsonValue) -> bytes:
     return blake2b(line_of(value), digest_size=16).digest()
+
+
+def _side_data(rollout: StoredRollout) -> set[str]:
+    """The names of the side data that its calls have."""
+    return {
+        side.name
+        for call in rollout.columns.calls
+        if call.tokens is not UNSET
+        for side in call.tokens.side_data
+    }

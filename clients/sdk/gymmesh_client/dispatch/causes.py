@@ -164,6 +164,16 @@ def is_unknown(ended: Ended) -> bool:
     )
 
 
+def lacks_a_method(ended: Ended) -> bool:
+    """Whether the model's service does not offer what the agent asks of it, as scores of choices:
+    no rollout of the run would fare better.
+    """
+    return (
+        ended.reason == Reason.ERROR_REASON_NOT_OFFERED
+        and ended.boundary == rollout_pb2.BOUNDARY_MODEL
+    )
+
+
 def fault_of(ended: Ended) -> str:
     """What is the same whenever the same code fails in the same place; empty for other failures."""
     if not repeats(ended.reason):

@@ -26,6 +26,7 @@ from gymmesh_client.dispatch.causes import (
     cause_of,
     fault_of,
     is_unknown,
+    lacks_a_method,
     lost_its_agent,
     service_is_away,
 )
@@ -208,6 +209,9 @@ class Dispatcher(Generic[W]):
             gate.passed()
         if service_is_away(ended):
             return self._lost(assignment, now, ended)
+        if lacks_a_method(ended):
+            self._end(ended.message)
+            return Decision.LEAVE
         self._services.ended(route_of(assignment.work), assignment.order, ended.reason)
         self._known.add(assignment.work.environment)
         cause = cause_of(ended)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -13,8 +14,14 @@ from aiohttp import web
 from gymmesh_client import UserError
 from gymmesh_responses import CodecError, dumps, loads
 from gymmesh_trainers.hooks import Repeats
-from gymmesh_trainers.nemo_rl.rows import Forks, NotTrainable, trained_row, whole_row
-from gymmesh_trainers.rollouts import FailedRollout, Rollout
+from gymmesh_trainers.nemo_rl.rows import (
+    Forks,
+    NotTrainable,
+    TrainedRow,
+    trained_row,
+    whole_row,
+)
+from gymmesh_trainers.rollouts import FailedRollout
 from gymmesh_trainers.trainer_collector import MeshPlace, Model, TrainerCollector
 
 _MAX_BODY: Final = 64 * 1024 * 1024
@@ -102,14 +109,14 @@ class NemoAgent:
         if _COLLECTED in theirs:
             return _answer({**whole_row(rollout), **theirs}, 200)
         try:
-            return _answer({**self._trained(rollout), **theirs}, 200)
+            made = await asyncio.to_thread(trained_row, rollout, self._forks)
+            return _answer({**self._counted(made), **theirs}, 200)
         except NotTrainable as error:
             self.counts["failed"] += 1
             return _answer({"error": str(error)}, _NOT_TRAINABLE)
 
-    def _trained(self, rollout: Rollout) -> dict[str, Any]:
-        """The row for NeMo RL, counted. Raises NotTrainable."""
-        made = trained_row(rollout, self._forks)
+    def _counted(self, made: TrainedRow) -> dict[str, Any]:
+        """The row, counted."""
         counts = self.counts
         counts["rollouts"] += 1
         counts["sampled_tokens"] += made.sampled

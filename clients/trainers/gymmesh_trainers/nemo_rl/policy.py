@@ -147,7 +147,7 @@ def _lift_tokens(answer: Json) -> bool:
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
         return False
-    # Only a mixture of experts has them; rows have no place for them.
+    # Of a mixture of experts; they are not asked for here, and would make rows large.
     message.pop("routed_experts", None)
     keys = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
     prompt, output, logprobs = (message.pop(key, None) for key in keys)

@@ -18,14 +18,17 @@ from gymmesh_client import UserError
 from gymmesh_client.rollout import RolloutParts
 from gymmesh_client.rows import completed_line
 from gymmesh_rows import nemo_row, read_row
-from gymmesh_trainers.hooks import refuse_images
+from gymmesh_trainers.hooks import ROUTED_EXPERTS, refuse_images
+from gymmesh_trainers.nemo_rl.experts import put_experts
 from gymmesh_trainers.rollouts import Rollout
 
 Json = dict[str, Any]
 Forks = Literal["mask", "train"]
 """A rollout with several chains: left out of the loss, or trained by its last chain."""
 
-_TOKENS: Final = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+_TOKENS: Final = (
+    "prompt_token_ids", "generation_token_ids", "generation_log_probs", ROUTED_EXPERTS,
+)  # fmt: skip
 
 
 class NotTrainable(ValueError):
@@ -54,7 +57,8 @@ def whole_row(rollout: Rollout) -> Json:
 
 
 def trained_row(rollout: Rollout, forks: Forks = "mask") -> TrainedRow:
-    """The row of a completed rollout that NeMo RL can read.
+    """The row of a completed rollout that NeMo RL can read. Blocks where it has side data, which
+    is read from files.
 
     Raises NotTrainable: no verdict, which is not a reward of 0, no tokens, or an image.
     """
@@ -75,6 +79,10 @@ def trained_row(rollout: Rollout, forks: Forks = "mask") -> TrainedRow:
         raise NotTrainable("the rollout has no policy tokens, so there is nothing to train")
     for place in kept:
         _check_logprobs(output[place])
+    try:
+        put_experts(rollout, [output[place] for place in kept])
+    except UserError as error:
+        raise NotTrainable(str(error)) from None
     counts = rollout.counts
     sampled, bound = counts.sampled, counts.forced + counts.grammar
     # A row has no mask: tokens that were not sampled freely would be trained like all others.

@@ -4,6 +4,7 @@ rollout.py       a rollout, one that failed, the group of a task's repeats
 samples.py       its tokens as sequences to train on
 token_tree.py    the tree of its calls' tokens that these are views of
 credits.py       rewards of parts of it, by the calls that earned them
+side_data.py     tensors beside the tokens of a sample
 token_counts.py  how many tokens were sampled, and how
 """
 
@@ -22,6 +23,7 @@ from gymmesh_trainers.rollouts.samples import (
     merged,
     samples_of,
 )
+from gymmesh_trainers.rollouts.side_data import SampleSideData
 from gymmesh_trainers.rollouts.token_counts import TokenCounts
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "FailedRollout",
     "Rollout",
     "RolloutGroup",
+    "SampleSideData",
     "SampleTurn",
     "TokenCounts",
     "TrainingSample",

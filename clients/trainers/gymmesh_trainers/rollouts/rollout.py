@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, stdev
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -59,12 +60,15 @@ class Rollout:
             version is known. Tokens that were sampled before any version was announced count as
             of the version before the first.
         stale: whether that is more than was allowed.
+        side_data_folders: where the samples' side data is looked for, after the place that its
+            reference names.
     """
 
     message: pb.Rollout
     task: Task
     staleness: int = 0
     stale: bool = False
+    side_data_folders: tuple[Path, ...] = ()
 
     def __repr__(self) -> str:
         said = " ".join(self.text.split())
@@ -79,7 +83,9 @@ class Rollout:
     @cached_property
     def samples(self) -> list[TrainingSample]:
         """One sample for each path of model calls; empty where the model gives no tokens."""
-        return samples_of(self.message.model_calls, credits_of(self.message))
+        return samples_of(
+            self.message.model_calls, credits_of(self.message), self.side_data_folders
+        )
 
     @cached_property
     def counts(self) -> TokenCounts:

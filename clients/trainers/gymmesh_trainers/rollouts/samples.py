@@ -17,11 +17,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_responses import unpack_ids, unpack_logprobs
+from gymmesh_trainers.rollouts.side_data import SampleSideData, side_data_of
 from gymmesh_trainers.rollouts.token_tree import CallNode, PartReward, leaves, token_tree
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
@@ -56,14 +58,21 @@ class SampleTurn:
 class TrainingSample:
     """One sequence to train on. All lists are as long as `tokens`, and are made at each access."""
 
-    __slots__ = ("_leaf", "_parts")
+    __slots__ = ("_folders", "_leaf", "_parts")
 
-    def __init__(self, leaf: CallNode, parts: Sequence[CallNode] | None = None) -> None:
+    def __init__(
+        self,
+        leaf: CallNode,
+        parts: Sequence[CallNode] | None = None,
+        folders: Sequence[Path] = (),
+    ) -> None:
         """leaf: the path's last call. parts: the leaves of all paths that this sample trains, the
-        leaf's included; None: its own path only.
+        leaf's included; None: its own path only. folders: where side data is looked for, after the
+        place that its reference names.
         """
         self._leaf = leaf
         self._parts = (leaf,) if parts is None else tuple(parts)
+        self._folders = folders
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TrainingSample):
@@ -164,6 +173,13 @@ class TrainingSample:
         ]
 
     @property
+    def side_data(self) -> Mapping[str, SampleSideData]:
+        """Tensors beside the tokens, by name, such as `routed_experts`; read when asked for. Empty
+        where none was captured. Raises ValueError where calls disagree on a type or shape.
+        """
+        return side_data_of(self._leaf, self._folders)
+
+    @property
     def actor(self) -> str:
         """The actor that spoke; empty for the root agent."""
         return self._leaf.call.actor
@@ -211,7 +227,7 @@ class TrainingSample:
             return None
         if not self._leaf.tokens().startswith(earlier._leaf.tokens()):
             return None
-        return TrainingSample(self._leaf, (*earlier._parts, *self._parts))
+        return TrainingSample(self._leaf, (*earlier._parts, *self._parts), self._folders)
 
     def holds(self, other: TrainingSample) -> bool:
         """Whether this one trains all that the other trains."""
@@ -245,15 +261,16 @@ class TrainingSample:
 def samples_of(
     calls: Iterable[pb.ModelCallCompleted],
     credits: Mapping[str, Sequence[PartReward]] | None = None,
+    folders: Sequence[Path] = (),
 ) -> list[TrainingSample]:
     """The samples of a rollout's model calls, in the order in which the paths end.
 
     Calls without tokens make none, nor do those whose prompt cannot be put together (a violation
     of the exact-token law that the run allowed). A path with nothing to train makes none.
 
-    credits: rewards of parts of calls, by call id; see credits.py.
+    credits: rewards of parts of calls, by call id; see credits.py. folders: see TrainingSample.
     """
-    return [TrainingSample(leaf) for leaf in leaves(token_tree(calls, credits))]
+    return [TrainingSample(leaf, folders=folders) for leaf in leaves(token_tree(calls, credits))]
 
 
 def merged(samples: Sequence[TrainingSample]) -> list[TrainingSample]:

@@ -19,11 +19,12 @@ from typing import Any
 
 from gymmesh.agent.v1 import agent_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
-from gymmesh_client import run_attempt
+from gymmesh_client import UserError, run_attempt
 from gymmesh_client.collector import ended_by, repeat_seed
 from gymmesh_client.dispatch import cause_of
 from gymmesh_client.rollout_ids import rollout_id
 from gymmesh_client.rows import FailedAttempt
+from gymmesh_client.side_data import side_data_path
 from gymmesh_model.backends.base import Backend
 from gymmesh_resource import Environment, Task
 from gymmesh_runtime.errors import from_status
@@ -118,6 +119,8 @@ class TrainerCollector:
             model_addresses=addresses,
             security=security,
             timeout_s=self.settings.timeout_s,
+            side_data=bool(self.settings.side_data),
+            side_data_path=self.settings.side_data_path,
         )
         self._policy = await self._stack.enter_async_context(opened)
         return self
@@ -249,7 +252,8 @@ class TrainerCollector:
                     finished = await runs.next()
                     if finished is not None:
                         group = RolloutGroup(Task(finished.task), step=max(1, self.next_step - 1))
-                        found.add(grouped(group, finished.rollouts, weights))
+                        folders = self.settings.side_data_folders
+                        found.add(grouped(group, finished.rollouts, weights, folders=folders))
         finally:
             self._evaluations.discard(runs)
             await runs.close()
@@ -276,6 +280,24 @@ class TrainerCollector:
         """
         self._steps.load_state_dict(state)
         self._unsent = self._weights.announced
+
+    # -- side data ----------------------------------------------------------------------------
+
+    async def fetch_side_data(self, *rollouts: Rollout) -> None:
+        """Copy side data that can't be seen at its location from the model services into the
+        settings' `side_data_path`, so that the rollouts' samples can read it.
+
+        Raises UserError without that setting, MeshError where no model service has it any more.
+        """
+        folders = self.settings.side_data_folders
+        if not folders:
+            raise UserError("side_data_path: is not set, so there is no folder to fetch into")
+        policy = self._opened()
+        for rollout in rollouts:
+            for call in rollout.message.model_calls:
+                for side in call.tokens.side_data:
+                    if not side.data and side_data_path(side, folders) is None:
+                        await policy.fetch_side_data(side, folders[0], call.model)
 
     # -- single rollouts ----------------------------------------------------------------------
 
@@ -347,7 +369,8 @@ class TrainerCollector:
                 timeout_s=self.settings.timeout_s,
             )
             if not isinstance(outcome, FailedAttempt):
-                rollout = judged(outcome, Task(message), self._weights)
+                folders = self.settings.side_data_folders
+                rollout = judged(outcome, Task(message), self._weights, folders)
                 self.counts.update(rollouts=1, stale=int(rollout.stale))
                 return rollout
             failed = outcome

@@ -11,21 +11,22 @@ from typing import Any, Final
 
 import msgspec
 
-from gymmesh.model.v1 import model_pb2
+from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_client import UserError
+from gymmesh_client.side_data import fetch_side_data
 from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
 from gymmesh_mesh import remote as remote_mesh
 from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_mesh.model_checks import set_weights
 from gymmesh_mesh.verifying import RESOURCE, embedded_environments, remote_environments
 from gymmesh_model.backends.base import Backend
-from gymmesh_model.config import ModelConfig
+from gymmesh_model.config import ModelConfig, SideDataConfig
 from gymmesh_resource import Environment
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_resource.rewards import function_environment
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.security import SecurityConfig
+from gymmesh_runtime.security import Credentials, SecurityConfig
 
 MeshPlace = (
     Environment[Any]
@@ -77,6 +78,20 @@ class Policy:
         if self.addresses:
             await set_weights(self.addresses, version, self.security)
 
+    async def fetch_side_data(self, side: tokens_pb2.SideData, folder: Path, model: str) -> None:
+        """Copy side data from an instance of the model service that has it. Raises MeshError."""
+        directory = self.mesh.directory
+        found = [directory.peer(one) for one in directory.serving(_MODEL, model)]
+        if found or not self.addresses:
+            await fetch_side_data(found, side, folder)
+            return
+        there = PeerDirectory(credentials=Credentials(self.security))
+        try:
+            peers: list[Any] = [there.plain_peer(address, _MODEL) for address in self.addresses]
+            await fetch_side_data(peers, side, folder)
+        finally:
+            await there.close()
+
 
 @asynccontextmanager
 async def open_place(
@@ -87,11 +102,15 @@ async def open_place(
     model_addresses: Sequence[str] = (),
     security: SecurityConfig | None = None,
     timeout_s: float = _ATTEMPT_S,
+    side_data: bool = False,
+    side_data_path: Path | None = None,
 ) -> AsyncIterator[Policy]:
     """Open the mesh.
 
     timeout_s: seconds that the caller gives to an attempt of a rollout. Where the place is an
     environment, and no configuration says more, nothing in the mesh ends it earlier.
+    side_data: whether the policy is to give side data. side_data_path: where a policy of this
+    process stores it, unless its configuration says so.
 
     Raises UserError for a place or model that cannot be meant, ConfigError and MeshError for one
     that cannot be opened.
@@ -99,6 +118,8 @@ async def open_place(
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
         config, objects = _embedded(place, model, model_name, timeout_s)
+        if side_data:
+            config = _with_side_data(config, side_data_path)
         checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
             yield Policy(
@@ -186,6 +207,23 @@ def _embedded(
         models.setdefault(name, ModelConfig())
         backends[name] = model
     return msgspec.structs.replace(config, models=models), Objects(backends, environments)
+
+
+def _with_side_data(config: MeshConfig, path: Path | None) -> MeshConfig:
+    """The configuration with a folder for the policy's side data, where it names none. Raises
+    UserError where none is named at all.
+    """
+    name = config.defaults.model
+    model = config.models.get(name)
+    if model is None or model.side_data is not None:
+        return config
+    if path is None:
+        raise UserError(
+            "side_data_path: is required with side_data, unless side_data.path of the model names "
+            "the folder"
+        )
+    model = msgspec.structs.replace(model, side_data=SideDataConfig(path=str(path)))
+    return msgspec.structs.replace(config, models={**config.models, name: model})
 
 
 def _config(

@@ -125,7 +125,13 @@ class StepSeries:
         self.runs.forget_ended()
         step_of, drop_stale = run.name.step, self._settings.stale == "drop"
         group = RolloutGroup(Task(finished.task), step=step_of, carried=step_of != step.number)
-        grouped(group, finished.rollouts, self._weights, drop_stale=drop_stale)
+        grouped(
+            group,
+            finished.rollouts,
+            self._weights,
+            drop_stale=drop_stale,
+            folders=self._settings.side_data_folders,
+        )
         for rollout in (*group.rollouts, *group.unscored):
             self._missing_tokens.look(rollout)
         rejected = rejected_by(group, step.rules)

@@ -45,6 +45,9 @@ class Settings:
         allow_token_divergence: only count, and do not fail on, broken exact tokens.
         append_only: keep the tokens of a rollout's earlier calls in its prompts, even if the chat
             template would render them differently. False: follow the template, with forks.
+        side_data: names of side data to capture with the tokens, such as `routed_experts`.
+        side_data_path: the folder where the model service of this process stores it, unless the
+            configuration names one; of a mesh elsewhere, where `fetch_side_data` puts it.
         output: where rows are written, with a journal; None: nowhere. A step N above 1 writes
             `NAME.step-N.jsonl` beside it.
         resume: resume from the existing files: rollouts that they have are not collected again.
@@ -63,6 +66,8 @@ class Settings:
     max_attempts: int = 2
     allow_token_divergence: bool = False
     append_only: bool = True
+    side_data: Collection[str] = ()
+    side_data_path: Path | None = None
     output: Path | None = None
     resume: bool = False
     accept_change: Collection[str] = ()
@@ -94,10 +99,13 @@ class Settings:
         ):
             if type(switch) is not bool:
                 raise TypeError(f"{key}: must be True or False, not {switch!r}")
-        if self.output is not None and not isinstance(self.output, Path):
-            raise TypeError(
-                f"output: must be a pathlib.Path, not {self.output!r}; use Path({self.output!r})"
-            )
+        for key, path in (("output", self.output), ("side_data_path", self.side_data_path)):
+            if path is not None and not isinstance(path, Path):
+                raise TypeError(f"{key}: must be a pathlib.Path, not {path!r}; use Path({path!r})")
+        if isinstance(self.side_data, str) or not all(
+            isinstance(name, str) and name for name in self.side_data
+        ):
+            raise TypeError(f"side_data: must be a list of names, not {self.side_data!r}")
         _check_params(self.params)
         if not isinstance(self.timeout_s, Real) or not 0 < self.timeout_s < float("inf"):
             raise ValueError(
@@ -107,6 +115,11 @@ class Settings:
             raise ValueError(f"stale: must be 'drop' or 'flag', not {self.stale!r}")
 
     @property
+    def side_data_folders(self) -> tuple[Path, ...]:
+        """Where side data is looked for, after the place that its reference names."""
+        return () if self.side_data_path is None else (self.side_data_path,)
+
+    @property
     def in_step(self) -> int:
         """The most rollouts in flight of a step."""
         return _IN_STEP if self.concurrency is None else self.concurrency
@@ -114,7 +127,9 @@ class Settings:
     def rollout_options(self, model: str) -> agent_pb2.RolloutOptions:
         """What is sent with each rollout. model: the policy's service; empty: the default."""
         options = agent_pb2.RolloutOptions(
-            capture=tokens_pb2.CaptureOptions(token_ids=True, logprobs=True),
+            capture=tokens_pb2.CaptureOptions(
+                token_ids=True, logprobs=True, side_data=self.side_data
+            ),
             allow_token_divergence=self.allow_token_divergence,
             append_only=self.append_only,
             models={"policy": model} if model else {},

@@ -61,7 +61,8 @@ class SharedMesh:
             await (await opening).__aexit__(None, None, None)
 
     async def _opened(self) -> TrainerCollector:
-        model = TokenBackend(self._tokenizer, _of_this_rollout, **self._backend)
+        given = {"side_data": list(self._settings.get("side_data", ())), **self._backend}
+        model = TokenBackend(self._tokenizer, _of_this_rollout, **given)
         collector = TrainerCollector(self._place, model=model, **self._settings)
         try:
             return await collector.__aenter__()

@@ -7,6 +7,7 @@ every event.
 from __future__ import annotations
 
 from array import array
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -234,6 +235,17 @@ def _put_tokens(put: tokens_pb2.TokenCapture, tokens: TokenCapture) -> None:
             first_token=held.first_token,
             tokens=held.tokens,
             constraint=tokens_pb2.Constraint.Value(why) if known_why else None,
+        )
+    for side in tokens.side_data:
+        put.side_data.add(
+            name=side.name,
+            dtype=side.dtype,
+            shape=side.shape,
+            first_token=side.first_token,
+            tokens=side.tokens,
+            data=b64decode(side.data),
+            location=side.location,
+            digest=bytes.fromhex(side.digest),
         )
     of = f"LOGPROB_DISTRIBUTION_{tokens.logprob_distribution}"
     if of in tokens_pb2.LogprobDistribution.DESCRIPTOR.values_by_name:

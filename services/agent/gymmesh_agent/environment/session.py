@@ -96,6 +96,7 @@ class Environments:
         call_s: seconds that one call (session, tool, turn) may take.
         verify_s: seconds after which an environment without a verdict is given up.
         agent, agent_instance_id: the agent's name and instance in the mesh.
+        wants_choices: whether sessions are asked for the task's choices.
     """
 
     def __init__(
@@ -105,12 +106,14 @@ class Environments:
         verify_s: float,
         agent: str,
         agent_instance_id: str,
+        wants_choices: bool = False,
     ) -> None:
         self.directory = directory
         self.call_s = call_s
         self.verify_s = verify_s
         self.agent = agent
         self.agent_instance_id = agent_instance_id
+        self.wants_choices = wants_choices
         # By instance: constant while a server runs, so asked once.
         self._descriptions: dict[str, resource_pb2.GetEnvironmentResponse] = {}
 
@@ -389,6 +392,7 @@ class SessionClient:
             seed=attempt.seed,
             agent=self._environments.agent,
             agent_instance_id=self._environments.agent_instance_id,
+            wants_choices=self._environments.wants_choices,
         )
         request.task.CopyFrom(self._task)
         return request

@@ -5,9 +5,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh.errors.v1 import errors_pb2
@@ -23,6 +31,7 @@ from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
 
 _log = logging.getLogger("gymmesh.agent")
+ReplyT = TypeVar("ReplyT")
 
 MODEL_SERVICE = "gymmesh.model.v1.ModelService"
 # Seconds to wait for an instance to appear, and for what it says of itself.
@@ -65,6 +74,11 @@ class ModelPeer(Protocol):
     ) -> AsyncIterator[model_pb2.StreamResponseResponse]:
         """One answer, as it is generated."""
 
+    async def ScoreContinuations(
+        self, request: model_pb2.ScoreContinuationsRequest, *, timeout: float
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """The log probabilities of texts."""
+
 
 class ModelServices:
     """The model services that all attempts of one agent call.
@@ -79,6 +93,7 @@ class ModelServices:
         # By instance: constant while a server runs, so asked once.
         self._capabilities: dict[str, model_pb2.ModelCapabilities] = {}
         self._without_tokens = set[str]()
+        self._without_side_data = set[tuple[str, str]]()
 
     def answered_without_tokens(self, model: str) -> None:
         """Log, once for each model, that tokens were to be captured and the model returns none."""
@@ -90,6 +105,37 @@ class ModelServices:
                 "capture_tokens to false",
                 model,
             )
+
+    async def check_scoring(self, model: str) -> None:
+        """Raises MeshError NOT_OFFERED where a model can't score texts. One that can't be reached
+        now is not checked: its calls find out.
+        """
+        try:
+            instance = await self.directory.pick(MODEL_SERVICE, model, timeout=PICK_S)
+            peer: ModelPeer = self.directory.peer(instance)
+            about = await peer.GetModel(model_pb2.GetModelRequest(), timeout=PICK_S)
+        except MeshError:
+            return
+        if not about.capabilities.scoring:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_NOT_OFFERED,
+                f"model '{model}' can't score choices: its backend '{about.backend}' returns no "
+                "log probabilities of given tokens. Use vllm, vllm_tokens, sglang or local, or the "
+                "agent tool_loop, which samples the answer",
+                metadata={"method": f"{MODEL_SERVICE}/ScoreContinuations", "model": model},
+            )
+
+    def answered_without_side_data(self, model: str, names: Iterable[str]) -> None:
+        """Log, once for each model and name, that side data was asked for and not returned."""
+        for name in names:
+            if (model, name) not in self._without_side_data:
+                self._without_side_data.add((model, name))
+                _log.warning(
+                    "model '%s' returns no side data '%s', although it is to be captured; its "
+                    "backend must give it, and side_data.path of the model must name a folder",
+                    model,
+                    name,
+                )
 
     async def capabilities(
         self, instance: discovery_pb2.Instance, timeout: float
@@ -154,13 +200,41 @@ class ModelClient:
         wanted = by_configuration and self._plan.capture is not None and request.role == "policy"
         if wanted and reply.response.output and not (reply.from_cache or _has_tokens(reply)):
             self._services.answered_without_tokens(request.model)
+        if self._plan.capture is not None and _has_tokens(reply) and request.role == "policy":
+            found = {one.name for one in reply.tokens.side_data}
+            missing = [one for one in self._plan.capture.side_data if one not in found]
+            self._services.answered_without_side_data(request.model, missing)
         return reply
 
-    async def _ask(self, request: ModelRequest) -> model_pb2.CreateResponseResponse:
+    async def score(
+        self, request: ModelRequest, texts: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """The log probabilities of texts as the answer to a request. Raises MeshError as `ask`."""
+        message = model_pb2.ScoreContinuationsRequest(
+            continuations=texts, rollout_id=self._attempt.rollout_id
+        )
+        fill_params(message.params, self._base(request), request.items, None, request.changes)
+
+        def score_at(
+            instance: discovery_pb2.Instance,
+        ) -> Awaitable[model_pb2.ScoreContinuationsResponse]:
+            peer: ModelPeer = self._services.directory.peer(instance)
+            timeout = self._clock.hop(self._services.call_s)
+            return peer.ScoreContinuations(message, timeout=timeout)
+
+        return await self._somewhere(request, score_at)
+
+    def _ask(self, request: ModelRequest) -> Awaitable[model_pb2.CreateResponseResponse]:
+        return self._somewhere(request, lambda instance: self._ask_at(request, instance))
+
+    async def _somewhere(
+        self, request: ModelRequest, ask_at: Callable[[discovery_pb2.Instance], Awaitable[ReplyT]]
+    ) -> ReplyT:
+        """The reply of an instance, of another one where it can't be reached."""
         instance = await self._pick(request.model)
         for _ in range(_MOST_ASKED - 1):
             try:
-                return await self._ask_at(request, instance)
+                return await ask_at(instance)
             except MeshError as error:
                 other = None
                 if request.call_id not in self._streamed:
@@ -173,7 +247,7 @@ class ModelClient:
                 if other is None:
                     raise
                 instance = other
-        return await self._ask_at(request, instance)
+        return await ask_at(instance)
 
     async def weights_version(self, model: str) -> int | None:
         """The current version of a model's weights; None when it is not known."""
@@ -263,7 +337,6 @@ class ModelClient:
         """The request without `conversation`; its items from position `known_items` on."""
         attempt, plan = self._attempt, self._plan
         budget = plan.limits.max_total_output_tokens
-        runs_own = plan.params if request.role == "policy" else _NO_PARAMS
         message = model_pb2.CreateResponseRequest(
             rollout_id=attempt.rollout_id,
             request_id=f"{attempt.name}/{request.call_id}",
@@ -271,7 +344,7 @@ class ModelClient:
         )
         fill_params(
             message.params,
-            runs_own if request.captured is None else request.captured,
+            self._base(request),
             request.items[known_items:],
             None if budget is None else budget - self._tally.output_tokens,
             request.changes,
@@ -282,6 +355,12 @@ class ModelClient:
             message.capture.CopyFrom(plan.capture)
             message.append_only = plan.append_only
         return message
+
+    def _base(self, request: ModelRequest) -> responses_pb2.ResponseParams:
+        """The parameters of a request, without its input and what it changes."""
+        if request.captured is not None:
+            return request.captured
+        return self._plan.params if request.role == "policy" else _NO_PARAMS
 
 
 def fill_params(

@@ -7,12 +7,12 @@ conversation's tokens are a chain of pieces, put together when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.model.v1 import model_pb2, tokens_pb2
-from gymmesh_responses import TOKEN_BYTES, common_tokens, token_problem
+from gymmesh_responses import TOKEN_BYTES, common_tokens, side_data_problem, token_problem
 from gymmesh_runtime.errors import MeshError
 
 
@@ -24,6 +24,7 @@ class _CallTokens:
     total: int
     prompt_items: int
     output_items: int
+    side_rows: Mapping[str, int]  # by name, how many leading tokens have a row of side data
 
     def chain(self) -> list[_CallTokens]:
         calls: list[_CallTokens] = []
@@ -84,7 +85,10 @@ class CapturedTokens:
         own = settled.capture.prompt_token_ids + capture.output_token_ids
         prompt = before + len(settled.capture.prompt_token_ids) // TOKEN_BYTES
         total = before + len(own) // TOKEN_BYTES
-        self._calls[call_id] = _CallTokens(above, own, prompt, total, prompt_items, output_items)
+        rows = _side_rows(above, settled.capture)
+        self._calls[call_id] = _CallTokens(
+            above, own, prompt, total, prompt_items, output_items, rows
+        )
         return settled
 
     def prefix(self, call_id: str, *, unchanged: bool) -> model_pb2.PrefixTokens | None:
@@ -96,7 +100,7 @@ class CapturedTokens:
         last = self._calls.get(call_id)
         if last is None:
             return None
-        sent = model_pb2.PrefixTokens(token_ids=last.tokens())
+        sent = model_pb2.PrefixTokens(token_ids=last.tokens(), side_data_rows=last.side_rows)
         if unchanged:
             items = 0
             for call in last.chain():
@@ -189,11 +193,17 @@ def diverged(call_id: str, position: int) -> MeshError:
 
 def invalid_tokens(capture: tokens_pb2.TokenCapture) -> MeshError | None:
     """CONTRACT_VIOLATED where captured tokens cannot be trained on: ids or log probabilities of a
-    wrong length, sign, or that are not finite. None where they can.
+    wrong length, sign, or that are not finite, or side data that is not theirs. None where they
+    can.
     """
     problem = token_problem(capture.prompt_token_ids) or token_problem(
         capture.output_token_ids, capture.logprobs
     )
+    if not problem and capture.side_data:
+        own = len(capture.prompt_token_ids) + len(capture.output_token_ids)
+        total = capture.prompt_prefix_tokens + own // TOKEN_BYTES
+        problem = side_data_problem(capture.side_data, total)
+        problem = problem and f"side data {problem}"
     if not problem:
         return None
     return MeshError(
@@ -226,6 +236,16 @@ def _check(
     short.prompt_token_ids = capture.prompt_token_ids[len(known) :]
     short.prompt_prefix_tokens = above.total
     return SettledTokens(short), above
+
+
+def _side_rows(above: _CallTokens | None, capture: tokens_pb2.TokenCapture) -> dict[str, int]:
+    """By name, how many leading tokens have a row in the calls up to this one, without a gap."""
+    rows = dict(above.side_rows) if above is not None else {}
+    for side in capture.side_data:
+        known = rows.get(side.name, 0)
+        if side.first_token <= known:
+            rows[side.name] = max(known, side.first_token + side.tokens)
+    return rows
 
 
 def _fork(capture: tokens_pb2.TokenCapture) -> str:

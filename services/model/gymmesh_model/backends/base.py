@@ -109,3 +109,15 @@ class Backend(BackendFacts, ABC):
         A backend without the capability `streaming` only returns the answer.
         """
         return await self.create(call)
+
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """The scores of texts as the beginning of the answer, without `weights_version` and
+        `queue_us`. For a backend with the capability `scoring`.
+
+        call: its sampling parameters are ignored. continuations: checked by `check_continuations`.
+        Raises MeshError as `create` does, and FIELD_INVALID for a text that the tokenizer joins
+        with the prompt.
+        """
+        raise NotImplementedError

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import answer_failed
+from gymmesh_model.tokens import SideRows
 from gymmesh_responses import Finish, finish_of
 
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
@@ -57,6 +58,8 @@ class Generation:
         distribution: the distribution of the log probabilities; unspecified: the backend's
             `logprob_distribution`.
         constrained: stretches of the ids that were not sampled freely, in order.
+        side_data: rows beside the tokens, as a TokenBackend with these names in `side_data` must
+            give; others are ignored. Positions count from the prompt's first token.
     """
 
     token_ids: Sequence[int]
@@ -65,6 +68,7 @@ class Generation:
     weights: Sequence[tuple[int, int]] = field(default=())
     distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN
     constrained: Sequence[tokens_pb2.ConstrainedSpan] = field(default=())
+    side_data: Sequence[SideRows] = field(default=())
 
     @staticmethod
     def ended(

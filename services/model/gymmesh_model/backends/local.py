@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gymmesh_model.backends.base import Backend, BackendCall, Features
 from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.chat import STREAMED, ChatReader, read_answer, respond
 from gymmesh_model.backends.endpoint import HttpEndpoint
+from gymmesh_model.backends.llama_scores import LlamaScoring
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.convert import ChatOptions, to_chat, write_whole
 from gymmesh_model.errors import misconfigured, options_of, timed_out, unreachable
@@ -51,7 +53,9 @@ class LocalBackend(Backend):
     names_model = False  # `model` is the weights' file
     calls_endpoint = False
     computes_here = True
-    capabilities = model_pb2.ModelCapabilities(streaming=True, abort=True, tools=True, seed=True)
+    capabilities = model_pb2.ModelCapabilities(
+        streaming=True, abort=True, tools=True, seed=True, scoring=True
+    )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         self._options: LocalOptions = options_of(name, config.options, LocalOptions)
@@ -125,6 +129,23 @@ class LocalBackend(Backend):
             server.headers,
             log=call.retries,
         )
+
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        messages = constrain(self._body(call), self._options)["messages"]
+        deadline = asyncio.get_running_loop().time() + call.timeout
+        server = await self._running(call.timeout)
+        scoring = LlamaScoring(
+            self._http,
+            self._name,
+            server.base_url.removesuffix("/v1"),
+            server.headers,
+            self.context_tokens,
+            deadline,
+            call.retries,
+        )
+        return await scoring.run(messages, continuations)
 
     def _body(self, call: BackendCall) -> dict[str, Any]:
         seed = None if call.seed is None else call.seed % _SEEDS

@@ -15,9 +15,17 @@ class SglangOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     """The `options` of an `sglang` model, besides those of `TokenOptions`.
 
     original_logprobs: whether the server runs with `SGLANG_RETURN_ORIGINAL_LOGPROB`.
+    routed_experts: the model's layers and experts per token, as `[48, 8]`, where the server runs
+        with `--enable-return-routed-experts`, so that they can be captured as side data; null: it
+        gives none.
     """
 
     original_logprobs: bool = False
+    routed_experts: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.routed_experts is not None and min(self.routed_experts) < 1:
+            raise ValueError("'routed_experts' must be two numbers of at least 1")
 
 
 class SglangBackend(ConfiguredTokens):
@@ -32,6 +40,8 @@ class SglangBackend(ConfiguredTokens):
     @classmethod
     def engine(cls, name: str, config: ModelConfig, options: SglangOptions) -> ServerEngine:
         protocol = SglangGenerate(
-            priority=options.priority, original_logprobs=options.original_logprobs
+            priority=options.priority,
+            original_logprobs=options.original_logprobs,
+            experts=options.routed_experts,
         )
         return ServerEngine(name, config, protocol)

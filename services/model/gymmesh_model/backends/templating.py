@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from gymmesh_model.backends.engine_results import template_problem
+from gymmesh_model.backends.engine_results import authors_fault, checked_ids, template_problem
+from gymmesh_model.backends.scores import prompt_not_exact
 from gymmesh_model.backends.vllm import template_arguments
 from gymmesh_model.convert import has_several_calls, one_call_each
 from gymmesh_model.errors import AnswerInvalid, refused
 from gymmesh_model.tokens import pack_ids
-from gymmesh_responses import CodecError, loads
+from gymmesh_responses import CodecError, loads, unpack_ids
 from gymmesh_runtime.errors import MeshError
 
 
@@ -24,6 +25,14 @@ class Tokenizer(Protocol):
 
     def decode(self, token_ids: Sequence[int], **options: Any) -> Any:
         """The text of token ids."""
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """A tokenizer that encodes texts, as those of `transformers` do: to score continuations."""
+
+    def encode(self, text: str, **options: Any) -> Any:
+        """The token ids of a text."""
 
 
 class ChatTemplate:
@@ -55,6 +64,32 @@ class ChatTemplate:
                 return self.ids({**body, "messages": one_call_each(body["messages"])})
             except MeshError:
                 raise error from None
+
+    def prompt_text(self, body: Mapping[str, Any]) -> tuple[str, list[int]]:
+        """The prompt's text and its token ids. Raises as `conversation`, also where the tokenizer
+        gives other ids for the text.
+        """
+        prompt = unpack_ids(self.conversation(body))
+        try:
+            text: object = self._tokenizer.decode(
+                prompt, skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        except Exception as error:
+            raise authors_fault(self._model, "tokenizer", error) from None
+        if not isinstance(text, str) or self.encoded(text) != prompt:
+            raise prompt_not_exact(self._model)
+        return text, prompt
+
+    def encoded(self, text: str) -> list[int]:
+        """The token ids of a text, without any that the tokenizer adds; for a TextEncoder."""
+        tokenizer = self._tokenizer
+        assert isinstance(tokenizer, TextEncoder)  # else the backend does not score
+        try:
+            return checked_ids(tokenizer.encode(text, add_special_tokens=False))
+        except AnswerInvalid as error:
+            raise refused(self._model, f"the tokenizer returned no token ids: {error}") from None
+        except Exception as error:
+            raise authors_fault(self._model, "tokenizer", error) from None
 
     def ids(self, body: Mapping[str, Any]) -> bytes:
         """The token ids of the messages as they are, packed. Raises as `conversation`."""

@@ -12,9 +12,9 @@ Not for configurations: a program creates it and passes it to `gymmesh_mesh.embe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -33,8 +33,16 @@ from gymmesh_model.backends.engine_results import (
 )
 from gymmesh_model.backends.families import ModelFamily, Renderer
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.scores import (
+    TokenScores,
+    check_context,
+    checked_scores,
+    ids_after,
+    response_of,
+)
 from gymmesh_model.backends.templating import (
     ChatTemplate,
+    TextEncoder,
     Tokenizer,
     for_template,
     tokenizer_digest,
@@ -59,11 +67,13 @@ from gymmesh_model.errors import (
     timed_out,
 )
 from gymmesh_model.ids import new_id
-from gymmesh_model.tokens import Prefix, weights_spans
+from gymmesh_model.tokens import Prefix, SideRows, TokenRecord, picked, weights_spans
 from gymmesh_model.tool_calls import TOOL_PARSERS, ParsedAnswer, ToolParser
 from gymmesh_responses import TOKEN_BYTES, unpack_ids
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.text.authors_code import as_exception
+
+T = TypeVar("T")
 
 _OPTIONS: Final = ChatOptions()
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
@@ -96,6 +106,8 @@ class TokenBackend(Backend):
             renderer reads it.
         name: the model's name in answers.
         logprob_distribution: the distribution of the engine's log probabilities.
+        side_data: the names of side data in each `Generation` of `generate`, such as
+            `routed_experts`; an `Engine` says that itself.
     """
 
     calls_endpoint = False
@@ -114,6 +126,7 @@ class TokenBackend(Backend):
         think_tags: bool = False,
         name: str = "policy",
         logprob_distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN,
+        side_data: Sequence[str] = (),
     ) -> None:
         if isinstance(tool_parser, str) and tool_parser not in TOOL_PARSERS:
             known = ", ".join(TOOL_PARSERS)
@@ -146,6 +159,8 @@ class TokenBackend(Backend):
             seed=True,
             append_only=True,
             logprob_distribution=logprob_distribution,
+            scoring=self._engine.scores and isinstance(tokenizer, TextEncoder),
+            side_data=[*self._engine.side_data, *side_data],
         )
 
     async def open(self) -> None:
@@ -162,6 +177,8 @@ class TokenBackend(Backend):
             raise refused(self.endpoint_model, "the chat template renders no token")
         self.context_tokens = self.context_tokens or await self._engine.context_tokens()
         params = self._params(call, body, len(prompt))
+        if call.record is not None and call.prefix is not None and plan.prompt is not None:
+            call.record.side_rows = call.prefix.side_rows  # what the engine need not give again
         try:
             async with asyncio.timeout(call.timeout):
                 made = await self._generation(prompt, params, call)
@@ -173,6 +190,7 @@ class TokenBackend(Backend):
             call.record.tokenizer_digest = self._digest
             call.record.distribution = made.distribution or self.capabilities.logprob_distribution
             call.record.constrained = made.constrained
+            call.record.side_data = self._side_data(prompt, made, call.record)
             if made.weights:
                 try:
                     call.record.weights = weights_spans(made.weights)
@@ -183,19 +201,61 @@ class TokenBackend(Backend):
         params_given = call.params if call.settings is None else call.settings.params
         return respond(self.endpoint_model, answer, params_given)
 
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        text, prompt = self._template.prompt_text(chat_body(call, _OPTIONS))
+        after = [
+            ids_after(prompt, self._template.encoded(text + one), place, one)
+            for place, one in enumerate(continuations)
+        ]
+        self.context_tokens = self.context_tokens or await self._engine.context_tokens()
+        longest = max(map(len, after))
+        check_context(self.endpoint_model, len(prompt), longest, self.context_tokens)
+
+        def read(given: object) -> list[TokenScores]:
+            if not isinstance(given, Sequence) or len(given) != len(after):
+                raise AnswerInvalid(f"score must return one TokenScores for each of {len(after)}")
+            return [checked_scores(one, len(ids)) for one, ids in zip(given, after, strict=True)]
+
+        try:
+            async with asyncio.timeout(call.timeout):
+                scores = await self._asked(lambda: self._engine.score(prompt, after, call), read)
+        except TimeoutError:
+            raise timed_out(self.endpoint_model, call.timeout) from None
+        return response_of(len(prompt), after, scores)
+
+    def _side_data(
+        self, prompt: list[int], made: Generation, record: TokenRecord
+    ) -> list[SideRows]:
+        """The rows that were asked for, checked. Raises MeshError MODEL_ANSWER_INVALID."""
+        try:
+            total = len(prompt) + len(made.token_ids)
+            return picked("the engine", made.side_data, record.side_asked, total)
+        except AnswerInvalid as error:
+            raise engine_answer_invalid(self.endpoint_model, str(error)) from None
+
     async def _generation(
         self, prompt: list[int], params: SamplingParams, call: BackendCall
     ) -> Generation:
-        """What the engine sampled, checked. Raises MeshError, and CancelledError where the call is
-        cancelled, by the time limit as well.
-        """
-        try:
-            made = await self._sampled(prompt, params, call)
+        """What the engine sampled, checked. Raises as `_asked`."""
+
+        def read(made: object) -> Generation:
             if not isinstance(made, Generation):
                 raise AnswerInvalid(f"{WANTED}; it returned {type(made).__name__}")
             ids = checked_ids(made.token_ids)
             trained = call.record is not None and call.record.logprobs_asked
             logprobs = checked_logprobs(made.logprobs, len(ids), trained=trained)
+            return replace(made, token_ids=ids, logprobs=logprobs)
+
+        return await self._asked(lambda: self._engine.generate(prompt, params, call), read)
+
+    async def _asked(self, ask: Callable[[], Awaitable[object]], read: Callable[[object], T]) -> T:
+        """What the engine returns to `ask`, as `read` checks it. Raises MeshError, and
+        CancelledError where the call is cancelled, by the time limit as well.
+        """
+        try:
+            return read(await self._returned(ask))
         except AnswerInvalid as error:
             raise engine_answer_invalid(self.endpoint_model, str(error)) from None
         except MeshError:
@@ -207,11 +267,8 @@ class TokenBackend(Backend):
             if not self._engine.is_program:
                 raise fault from error
             raise authors_fault(self.endpoint_model, "engine", fault) from None
-        return replace(made, token_ids=ids, logprobs=logprobs)
 
-    async def _sampled(
-        self, prompt: list[int], params: SamplingParams, call: BackendCall
-    ) -> object:
+    async def _returned(self, ask: Callable[[], Awaitable[object]]) -> object:
         """What the engine returns. Raises CancelledError where the call was cancelled, whatever the
         engine made of that: nobody waits for its answer, and what it had by then is not one.
         """
@@ -221,7 +278,7 @@ class TokenBackend(Backend):
         made: object = None
         error: BaseException | None = None
         try:
-            made = await self._engine.generate(prompt, params, call)
+            made = await ask()
         except (Exception, asyncio.CancelledError) as caught:
             error = caught
         if task.cancelling() > cancels:

@@ -6,6 +6,7 @@ model's own tokenizer. vLLM 0.32 and later need no tokenizer here: see the backe
 
 from __future__ import annotations
 
+from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.token_engines import (
     ConfiguredTokens,
     LogprobsMode,
@@ -23,10 +24,13 @@ class VllmTokensOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_
         found out by a request for one token.
     weights_poll_s: seconds between two questions for the version of the weights, where the server
         answers them; 0 asks never.
+    routed_experts: whether the server runs with `--enable-return-routed-experts`, so that they can
+        be captured as side data.
     """
 
     logprobs_mode: LogprobsMode | None = None
     weights_poll_s: float = 2.0
+    routed_experts: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.weights_poll_s < float("inf"):
@@ -48,5 +52,6 @@ class VllmTokensBackend(ConfiguredTokens):
             model=config.model or "",
             priority=options.priority,
             logprobs_mode=options.logprobs_mode,
+            side_data=(ROUTED_EXPERTS,) if options.routed_experts else (),
         )
         return ServerEngine(name, config, protocol, weights_poll_s=options.weights_poll_s)

@@ -12,7 +12,7 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model import metrics
 from gymmesh_model.backends.calls import CallProgress, RetryLog
 from gymmesh_model.serving.conversations import OpenCall
-from gymmesh_model.tokens import TokenRecord
+from gymmesh_model.tokens import TokenRecord, count
 
 
 class CallState(msgspec.Struct, eq=False):
@@ -86,3 +86,17 @@ class CallCounts:
         # A counter takes no negative amount, and an endpoint may say anything.
         self._tokens_in.inc(max(0, usage.input_tokens))
         self._tokens_out.inc(max(0, usage.output_tokens))
+
+    def scored(
+        self,
+        scores: model_pb2.ScoreContinuationsResponse,
+        rollout_id: str,
+        queue_s: float,
+        call_s: float,
+    ) -> None:
+        """Continuations were scored. Each is read after the prompt; nothing is written."""
+        self._completed.inc()
+        self._queue_seconds.observe(queue_s)
+        self._call_seconds.observe(call_s, rollout_id)
+        read = (scores.prompt_tokens + count(one.token_ids) for one in scores.scores)
+        self._tokens_in.inc(sum(read))

@@ -26,6 +26,7 @@ Json = dict[str, Any]
 _OVERHEAD: Final = 4
 _TOKEN_BYTES: Final = 16
 _IDS: Final = "conversation.prefix_tokens.token_ids"
+_ROWS: Final = "conversation.prefix_tokens.side_data_rows"
 _ENDS: Final = "conversation.prefix_tokens.item_ends"
 
 
@@ -203,6 +204,9 @@ def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
         raise field_invalid(_ENDS, f"has {len(ends)} ends for {items} items")
     if ends != sorted(ends) or (ends and ends[-1] > total):
         raise field_invalid(_ENDS, f"must grow and end by {total}, the number of tokens")
+    rows = dict(sent.side_data_rows)
+    if any(known > total for known in rows.values()):
+        raise field_invalid(_ROWS, f"must be at most {total}, the number of tokens")
     if not ends or ends[-1] < total:
         return Prefix(sent.token_ids, len(ends), 0, 0, 0, rewritten=True)
     first = ends[0]
@@ -213,6 +217,7 @@ def _sent_prefix(sent: model_pb2.PrefixTokens, items: int) -> Prefix:
         first_items=sum(1 for end in ends if end == first),
         first_tokens=first,
         output_tokens=total - before[-1] if before else 0,
+        side_rows=rows,
     )
 
 
@@ -239,6 +244,7 @@ def _tokens(turn: OpenCall, record: TokenRecord, asked: int, total: int) -> _Tok
         rendered=record.rendered,
         is_rendered=record.rendered is None,
         preamble=record.preamble,
+        side_rows=record.side_rows,
     )
     return _Tokens(parent, own, known)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from time import monotonic
 from typing import Any, Final
@@ -12,14 +13,16 @@ from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import Backend, BackendCall
 from gymmesh_model.backends.calls import CallProgress, CallSettings, KnownSettings, RetryLog
+from gymmesh_model.backends.scores import check_continuations
 from gymmesh_model.config import ModelConfig, merge_params
-from gymmesh_model.errors import unreadable, unsupported
+from gymmesh_model.errors import timed_out, unreadable, unsupported
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import ConcurrencyLimiter
 from gymmesh_model.serving.call_state import CallCounts, CallState
 from gymmesh_model.serving.calls import CallRegistry, CreatedResponse
 from gymmesh_model.serving.conversations import ConversationCache
 from gymmesh_model.serving.weights import WeightsClock, spans
+from gymmesh_model.side_data import SideDataStore, stored_rows
 from gymmesh_model.tokens import TokenRecord
 from gymmesh_responses import CodecError, image_urls, items_to_list, params_to_dict
 from gymmesh_runtime.context import CallContext
@@ -29,12 +32,14 @@ from gymmesh_runtime.security import owned
 # So much of the caller's time is kept back that the typed error still reaches it: more than the
 # two sixteenths of a second by which a time limit may be late.
 _MARGIN_SECONDS: Final = 0.15
+_LEAST_SECONDS: Final = 0.001
 
 
 class CallRunner:
     """Runs the calls of one model over its opened backend.
 
-    name: the model's in the mesh. cache: where answers are kept, if anywhere. timeout_s: the most
+    name: the model's in the mesh. cache: where answers are kept, if anywhere. side_data: where
+    side data is stored; None: none is captured. timeout_s: the most
     seconds of one call, waiting included; the caller's deadline may be shorter. calls: those that
     run, by request_id, which is their caller's own. keep_aborted: whether a call that can be
     aborted needs a `CallProgress`, so that what had come is kept.
@@ -50,7 +55,9 @@ class CallRunner:
         timeout_s: float,
         weights: WeightsClock,
         conversations: ConversationCache,
+        side_data: SideDataStore | None = None,
     ) -> None:
+        self._name = name
         self._config = config
         self.backend = backend
         # The model's name at the endpoint, put in place of the request's.
@@ -66,6 +73,9 @@ class CallRunner:
         self.calls = CallRegistry()
         self._converses = config.max_conversations > 0
         self._gives_tokens = backend.capabilities.token_ids
+        self._side_data = side_data
+        given = backend.capabilities.side_data if side_data is not None else ()
+        self._gives_side_data = frozenset(given)
         self._reads_images = backend.capabilities.images and config.images
         # Answers are kept by the whole of the parameters.
         self._takes_items = backend.features.takes_items and cache is None
@@ -104,6 +114,66 @@ class CallRunner:
         own_id = owned(context.identity, work.request_id)
         return self.calls.ask(own_id, digest, work, self._generate, self._aborted)
 
+    async def score(
+        self, request: model_pb2.ScoreContinuationsRequest, context: CallContext
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """The scores of texts, all by the same weights. Raises MeshError."""
+        check_continuations(request.continuations)
+        timeout = _seconds_for(context, self._timeout_s)
+        arrived = monotonic()
+        try:
+            await self._enter(timeout)
+            started = monotonic()
+            try:
+                scores = await self._scored(request, arrived + timeout)
+            finally:
+                self._limiter.leave()
+        except MeshError as error:
+            self._failed(error)
+            raise
+        scores.queue_us = int((started - arrived) * 1e6)
+        self._counts.scored(scores, request.rollout_id, started - arrived, monotonic() - started)
+        return scores
+
+    async def _enter(self, timeout: float) -> None:
+        """Waits for a place. Raises MeshError."""
+        if self._limiter.enter():
+            return
+        self._counts.waiting.inc()
+        try:
+            await self._limiter.wait(timeout)
+        finally:
+            self._counts.waiting.dec()
+
+    async def _scored(
+        self, request: model_pb2.ScoreContinuationsRequest, deadline: float
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """Scores until the weights stay the same throughout. deadline: monotonic seconds."""
+        if not self._reads_images:
+            _refuse_images(request.params.input)
+        params, items, settings = self._read(request.params, apart=True)
+        while True:
+            call = BackendCall(
+                params,
+                request.rollout_id,
+                "",
+                None,
+                max(deadline - monotonic(), _LEAST_SECONDS),
+                items=items,
+                settings=settings,
+                retries=RetryLog(),
+            )
+            versions = self._weights.begin()
+            try:
+                scores = await self.backend.score(call, request.continuations)
+            finally:
+                if versions:
+                    self._weights.end(versions)
+            if len(versions) < 2 and (not versions) == (self._weights.version is None):
+                if versions:
+                    scores.weights_version = versions[0]
+                return scores
+
     async def _generate(self, work: CallState) -> CreatedResponse:
         """One coroutine for all of it: thousands of calls wait here, each frame in memory."""
         arrived = started = monotonic()
@@ -128,17 +198,35 @@ class CallRunner:
                 if versions:
                     self._weights.end(versions)
                 limiter.leave()
+            if work.record is not None and work.record.side_data:
+                await self._store(work, work.record, arrived)
         except MeshError as error:
-            if error.reason == errors.ERROR_REASON_PARAMETER_UNSUPPORTED:
-                kind = self.backend.kind or "program"
-                error.metadata.setdefault("backend", kind)
-                error.message = f"backend '{kind}': {error.message}"
-            self._counts.failed(error.reason_name)
+            self._failed(error)
             raise
         ended = monotonic()
         work.made_s = ended - started
         self._counts.made(work, started, ended)
         return self._answered(work, made)
+
+    def _failed(self, error: MeshError) -> None:
+        """Counts a failed call; an error about a parameter then names the backend."""
+        if error.reason == errors.ERROR_REASON_PARAMETER_UNSUPPORTED:
+            kind = self.backend.kind or "program"
+            error.metadata.setdefault("backend", kind)
+            error.message = f"backend '{kind}': {error.message}"
+        self._counts.failed(error.reason_name)
+
+    async def _store(self, work: CallState, record: TokenRecord, arrived: float) -> None:
+        """Stores the call's side data; an answer never names what is not there yet."""
+        assert self._side_data is not None  # only then it is asked for
+        left = work.timeout - (monotonic() - arrived)
+        prefix = work.turn.prefix if work.turn is not None else None
+        try:
+            async with asyncio.timeout(left):
+                await stored_rows(self._side_data, record, prefix)
+        except TimeoutError:
+            where = "its side data was not written"
+            raise timed_out(self._name, work.timeout, where) from None
 
     def _check_conversation(self, work: CallState) -> None:
         """Raises CONVERSATION_UNKNOWN before the wait for a place rather than after it."""
@@ -179,7 +267,8 @@ class CallRunner:
             self._take_up(work, request, params)
         capture = request.capture
         if self._gives_tokens and (capture.token_ids or capture.logprobs):
-            work.record = TokenRecord(logprobs_asked=capture.logprobs)
+            asked = self._gives_side_data.intersection(capture.side_data)
+            work.record = TokenRecord(logprobs_asked=capture.logprobs, side_asked=asked)
         work.retries = RetryLog()
         return BackendCall(
             params,

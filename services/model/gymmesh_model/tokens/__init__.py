@@ -30,6 +30,7 @@ from gymmesh_model.tokens.record import (
     pack_logprobs,
     weights_spans,
 )
+from gymmesh_model.tokens.side_rows import SideRows, picked, rows_known
 
 __all__ = [
     "MARKS",
@@ -43,6 +44,7 @@ __all__ = [
     "Renders",
     "Rewritten",
     "Shape",
+    "SideRows",
     "Tail",
     "TokenRecord",
     "View",
@@ -54,6 +56,8 @@ __all__ = [
     "next_step",
     "pack_ids",
     "pack_logprobs",
+    "picked",
     "rendered",
+    "rows_known",
     "weights_spans",
 ]

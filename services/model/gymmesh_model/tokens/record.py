@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.errors import AnswerInvalid
+from gymmesh_model.tokens.side_rows import SideRows
 from gymmesh_responses import TOKEN_BYTES
 
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
@@ -80,6 +81,7 @@ class Prefix:
             cannot be continued but only compared with.
         preamble: a digest of the instructions, the tools and the template's arguments that the
             tokens begin with; empty: not known.
+        side_rows: by the name of side data, how many leading tokens have a row already.
     """
 
     tokens: bytes
@@ -92,6 +94,7 @@ class Prefix:
     is_rendered: bool = False
     rewritten: bool = False
     preamble: bytes = b""
+    side_rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def prompt(self) -> bytes:
@@ -140,6 +143,10 @@ class TokenRecord:
         distribution: the distribution of the log probabilities.
         constraint: the constraint on sampling the whole output, if any.
         constrained: the constrained parts in order, if only parts of the output were.
+        side_asked: the names of side data that are wanted and can be had.
+        side_data: its rows as the backend gave them, until they are stored.
+        stored: the references to what was stored.
+        side_rows: as Prefix has it, this call included.
     """
 
     logprobs_asked: bool = False
@@ -157,6 +164,10 @@ class TokenRecord:
     distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN
     constraint: tokens_pb2.Constraint.ValueType = tokens_pb2.CONSTRAINT_UNSPECIFIED
     constrained: Sequence[tokens_pb2.ConstrainedSpan] = ()
+    side_asked: frozenset[str] = frozenset()
+    side_data: list[SideRows] = field(default_factory=list)
+    stored: Sequence[tokens_pb2.SideData] = ()
+    side_rows: Mapping[str, int] = field(default_factory=dict)
 
     def begin_again(self) -> None:
         """Forgets the output of a try that failed."""
@@ -165,6 +176,7 @@ class TokenRecord:
         self.weights.clear()
         self.closed = None
         self.constrained = ()
+        self.side_data = []
 
     def capture(self) -> tokens_pb2.TokenCapture:
         output, logprobs = b"".join(self.output), b"".join(self.logprobs)
@@ -184,6 +196,7 @@ class TokenRecord:
             tokenizer_digest=self.tokenizer_digest,
             logprob_distribution=self.distribution if logprobs and known else _UNKNOWN,
             constrained=constrained,
+            side_data=self.stored,
         )
 
     @property

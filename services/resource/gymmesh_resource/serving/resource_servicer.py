@@ -57,8 +57,10 @@ class ResourceServicer:
         self._tools = ToolCalls(served)
         self._has_session_tools = served.defines("session_tools")
         self._has_opening = served.defines("opening")
+        self._has_choices = served.defines("choices")
         environment, limit_s = served.environment, served.config.turn_timeout_s
         self._opening = served.method(environment.opening, limit_s)
+        self._choices = served.method(environment.choices, limit_s)
         self._next_turn = served.method(environment.next_turn, limit_s)
         self._play_method = served.method(environment.play, _LONGEST_EPISODE_S)
         self._description = resource_pb2.GetEnvironmentResponse(
@@ -176,6 +178,7 @@ class ResourceServicer:
             )
             tools: Sequence[responses_pb2.Tool] = ()
             items: Sequence[responses_pb2.Item] = ()
+            choices: Sequence[str] = ()
             grants: Sequence[grant_pb2.SandboxGrant] = ()
             stage = "sandboxes"
             try:
@@ -187,6 +190,9 @@ class ResourceServicer:
                 stage = "opening"
                 if self._has_opening:
                     items = _items(await self._opening.call((session,)), self._opening.function)
+                stage = "choices"
+                if self._has_choices and request.wants_choices:
+                    choices = _texts(await self._choices.call((task,)), self._choices.function)
             except BaseException as error:
                 await served.end_session(session)
                 if isinstance(error, Exception):
@@ -198,6 +204,7 @@ class ResourceServicer:
         answer.seed = session.seed
         answer.tools.extend(tools)
         answer.items.extend(items)
+        answer.choices.extend(choices)
         answer.sandboxes.extend(grants)
         return self._sessions.add(session, request.request_id, identity, answer)
 
@@ -298,6 +305,15 @@ def _items(
         if not isinstance(part, _SAID):
             raise WrongResult(f"says {type(part).__name__}: {_SAY}", method)
     return [_item(part) for part in parts]
+
+
+def _texts(choices: object, method: Callable[..., Any]) -> list[str]:
+    """A task's choices. Raises WrongResult for anything but texts."""
+    if isinstance(choices, Sequence) and not isinstance(choices, str | bytes):
+        texts = [one for one in choices if isinstance(one, str) and one]
+        if len(texts) == len(choices):
+            return texts
+    raise WrongResult("must return a list of texts, none of them empty", method)
 
 
 def _item(said: Said) -> responses_pb2.Item:

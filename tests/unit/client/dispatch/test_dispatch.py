@@ -82,6 +82,22 @@ def test_an_environment_that_nobody_knows_ends_the_run_at_once() -> None:
     assert later.failed(started(later, 0.0), 5.0, unknown) is Decision.RETRY, "it was there"
 
 
+def test_a_model_without_what_the_agent_asks_of_it_ends_the_run_at_once() -> None:
+    one = dispatcher(100, concurrency=3)
+    one.completed(started(one, 0.0))
+    first = [started(one, 0.0) for _ in range(3)]
+    unable = Ended(
+        reason=Reason.ERROR_REASON_NOT_OFFERED,
+        boundary=rollout_pb2.BOUNDARY_MODEL,
+        retry_safe=False,
+        begun=True,
+        message="model 'policy' can't score continuations",
+    )
+    assert [one.failed(each, 5.0, unable) for each in first] == [Decision.LEAVE] * 3
+    assert one.complaint == unable.message
+    assert one.done
+
+
 def test_a_run_ends_after_so_many_failures() -> None:
     one = dispatcher(100, concurrency=1, max_attempts=1, max_failures=3)
     for number in range(3):

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
+from gymmesh.resource.v1 import resource_pb2
 from gymmesh_resource.environments.mcqa import verdict
 from gymmesh_resource.environments.mcqa.environment import McqaEnvironment
 from gymmesh_resource.environments.mcqa.nemo import by_patterns, choose
 from gymmesh_resource.environments.mcqa.question import MODES, ChoiceQuestion
 from gymmesh_responses import new_message, params_from_json
 from gymmesh_runtime.errors import MeshError
-from tests.unit.resource.served import served, task
+from tests.unit.resource.served import new_id, served, task
 
 CASES: list[dict[str, Any]] = yaml.load(
     Path(__file__).with_name("verdicts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
@@ -249,3 +250,46 @@ async def test_agrees_with_recorded_rewards(golden_dir: Path) -> None:
 def _prompt(row: dict[str, Any]) -> str:
     prompt: str = row["responses_create_params"]["input"][0]["content"]
     return prompt
+
+
+COLON = {"lenient_answer_colon", "lenient_answer_colon_md"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"grading_mode": mode} for mode in MODES),
+        {"template_metadata": {"output_regex": r"ANSWER IS\s*([A-Z])"}},
+        {"template_metadata": {"output_regex": r"boxed\{([A-Z])\}"}},
+    ],
+)
+async def test_each_choice_is_read_as_its_letter(more: dict[str, Any]) -> None:
+    """In the letters' order, whatever the order of the options."""
+    prompt = "End with Answer: X" if more.get("grading_mode") in COLON else "Use \\boxed{}"
+    async with served(McqaEnvironment()) as one:
+        for place, letter in enumerate("ABCD"):
+            row = task("t", options=ROW_OPTIONS[::-1], expected_answer=letter, **more)
+            row.params.CopyFrom(params_from_json({"input": prompt}))
+            request = resource_pb2.CreateSessionRequest(
+                task=row, request_id=new_id(), wants_choices=True
+            )
+            choices = (await one.resource.CreateSession(request, timeout=60.0)).choices
+            assert len(choices) == 4
+            said = [new_message("assistant", choices[place])]
+            assert (await one.verify(of=row, transcript=said)).reward == 1.0
+            others = [text for text in choices if text != choices[place]]
+            for other in others:
+                wrong = await one.verify(of=row, transcript=[new_message("assistant", other)])
+                assert wrong.reward == 0.0
+
+
+async def test_choices_are_only_given_when_asked_for_and_where_a_form_is_read() -> None:
+    odd = {"template_metadata": {"output_regex": r"never ([A-Z])"}}
+    async with served(McqaEnvironment()) as one:
+        row = task("t", options=ROW_OPTIONS, expected_answer="A")
+        assert not (await one.create(row)).choices
+        row = task("t", options=ROW_OPTIONS, expected_answer="A", **odd)
+        request = resource_pb2.CreateSessionRequest(
+            task=row, request_id=new_id(), wants_choices=True
+        )
+        assert not (await one.resource.CreateSession(request, timeout=60.0)).choices

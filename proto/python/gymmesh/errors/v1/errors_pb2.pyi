@@ -197,8 +197,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"request_id": "r-17/1/c2"}}
     """
+    ERROR_REASON_SIDE_DATA_NOT_STORED: _ErrorReason.ValueType  # 58
+    """UNAVAILABLE. The model service could not write side data to its folder, so it did
+    not answer the call. The cause is the operating system's.
+    Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
+    "metadata": {"model": "policy", "cause": "No space left on device"}}
+    """
     ERROR_REASON_SIDE_DATA_NOT_FOUND: _ErrorReason.ValueType  # 59
-    """NOT_FOUND. The service does not store side data of that digest (any more).
+    """NOT_FOUND. The model service does not store side data of that digest, or has
+    deleted it to stay within its bound.
     Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"digest": "6f1e…"}}
     """
@@ -597,8 +604,15 @@ ERROR_REASON_RESPONSE_NOT_FOUND: ErrorReason.ValueType  # 51
 Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
+ERROR_REASON_SIDE_DATA_NOT_STORED: ErrorReason.ValueType  # 58
+"""UNAVAILABLE. The model service could not write side data to its folder, so it did
+not answer the call. The cause is the operating system's.
+Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
+"metadata": {"model": "policy", "cause": "No space left on device"}}
+"""
 ERROR_REASON_SIDE_DATA_NOT_FOUND: ErrorReason.ValueType  # 59
-"""NOT_FOUND. The service does not store side data of that digest (any more).
+"""NOT_FOUND. The model service does not store side data of that digest, or has
+deleted it to stay within its bound.
 Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"digest": "6f1e…"}}
 """

@@ -29,7 +29,7 @@ from gymmesh.responses.v1 import responses_pb2 as gymmesh_dot_responses_dot_v1_d
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgymmesh/model/v1/model.proto\x12\x10gymmesh.model.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xb1\x01\n\x0f\x43onversationRef\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1c\n\x0eparent_call_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1a\n\x0cparent_token\x18\x03 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12@\n\rprefix_tokens\x18\x04 \x01(\x0b\x32\x1e.gymmesh.model.v1.PrefixTokensB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x10\n\x0e_prefix_tokens\"@\n\x0cPrefixTokens\x12\x17\n\ttoken_ids\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x17\n\titem_ends\x18\x02 \x03(\rB\x04\xe2\x41\x01\x02\"\xfa\x02\n\x15\x43reateResponseRequest\x12:\n\x06params\x18\x01 \x01(\x0b\x32$.gymmesh.responses.v1.ResponseParamsB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x42\n\x0c\x63onversation\x18\x04 \x01(\x0b\x32!.gymmesh.model.v1.ConversationRefB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12<\n\x07\x63\x61pture\x18\x05 \x01(\x0b\x32 .gymmesh.model.v1.CaptureOptionsB\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x06 \x01(\tB\x04\xe2\x41\x01\x01\x12\x17\n\x04seed\x18\x07 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x02\x88\x01\x01\x12\x19\n\x0b\x61ppend_only\x18\x08 \x01(\x08\x42\x04\xe2\x41\x01\x01\x42\x0f\n\r_conversationB\n\n\x08_captureB\x07\n\x05_seed\"\xb4\x02\n\x16\x43reateResponseResponse\x12\x30\n\x08response\x18\x01 \x01(\x0b\x32\x1e.gymmesh.responses.v1.Response\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\x12\x33\n\x06tokens\x18\x03 \x01(\x0b\x32\x1e.gymmesh.model.v1.TokenCaptureH\x00\x88\x01\x01\x12\x10\n\x08queue_us\x18\x04 \x01(\x04\x12\x12\n\nfrom_cache\x18\x05 \x01(\x08\x12\x1a\n\x12\x63onversation_token\x18\x06 \x01(\x0c\x12\x13\n\x0b\x65ndpoint_us\x18\x07 \x01(\x04\x12\x10\n\x08retry_us\x18\x08 \x01(\x04\x12.\n\x07retries\x18\t \x03(\x0b\x32\x1d.gymmesh.model.v1.CallRetriesB\t\n\x07_tokens\"T\n\x15StreamResponseRequest\x12;\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\'.gymmesh.model.v1.CreateResponseRequestB\x04\xe2\x41\x01\x02\"\x92\x01\n\x16StreamResponseResponse\x12\x30\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x1f.gymmesh.model.v1.ResponseDeltaH\x00\x12=\n\tcompleted\x18\x02 \x01(\x0b\x32(.gymmesh.model.v1.CreateResponseResponseH\x00\x42\x07\n\x05\x66rame\"h\n\rResponseDelta\x12\x14\n\x0coutput_index\x18\x01 \x01(\r\x12\x0e\n\x04text\x18\x02 \x01(\x0cH\x00\x12\x13\n\targuments\x18\x03 \x01(\x0cH\x00\x12\x13\n\treasoning\x18\x04 \x01(\x0cH\x00\x42\x07\n\x05\x64\x65lta\"0\n\x14\x41\x62ortResponseRequest\x12\x18\n\nrequest_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"\x17\n\x15\x41\x62ortResponseResponse\"\x11\n\x0fGetModelRequest\"\x9c\x02\n\x11ModelCapabilities\x12\x11\n\tstreaming\x18\x01 \x01(\x08\x12\x11\n\ttoken_ids\x18\x02 \x01(\x08\x12\x10\n\x08logprobs\x18\x03 \x01(\x08\x12\x15\n\rconversations\x18\x04 \x01(\x08\x12\r\n\x05\x61\x62ort\x18\x05 \x01(\x08\x12\x0e\n\x06images\x18\x06 \x01(\x08\x12\r\n\x05tools\x18\x07 \x01(\x08\x12\x0c\n\x04seed\x18\x08 \x01(\x08\x12\x13\n\x0b\x61ppend_only\x18\t \x01(\x08\x12\x11\n\tside_data\x18\n \x03(\t\x12\x43\n\x14logprob_distribution\x18\x0b \x01(\x0e\x32%.gymmesh.model.v1.LogprobDistribution\x12\x0f\n\x07scoring\x18\x0c \x01(\x08\"\xe8\x01\n\x10GetModelResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x16\n\x0e\x65ndpoint_model\x18\x03 \x01(\t\x12\x39\n\x0c\x63\x61pabilities\x18\x04 \x01(\x0b\x32#.gymmesh.model.v1.ModelCapabilities\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\r\x12\x1c\n\x0fweights_version\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x10\x63ontract_version\x18\x07 \x01(\tB\x12\n\x10_weights_version\"Y\n\x18SetWeightsVersionRequest\x12\x1a\n\x07version\x18\x01 \x01(\x04\x42\x04\xe2\x41\x01\x02H\x00\x88\x01\x01\x12\x15\n\x07\x61\x64\x61pter\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x42\n\n\x08_version\"?\n\x19SetWeightsVersionResponse\x12\x15\n\x08previous\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_previous\"\x8e\x01\n\x19ScoreContinuationsRequest\x12:\n\x06params\x18\x01 \x01(\x0b\x32$.gymmesh.responses.v1.ResponseParamsB\x04\xe2\x41\x01\x02\x12\x1b\n\rcontinuations\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\"H\n\x11\x43ontinuationScore\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12\x0e\n\x06greedy\x18\x03 \x01(\x08\"\x9a\x01\n\x1aScoreContinuationsResponse\x12\x33\n\x06scores\x18\x01 \x03(\x0b\x32#.gymmesh.model.v1.ContinuationScore\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x1c\n\x0fweights_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x42\x12\n\x10_weights_version\"A\n\x13ReadSideDataRequest\x12\x14\n\x06\x64igest\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x14\n\x06offset\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\"2\n\x14ReadSideDataResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x32\xf9\x05\n\x0cModelService\x12i\n\x0e\x43reateResponse\x12\'.gymmesh.model.v1.CreateResponseRequest\x1a(.gymmesh.model.v1.CreateResponseResponse\"\x04\x88\xa0\x19\x04\x12k\n\x0eStreamResponse\x12\'.gymmesh.model.v1.StreamResponseRequest\x1a(.gymmesh.model.v1.StreamResponseResponse\"\x04\x88\xa0\x19\x04\x30\x01\x12\x66\n\rAbortResponse\x12&.gymmesh.model.v1.AbortResponseRequest\x1a\'.gymmesh.model.v1.AbortResponseResponse\"\x04\x88\xa0\x19\x04\x12W\n\x08GetModel\x12!.gymmesh.model.v1.GetModelRequest\x1a\".gymmesh.model.v1.GetModelResponse\"\x04\x88\xa0\x19\x01\x12r\n\x11SetWeightsVersion\x12*.gymmesh.model.v1.SetWeightsVersionRequest\x1a+.gymmesh.model.v1.SetWeightsVersionResponse\"\x04\x88\xa0\x19\x03\x12u\n\x12ScoreContinuations\x12+.gymmesh.model.v1.ScoreContinuationsRequest\x1a,.gymmesh.model.v1.ScoreContinuationsResponse\"\x04\x88\xa0\x19\x04\x12\x65\n\x0cReadSideData\x12%.gymmesh.model.v1.ReadSideDataRequest\x1a&.gymmesh.model.v1.ReadSideDataResponse\"\x04\x88\xa0\x19\x02\x30\x01\x42z\n\x13io.gymmesh.model.v1B\nModelProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1;modelv1\xaa\x02\x10Gymmesh.Model.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgymmesh/model/v1/model.proto\x12\x10gymmesh.model.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1egymmesh/model/v1/retries.proto\x1a\x1dgymmesh/model/v1/tokens.proto\x1a$gymmesh/responses/v1/responses.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xb1\x01\n\x0f\x43onversationRef\x12\x10\n\x02id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x1c\n\x0eparent_call_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1a\n\x0cparent_token\x18\x03 \x01(\x0c\x42\x04\xe2\x41\x01\x01\x12@\n\rprefix_tokens\x18\x04 \x01(\x0b\x32\x1e.gymmesh.model.v1.PrefixTokensB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x42\x10\n\x0e_prefix_tokens\"\xc5\x01\n\x0cPrefixTokens\x12\x17\n\ttoken_ids\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x17\n\titem_ends\x18\x02 \x03(\rB\x04\xe2\x41\x01\x02\x12N\n\x0eside_data_rows\x18\x03 \x03(\x0b\x32\x30.gymmesh.model.v1.PrefixTokens.SideDataRowsEntryB\x04\xe2\x41\x01\x01\x1a\x33\n\x11SideDataRowsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\xfa\x02\n\x15\x43reateResponseRequest\x12:\n\x06params\x18\x01 \x01(\x0b\x32$.gymmesh.responses.v1.ResponseParamsB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x12\x18\n\nrequest_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\x12\x42\n\x0c\x63onversation\x18\x04 \x01(\x0b\x32!.gymmesh.model.v1.ConversationRefB\x04\xe2\x41\x01\x01H\x00\x88\x01\x01\x12<\n\x07\x63\x61pture\x18\x05 \x01(\x0b\x32 .gymmesh.model.v1.CaptureOptionsB\x04\xe2\x41\x01\x01H\x01\x88\x01\x01\x12\x15\n\x07\x63\x61ll_id\x18\x06 \x01(\tB\x04\xe2\x41\x01\x01\x12\x17\n\x04seed\x18\x07 \x01(\x03\x42\x04\xe2\x41\x01\x01H\x02\x88\x01\x01\x12\x19\n\x0b\x61ppend_only\x18\x08 \x01(\x08\x42\x04\xe2\x41\x01\x01\x42\x0f\n\r_conversationB\n\n\x08_captureB\x07\n\x05_seed\"\xb4\x02\n\x16\x43reateResponseResponse\x12\x30\n\x08response\x18\x01 \x01(\x0b\x32\x1e.gymmesh.responses.v1.Response\x12\x0f\n\x07\x63\x61ll_id\x18\x02 \x01(\t\x12\x33\n\x06tokens\x18\x03 \x01(\x0b\x32\x1e.gymmesh.model.v1.TokenCaptureH\x00\x88\x01\x01\x12\x10\n\x08queue_us\x18\x04 \x01(\x04\x12\x12\n\nfrom_cache\x18\x05 \x01(\x08\x12\x1a\n\x12\x63onversation_token\x18\x06 \x01(\x0c\x12\x13\n\x0b\x65ndpoint_us\x18\x07 \x01(\x04\x12\x10\n\x08retry_us\x18\x08 \x01(\x04\x12.\n\x07retries\x18\t \x03(\x0b\x32\x1d.gymmesh.model.v1.CallRetriesB\t\n\x07_tokens\"T\n\x15StreamResponseRequest\x12;\n\x04\x63\x61ll\x18\x01 \x01(\x0b\x32\'.gymmesh.model.v1.CreateResponseRequestB\x04\xe2\x41\x01\x02\"\x92\x01\n\x16StreamResponseResponse\x12\x30\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x1f.gymmesh.model.v1.ResponseDeltaH\x00\x12=\n\tcompleted\x18\x02 \x01(\x0b\x32(.gymmesh.model.v1.CreateResponseResponseH\x00\x42\x07\n\x05\x66rame\"h\n\rResponseDelta\x12\x14\n\x0coutput_index\x18\x01 \x01(\r\x12\x0e\n\x04text\x18\x02 \x01(\x0cH\x00\x12\x13\n\targuments\x18\x03 \x01(\x0cH\x00\x12\x13\n\treasoning\x18\x04 \x01(\x0cH\x00\x42\x07\n\x05\x64\x65lta\"0\n\x14\x41\x62ortResponseRequest\x12\x18\n\nrequest_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"\x17\n\x15\x41\x62ortResponseResponse\"\x11\n\x0fGetModelRequest\"\x9c\x02\n\x11ModelCapabilities\x12\x11\n\tstreaming\x18\x01 \x01(\x08\x12\x11\n\ttoken_ids\x18\x02 \x01(\x08\x12\x10\n\x08logprobs\x18\x03 \x01(\x08\x12\x15\n\rconversations\x18\x04 \x01(\x08\x12\r\n\x05\x61\x62ort\x18\x05 \x01(\x08\x12\x0e\n\x06images\x18\x06 \x01(\x08\x12\r\n\x05tools\x18\x07 \x01(\x08\x12\x0c\n\x04seed\x18\x08 \x01(\x08\x12\x13\n\x0b\x61ppend_only\x18\t \x01(\x08\x12\x11\n\tside_data\x18\n \x03(\t\x12\x43\n\x14logprob_distribution\x18\x0b \x01(\x0e\x32%.gymmesh.model.v1.LogprobDistribution\x12\x0f\n\x07scoring\x18\x0c \x01(\x08\"\xe8\x01\n\x10GetModelResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x16\n\x0e\x65ndpoint_model\x18\x03 \x01(\t\x12\x39\n\x0c\x63\x61pabilities\x18\x04 \x01(\x0b\x32#.gymmesh.model.v1.ModelCapabilities\x12\x16\n\x0e\x63ontext_tokens\x18\x05 \x01(\r\x12\x1c\n\x0fweights_version\x18\x06 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x10\x63ontract_version\x18\x07 \x01(\tB\x12\n\x10_weights_version\"Y\n\x18SetWeightsVersionRequest\x12\x1a\n\x07version\x18\x01 \x01(\x04\x42\x04\xe2\x41\x01\x02H\x00\x88\x01\x01\x12\x15\n\x07\x61\x64\x61pter\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\x42\n\n\x08_version\"?\n\x19SetWeightsVersionResponse\x12\x15\n\x08previous\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x0b\n\t_previous\"\x8e\x01\n\x19ScoreContinuationsRequest\x12:\n\x06params\x18\x01 \x01(\x0b\x32$.gymmesh.responses.v1.ResponseParamsB\x04\xe2\x41\x01\x02\x12\x1b\n\rcontinuations\x18\x02 \x03(\tB\x04\xe2\x41\x01\x02\x12\x18\n\nrollout_id\x18\x03 \x01(\tB\x04\xe2\x41\x01\x01\"H\n\x11\x43ontinuationScore\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\x12\x10\n\x08logprobs\x18\x02 \x01(\x0c\x12\x0e\n\x06greedy\x18\x03 \x01(\x08\"\xac\x01\n\x1aScoreContinuationsResponse\x12\x33\n\x06scores\x18\x01 \x03(\x0b\x32#.gymmesh.model.v1.ContinuationScore\x12\x15\n\rprompt_tokens\x18\x02 \x01(\r\x12\x1c\n\x0fweights_version\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x08queue_us\x18\x04 \x01(\x04\x42\x12\n\x10_weights_version\"A\n\x13ReadSideDataRequest\x12\x14\n\x06\x64igest\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02\x12\x14\n\x06offset\x18\x02 \x01(\x04\x42\x04\xe2\x41\x01\x01\"2\n\x14ReadSideDataResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04size\x18\x02 \x01(\x04\x32\xf9\x05\n\x0cModelService\x12i\n\x0e\x43reateResponse\x12\'.gymmesh.model.v1.CreateResponseRequest\x1a(.gymmesh.model.v1.CreateResponseResponse\"\x04\x88\xa0\x19\x04\x12k\n\x0eStreamResponse\x12\'.gymmesh.model.v1.StreamResponseRequest\x1a(.gymmesh.model.v1.StreamResponseResponse\"\x04\x88\xa0\x19\x04\x30\x01\x12\x66\n\rAbortResponse\x12&.gymmesh.model.v1.AbortResponseRequest\x1a\'.gymmesh.model.v1.AbortResponseResponse\"\x04\x88\xa0\x19\x04\x12W\n\x08GetModel\x12!.gymmesh.model.v1.GetModelRequest\x1a\".gymmesh.model.v1.GetModelResponse\"\x04\x88\xa0\x19\x01\x12r\n\x11SetWeightsVersion\x12*.gymmesh.model.v1.SetWeightsVersionRequest\x1a+.gymmesh.model.v1.SetWeightsVersionResponse\"\x04\x88\xa0\x19\x03\x12u\n\x12ScoreContinuations\x12+.gymmesh.model.v1.ScoreContinuationsRequest\x1a,.gymmesh.model.v1.ScoreContinuationsResponse\"\x04\x88\xa0\x19\x04\x12\x65\n\x0cReadSideData\x12%.gymmesh.model.v1.ReadSideDataRequest\x1a&.gymmesh.model.v1.ReadSideDataResponse\"\x04\x88\xa0\x19\x02\x30\x01\x42z\n\x13io.gymmesh.model.v1B\nModelProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1;modelv1\xaa\x02\x10Gymmesh.Model.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,10 +45,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONVERSATIONREF'].fields_by_name['parent_token']._serialized_options = b'\342A\001\001'
   _globals['_CONVERSATIONREF'].fields_by_name['prefix_tokens']._loaded_options = None
   _globals['_CONVERSATIONREF'].fields_by_name['prefix_tokens']._serialized_options = b'\342A\001\001'
+  _globals['_PREFIXTOKENS_SIDEDATAROWSENTRY']._loaded_options = None
+  _globals['_PREFIXTOKENS_SIDEDATAROWSENTRY']._serialized_options = b'8\001'
   _globals['_PREFIXTOKENS'].fields_by_name['token_ids']._loaded_options = None
   _globals['_PREFIXTOKENS'].fields_by_name['token_ids']._serialized_options = b'\342A\001\002'
   _globals['_PREFIXTOKENS'].fields_by_name['item_ends']._loaded_options = None
   _globals['_PREFIXTOKENS'].fields_by_name['item_ends']._serialized_options = b'\342A\001\002'
+  _globals['_PREFIXTOKENS'].fields_by_name['side_data_rows']._loaded_options = None
+  _globals['_PREFIXTOKENS'].fields_by_name['side_data_rows']._serialized_options = b'\342A\001\001'
   _globals['_CREATERESPONSEREQUEST'].fields_by_name['params']._loaded_options = None
   _globals['_CREATERESPONSEREQUEST'].fields_by_name['params']._serialized_options = b'\342A\001\002'
   _globals['_CREATERESPONSEREQUEST'].fields_by_name['rollout_id']._loaded_options = None
@@ -99,42 +103,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELSERVICE'].methods_by_name['ReadSideData']._serialized_options = b'\210\240\031\002'
   _globals['_CONVERSATIONREF']._serialized_start=217
   _globals['_CONVERSATIONREF']._serialized_end=394
-  _globals['_PREFIXTOKENS']._serialized_start=396
-  _globals['_PREFIXTOKENS']._serialized_end=460
-  _globals['_CREATERESPONSEREQUEST']._serialized_start=463
-  _globals['_CREATERESPONSEREQUEST']._serialized_end=841
-  _globals['_CREATERESPONSERESPONSE']._serialized_start=844
-  _globals['_CREATERESPONSERESPONSE']._serialized_end=1152
-  _globals['_STREAMRESPONSEREQUEST']._serialized_start=1154
-  _globals['_STREAMRESPONSEREQUEST']._serialized_end=1238
-  _globals['_STREAMRESPONSERESPONSE']._serialized_start=1241
-  _globals['_STREAMRESPONSERESPONSE']._serialized_end=1387
-  _globals['_RESPONSEDELTA']._serialized_start=1389
-  _globals['_RESPONSEDELTA']._serialized_end=1493
-  _globals['_ABORTRESPONSEREQUEST']._serialized_start=1495
-  _globals['_ABORTRESPONSEREQUEST']._serialized_end=1543
-  _globals['_ABORTRESPONSERESPONSE']._serialized_start=1545
-  _globals['_ABORTRESPONSERESPONSE']._serialized_end=1568
-  _globals['_GETMODELREQUEST']._serialized_start=1570
-  _globals['_GETMODELREQUEST']._serialized_end=1587
-  _globals['_MODELCAPABILITIES']._serialized_start=1590
-  _globals['_MODELCAPABILITIES']._serialized_end=1874
-  _globals['_GETMODELRESPONSE']._serialized_start=1877
-  _globals['_GETMODELRESPONSE']._serialized_end=2109
-  _globals['_SETWEIGHTSVERSIONREQUEST']._serialized_start=2111
-  _globals['_SETWEIGHTSVERSIONREQUEST']._serialized_end=2200
-  _globals['_SETWEIGHTSVERSIONRESPONSE']._serialized_start=2202
-  _globals['_SETWEIGHTSVERSIONRESPONSE']._serialized_end=2265
-  _globals['_SCORECONTINUATIONSREQUEST']._serialized_start=2268
-  _globals['_SCORECONTINUATIONSREQUEST']._serialized_end=2410
-  _globals['_CONTINUATIONSCORE']._serialized_start=2412
-  _globals['_CONTINUATIONSCORE']._serialized_end=2484
-  _globals['_SCORECONTINUATIONSRESPONSE']._serialized_start=2487
-  _globals['_SCORECONTINUATIONSRESPONSE']._serialized_end=2641
-  _globals['_READSIDEDATAREQUEST']._serialized_start=2643
-  _globals['_READSIDEDATAREQUEST']._serialized_end=2708
-  _globals['_READSIDEDATARESPONSE']._serialized_start=2710
-  _globals['_READSIDEDATARESPONSE']._serialized_end=2760
-  _globals['_MODELSERVICE']._serialized_start=2763
-  _globals['_MODELSERVICE']._serialized_end=3524
+  _globals['_PREFIXTOKENS']._serialized_start=397
+  _globals['_PREFIXTOKENS']._serialized_end=594
+  _globals['_PREFIXTOKENS_SIDEDATAROWSENTRY']._serialized_start=543
+  _globals['_PREFIXTOKENS_SIDEDATAROWSENTRY']._serialized_end=594
+  _globals['_CREATERESPONSEREQUEST']._serialized_start=597
+  _globals['_CREATERESPONSEREQUEST']._serialized_end=975
+  _globals['_CREATERESPONSERESPONSE']._serialized_start=978
+  _globals['_CREATERESPONSERESPONSE']._serialized_end=1286
+  _globals['_STREAMRESPONSEREQUEST']._serialized_start=1288
+  _globals['_STREAMRESPONSEREQUEST']._serialized_end=1372
+  _globals['_STREAMRESPONSERESPONSE']._serialized_start=1375
+  _globals['_STREAMRESPONSERESPONSE']._serialized_end=1521
+  _globals['_RESPONSEDELTA']._serialized_start=1523
+  _globals['_RESPONSEDELTA']._serialized_end=1627
+  _globals['_ABORTRESPONSEREQUEST']._serialized_start=1629
+  _globals['_ABORTRESPONSEREQUEST']._serialized_end=1677
+  _globals['_ABORTRESPONSERESPONSE']._serialized_start=1679
+  _globals['_ABORTRESPONSERESPONSE']._serialized_end=1702
+  _globals['_GETMODELREQUEST']._serialized_start=1704
+  _globals['_GETMODELREQUEST']._serialized_end=1721
+  _globals['_MODELCAPABILITIES']._serialized_start=1724
+  _globals['_MODELCAPABILITIES']._serialized_end=2008
+  _globals['_GETMODELRESPONSE']._serialized_start=2011
+  _globals['_GETMODELRESPONSE']._serialized_end=2243
+  _globals['_SETWEIGHTSVERSIONREQUEST']._serialized_start=2245
+  _globals['_SETWEIGHTSVERSIONREQUEST']._serialized_end=2334
+  _globals['_SETWEIGHTSVERSIONRESPONSE']._serialized_start=2336
+  _globals['_SETWEIGHTSVERSIONRESPONSE']._serialized_end=2399
+  _globals['_SCORECONTINUATIONSREQUEST']._serialized_start=2402
+  _globals['_SCORECONTINUATIONSREQUEST']._serialized_end=2544
+  _globals['_CONTINUATIONSCORE']._serialized_start=2546
+  _globals['_CONTINUATIONSCORE']._serialized_end=2618
+  _globals['_SCORECONTINUATIONSRESPONSE']._serialized_start=2621
+  _globals['_SCORECONTINUATIONSRESPONSE']._serialized_end=2793
+  _globals['_READSIDEDATAREQUEST']._serialized_start=2795
+  _globals['_READSIDEDATAREQUEST']._serialized_end=2860
+  _globals['_READSIDEDATARESPONSE']._serialized_start=2862
+  _globals['_READSIDEDATARESPONSE']._serialized_end=2912
+  _globals['_MODELSERVICE']._serialized_start=2915
+  _globals['_MODELSERVICE']._serialized_end=3676
 # @@protoc_insertion_point(module_scope)

@@ -77,8 +77,29 @@ class PrefixTokens(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SideDataRowsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     ITEM_ENDS_FIELD_NUMBER: _builtins.int
+    SIDE_DATA_ROWS_FIELD_NUMBER: _builtins.int
     token_ids: _builtins.bytes
     """The token ids, each a little-endian int32."""
     @_builtins.property
@@ -92,15 +113,23 @@ class PrefixTokens(_message.Message):
         fork (FORK_REASON_HISTORY_REWRITTEN).
         """
 
+    @_builtins.property
+    def side_data_rows(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """By the name of side data, how many leading tokens have a row in the calls
+        before, without a gap. The answer then has the rows behind these. A name that
+        is missing: none.
+        """
+
     def __init__(
         self,
         *,
         token_ids: _builtins.bytes = ...,
         item_ends: _abc.Iterable[_builtins.int] | None = ...,
+        side_data_rows: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["item_ends", b"item_ends", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["item_ends", b"item_ends", "side_data_rows", b"side_data_rows", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -456,7 +485,7 @@ class ModelCapabilities(_message.Message):
     """ScoreContinuations is offered."""
     @_builtins.property
     def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The side data that can be captured, by name."""
+        """The side data that can be captured and stored, by name."""
 
     def __init__(
         self,
@@ -600,14 +629,16 @@ class ScoreContinuationsRequest(_message.Message):
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
         """The conversation before each continuation, whole, with its instructions and
-        tools. Sampling parameters are ignored: scores are at temperature 1, before any
-        cut.
+        tools. The server renders it as CreateResponse does. It ignores parameters that the
+        prompt does not depend on: scores are at temperature 1, before any cut.
         """
 
     @_builtins.property
     def continuations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, each as the beginning of the model's answer; at least one, at most
-        256. An empty one is INVALID_ARGUMENT / FIELD_INVALID.
+        256. An empty one is INVALID_ARGUMENT / FIELD_INVALID. So is one whose first
+        characters the tokenizer joins with the prompt's last ones: after the prompt's
+        tokens the model does not write it.
         """
 
     def __init__(
@@ -636,12 +667,14 @@ class ContinuationScore(_message.Message):
     GREEDY_FIELD_NUMBER: _builtins.int
     token_ids: _builtins.bytes
     """The text's token ids, each a little-endian int32: those that the prompt and the
-    text together have after the prompt's.
+    text, tokenised together, have after the prompt's.
     """
     logprobs: _builtins.bytes
-    """The log probability of each of them, each a little-endian float32."""
+    """The log probability of each of them, each a little-endian float32: finite and at
+    most 0, up to rounding.
+    """
     greedy: _builtins.bool
-    """Whether each of them is the most probable token at its place."""
+    """Whether no token is more probable than each of them at its place."""
     def __init__(
         self,
         *,
@@ -666,13 +699,16 @@ class ScoreContinuationsResponse(_message.Message):
     SCORES_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
+    QUEUE_US_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
     """How many tokens the prompt has."""
     weights_version: _builtins.int
     """The version of the weights; absent when not known."""
+    queue_us: _builtins.int
+    """Microseconds that the call waited in the service for a place."""
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___ContinuationScore]:
-        """One for each continuation, in order."""
+        """One for each continuation, in order. All are by the same weights."""
 
     def __init__(
         self,
@@ -680,10 +716,11 @@ class ScoreContinuationsResponse(_message.Message):
         scores: _abc.Iterable[Global___ContinuationScore] | None = ...,
         prompt_tokens: _builtins.int = ...,
         weights_version: _builtins.int | None = ...,
+        queue_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "weights_version", b"weights_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "prompt_tokens", b"prompt_tokens", "scores", b"scores", "weights_version", b"weights_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "prompt_tokens", b"prompt_tokens", "queue_us", b"queue_us", "scores", b"scores", "weights_version", b"weights_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__weights_version: _TypeAlias = _typing.Literal["weights_version"]  # noqa: Y015
     _WhichOneofArgType__weights_version: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version"]  # noqa: Y015
@@ -700,7 +737,7 @@ class ReadSideDataRequest(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     digest: _builtins.bytes
-    """The digest in SideData."""
+    """The digest in SideData: 32 bytes."""
     offset: _builtins.int
     """The first byte wanted, from 0."""
     def __init__(
@@ -726,9 +763,9 @@ class ReadSideDataResponse(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """The piece."""
+    """The piece; empty only when `offset` is the end."""
     size: _builtins.int
-    """How many bytes there are in all; the same in each piece."""
+    """How many bytes the numbers have in all; the same in each piece."""
     def __init__(
         self,
         *,

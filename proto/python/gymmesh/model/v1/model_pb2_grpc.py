@@ -150,18 +150,23 @@ class ModelServiceServicer:
         """Scores texts that the model did not write: for each continuation, the log
         probabilities that the model gives its tokens after the conversation. Samples
         nothing, and has no side effect, so every call can be retried. A server without
-        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
-        CreateResponse.
+        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+        change meanwhile, the server scores again. Other errors are those of
+        CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+        longest text is longer than the context.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadSideData(self, request, context):
-        """Reads the numbers of side data that this service stored; see SideData. Pieces of
-        at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
-        SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
-        UNIMPLEMENTED / NOT_OFFERED when it stores none.
+        """Reads the numbers of side data that this service stored; see SideData. The
+        server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+        least one, and reads ahead at most one piece. The reader compares the digest,
+        and may continue a broken stream from the next `offset`. An offset beyond the
+        end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+        the service does not hold the digest (any more): another instance that stores
+        elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

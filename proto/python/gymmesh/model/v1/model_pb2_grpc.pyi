@@ -83,14 +83,19 @@ class ModelServiceStub:
     """Scores texts that the model did not write: for each continuation, the log
     probabilities that the model gives its tokens after the conversation. Samples
     nothing, and has no side effect, so every call can be retried. A server without
-    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
-    CreateResponse.
+    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+    change meanwhile, the server scores again. Other errors are those of
+    CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+    longest text is longer than the context.
     """
     ReadSideData: _grpc.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]
-    """Reads the numbers of side data that this service stored; see SideData. Pieces of
-    at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
-    SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
-    UNIMPLEMENTED / NOT_OFFERED when it stores none.
+    """Reads the numbers of side data that this service stored; see SideData. The
+    server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+    least one, and reads ahead at most one piece. The reader compares the digest,
+    and may continue a broken stream from the next `offset`. An offset beyond the
+    end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+    the service does not hold the digest (any more): another instance that stores
+    elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
     """
 
 @_typing.type_check_only
@@ -148,14 +153,19 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """Scores texts that the model did not write: for each continuation, the log
     probabilities that the model gives its tokens after the conversation. Samples
     nothing, and has no side effect, so every call can be retried. A server without
-    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
-    CreateResponse.
+    the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+    change meanwhile, the server scores again. Other errors are those of
+    CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+    longest text is longer than the context.
     """
     ReadSideData: _aio.UnaryStreamMultiCallable[_model_pb2.ReadSideDataRequest, _model_pb2.ReadSideDataResponse]  # type: ignore[assignment]
-    """Reads the numbers of side data that this service stored; see SideData. Pieces of
-    at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
-    SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
-    UNIMPLEMENTED / NOT_OFFERED when it stores none.
+    """Reads the numbers of side data that this service stored; see SideData. The
+    server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+    least one, and reads ahead at most one piece. The reader compares the digest,
+    and may continue a broken stream from the next `offset`. An offset beyond the
+    end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+    the service does not hold the digest (any more): another instance that stores
+    elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -246,8 +256,10 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         """Scores texts that the model did not write: for each continuation, the log
         probabilities that the model gives its tokens after the conversation. Samples
         nothing, and has no side effect, so every call can be retried. A server without
-        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Errors are those of
-        CreateResponse.
+        the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+        change meanwhile, the server scores again. Other errors are those of
+        CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+        longest text is longer than the context.
         """
 
     @_abc_1.abstractmethod
@@ -256,10 +268,13 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.ReadSideDataRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_model_pb2.ReadSideDataResponse], _abc.AsyncIterator[_model_pb2.ReadSideDataResponse]]:
-        """Reads the numbers of side data that this service stored; see SideData. Pieces of
-        at most 1 MiB come in order, the first from `offset`. NOT_FOUND /
-        SIDE_DATA_NOT_FOUND when the service does not hold the digest (any more), and
-        UNIMPLEMENTED / NOT_OFFERED when it stores none.
+        """Reads the numbers of side data that this service stored; see SideData. The
+        server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+        least one, and reads ahead at most one piece. The reader compares the digest,
+        and may continue a broken stream from the next `offset`. An offset beyond the
+        end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+        the service does not hold the digest (any more): another instance that stores
+        elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -144,7 +144,9 @@ class CaptureOptions(_message.Message):
     """The log probability of each sampled token."""
     @_builtins.property
     def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of side data wanted, such as `routed_experts`; see SideData."""
+        """Names of side data wanted, such as `routed_experts`; see SideData. Only
+        together with `token_ids` or `logprobs`: rows belong to captured tokens.
+        """
 
     def __init__(
         self,
@@ -228,8 +230,14 @@ Global___ConstrainedSpan: _TypeAlias = ConstrainedSpan  # noqa: Y015
 @_typing.final
 class SideData(_message.Message):
     """A tensor beside the tokens of a call, with a row for each of a stretch of
-    tokens: routed experts, a teacher's log probabilities, values. Like token ids,
-    a call carries only what it adds to its parent.
+    tokens: routed experts, a teacher's log probabilities, values.
+
+    Rows are counted over the call's whole prompt and output. A call carries only
+    the rows that the calls before it do not have; a call that is a fork has them
+    from its first token. Where two calls of a conversation have a row for a token
+    that they share, a reader takes the earlier call's: the model sampled with it.
+    The last output token usually has no row, because no forward pass read it; the
+    next call has that row.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -245,24 +253,33 @@ class SideData(_message.Message):
     name: _builtins.str
     """What it is, such as `routed_experts`; unique in a capture."""
     dtype: _builtins.str
-    """The type of a number, by numpy's name and little-endian: `uint8`, `int16`,
-    `int32`, `float16`, `bfloat16`, `float32`.
+    """The type of a number, by numpy's name and little-endian: `int8`, `uint8`,
+    `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
     """
     first_token: _builtins.int
     """The first token that has a row, counted over the call's whole prompt and
     output, from 0.
     """
     tokens: _builtins.int
-    """How many tokens have one."""
+    """How many tokens have one; at least 1. The last one is at most the call's last
+    output token.
+    """
     data: _builtins.bytes
-    """The numbers, row after row; empty when they are at `location`."""
+    """The numbers, row after row, when they are at most 4,096 bytes; empty when they
+    are at `location`. Exactly one of both is set.
+    """
     location: _builtins.str
-    """Where the numbers can be fetched, when they are not in `data`."""
+    """Where the service stored the numbers, as a `file:` URL; the file's name ends
+    with `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its
+    first two digits. The file was complete before the answer was sent. A reader
+    that does not see the folder asks the model service with ReadSideData. The
+    service may delete the oldest files, as its configuration says.
+    """
     digest: _builtins.bytes
-    """SHA-256 of the numbers."""
+    """SHA-256 of the numbers. A reader must compare it before it uses them."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The shape of one token's row; empty: one number."""
+        """The shape of one token's row; empty: one number. No length is zero."""
 
     def __init__(
         self,

@@ -375,6 +375,7 @@ class CreateSessionRequest(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     AGENT_FIELD_NUMBER: _builtins.int
     AGENT_INSTANCE_ID_FIELD_NUMBER: _builtins.int
+    WANTS_CHOICES_FIELD_NUMBER: _builtins.int
     seed: _builtins.int
     """Seeds the session's random numbers; two sessions with the same task and seed
     behave the same. Absent: the task's seed, or else one that the server draws.
@@ -396,6 +397,8 @@ class CreateSessionRequest(_message.Message):
     """
     agent_instance_id: _builtins.str
     """The agent's instance, `Instance.id`."""
+    wants_choices: _builtins.bool
+    """Whether the answer is to have the task's `choices`."""
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
         """The task, with its payload."""
@@ -410,10 +413,11 @@ class CreateSessionRequest(_message.Message):
         attempt: _builtins.int = ...,
         agent: _builtins.str = ...,
         agent_instance_id: _builtins.str = ...,
+        wants_choices: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "seed", b"seed", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "agent", b"agent", "agent_instance_id", b"agent_instance_id", "attempt", b"attempt", "request_id", b"request_id", "rollout_id", b"rollout_id", "seed", b"seed", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "agent", b"agent", "agent_instance_id", b"agent_instance_id", "attempt", b"attempt", "request_id", b"request_id", "rollout_id", b"rollout_id", "seed", b"seed", "task", b"task", "wants_choices", b"wants_choices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
@@ -435,6 +439,7 @@ class CreateSessionResponse(_message.Message):
     ENVIRONMENT_VERSION_FIELD_NUMBER: _builtins.int
     MULTI_TURN_FIELD_NUMBER: _builtins.int
     SANDBOXES_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """The session's id, hard to guess, unique at this instance."""
     instance_id: _builtins.str
@@ -467,6 +472,14 @@ class CreateSessionResponse(_message.Message):
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[_grant_pb2.SandboxGrant]:
         """Sandboxes of the session that the agent may work in. No event has a lease."""
 
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With `wants_choices`: the answers among which the task has the model choose, each
+        whole and as the verifier reads it, in an order that does not depend on the right
+        one; empty: the task is open. For agents that have them scored instead of sampling
+        an answer.
+        """
+
     def __init__(
         self,
         *,
@@ -478,10 +491,11 @@ class CreateSessionResponse(_message.Message):
         environment_version: _builtins.str = ...,
         multi_turn: _builtins.bool = ...,
         sandboxes: _abc.Iterable[_grant_pb2.SandboxGrant] | None = ...,
+        choices: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_version", b"environment_version", "instance_id", b"instance_id", "items", b"items", "multi_turn", b"multi_turn", "sandboxes", b"sandboxes", "seed", b"seed", "session_id", b"session_id", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "environment_version", b"environment_version", "instance_id", b"instance_id", "items", b"items", "multi_turn", b"multi_turn", "sandboxes", b"sandboxes", "seed", b"seed", "session_id", b"session_id", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

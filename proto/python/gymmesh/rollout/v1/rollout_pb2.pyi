@@ -1311,6 +1311,7 @@ class ModelCallCompleted(_message.Message):
     FORK_FIELD_NUMBER: _builtins.int
     REPLACED_PARAMS_JSON_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Unique within the attempt."""
     parent_call_id: _builtins.str
@@ -1371,6 +1372,13 @@ class ModelCallCompleted(_message.Message):
         such as an unknown parameter or kind of tool: names, each once.
         """
 
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScoredChoice]:
+        """The texts that the agent had scored instead of sampling an answer, in the
+        environment's order; empty for a sampled answer. The answer is one of them, and
+        `trainable` is false.
+        """
+
     def __init__(
         self,
         *,
@@ -1390,10 +1398,11 @@ class ModelCallCompleted(_message.Message):
         fork: _tokens_pb2.Fork | None = ...,
         replaced_params_json: _builtins.bytes = ...,
         left_out: _abc.Iterable[_builtins.str] | None = ...,
+        choices: _abc.Iterable[Global___ScoredChoice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "fork", b"fork", "response", b"response", "timings", b"timings", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "actor", b"actor", "call_id", b"call_id", "context_items", b"context_items", "detached", b"detached", "fork", b"fork", "left_out", b"left_out", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "response", b"response", "retries", b"retries", "side_call", b"side_call", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fork", b"_fork", "_tokens", b"_tokens", "actor", b"actor", "call_id", b"call_id", "choices", b"choices", "context_items", b"context_items", "detached", b"detached", "fork", b"fork", "left_out", b"left_out", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "response", b"response", "retries", b"retries", "side_call", b"side_call", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fork: _TypeAlias = _typing.Literal["fork"]  # noqa: Y015
     _WhichOneofArgType__fork: _TypeAlias = _typing.Literal["_fork", b"_fork"]  # noqa: Y015
@@ -1405,6 +1414,40 @@ class ModelCallCompleted(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens) -> _WhichOneofReturnType__tokens | None: ...
 
 Global___ModelCallCompleted: _TypeAlias = ModelCallCompleted  # noqa: Y015
+
+@_typing.final
+class ScoredChoice(_message.Message):
+    """A text that a model scored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    LOGPROB_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    GREEDY_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text."""
+    logprob: _builtins.float
+    """The sum of its tokens' log probabilities."""
+    tokens: _builtins.int
+    """How many tokens it has."""
+    greedy: _builtins.bool
+    """Whether the model would write it at temperature 0."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        logprob: _builtins.float = ...,
+        tokens: _builtins.int = ...,
+        greedy: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["greedy", b"greedy", "logprob", b"logprob", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoredChoice: _TypeAlias = ScoredChoice  # noqa: Y015
 
 @_typing.final
 class ToolCallStarted(_message.Message):

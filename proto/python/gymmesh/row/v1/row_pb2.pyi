@@ -554,6 +554,7 @@ class ModelCall(_message.Message):
     RETRIES_FIELD_NUMBER: _builtins.int
     REPLACED_PARAMS_JSON_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Unique within the rollout."""
     parent_call_id: _builtins.str
@@ -624,6 +625,10 @@ class ModelCall(_message.Message):
     def left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The parts of a captured program's request that were not sent to the model service."""
 
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ScoredChoice]:
+        """The texts that were scored instead of sampling the answer, which is one of them."""
+
     def __init__(
         self,
         *,
@@ -651,10 +656,11 @@ class ModelCall(_message.Message):
         retries: _abc.Iterable[_retries_pb2.CallRetries] | None = ...,
         replaced_params_json: _builtins.bytes = ...,
         left_out: _abc.Iterable[_builtins.str] | None = ...,
+        choices: _abc.Iterable[_rollout_pb2.ScoredChoice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_first_item", b"_first_item", "_fork", b"_fork", "_id", b"_id", "_incomplete_details", b"_incomplete_details", "_status", b"_status", "_tokens", b"_tokens", "_usage", b"_usage", "error", b"error", "first_item", b"first_item", "fork", b"fork", "id", b"id", "incomplete_details", b"incomplete_details", "status", b"status", "timings", b"timings", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_first_item", b"_first_item", "_fork", b"_fork", "_id", b"_id", "_incomplete_details", b"_incomplete_details", "_status", b"_status", "_tokens", b"_tokens", "_usage", b"_usage", "actor", b"actor", "answer_count", b"answer_count", "call_id", b"call_id", "context_count", b"context_count", "detached", b"detached", "error", b"error", "first_item", b"first_item", "fork", b"fork", "id", b"id", "incomplete_details", b"incomplete_details", "item_count", b"item_count", "items", b"items", "left_out", b"left_out", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "retries", b"retries", "side_call", b"side_call", "status", b"status", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_first_item", b"_first_item", "_fork", b"_fork", "_id", b"_id", "_incomplete_details", b"_incomplete_details", "_status", b"_status", "_tokens", b"_tokens", "_usage", b"_usage", "actor", b"actor", "answer_count", b"answer_count", "call_id", b"call_id", "choices", b"choices", "context_count", b"context_count", "detached", b"detached", "error", b"error", "first_item", b"first_item", "fork", b"fork", "id", b"id", "incomplete_details", b"incomplete_details", "item_count", b"item_count", "items", b"items", "left_out", b"left_out", "link", b"link", "model", b"model", "parent_call_id", b"parent_call_id", "replaced_params_json", b"replaced_params_json", "retries", b"retries", "side_call", b"side_call", "status", b"status", "timings", b"timings", "tokens", b"tokens", "trainable", b"trainable", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015

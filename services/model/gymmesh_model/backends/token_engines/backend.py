@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -56,6 +57,7 @@ class ConfiguredTokens(Backend):
         tools=True,
         seed=True,
         append_only=True,
+        scoring=True,
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
@@ -66,6 +68,8 @@ class ConfiguredTokens(Backend):
         self._backend: TokenBackend | None = None
         self.features = msgspec.structs.replace(self._engine.features, takes_items=True)
         self.endpoint_model = config.model or ""
+        self.capabilities = model_pb2.ModelCapabilities(side_data=self._engine.side_data)
+        self.capabilities.MergeFrom(type(self).capabilities)
 
     @classmethod
     @abstractmethod
@@ -94,6 +98,11 @@ class ConfiguredTokens(Backend):
         except ValueError as error:
             raise misconfigured(self._name, f"options.{error}") from None
         self.context_tokens = options.context_tokens
+        # A tokenizer of the configuration's own may lack what scoring needs.
+        known = model_pb2.ModelCapabilities()
+        known.CopyFrom(self.capabilities)
+        known.scoring = self._backend.capabilities.scoring
+        self.capabilities = known
         await self._backend.open()
 
     async def close(self) -> None:
@@ -102,9 +111,20 @@ class ConfiguredTokens(Backend):
             await backend.close()
 
     async def create(self, call: BackendCall) -> responses_pb2.Response:
-        backend = self._backend
-        if backend is None:
-            raise unreachable(self._name, "the model service is closed")
+        backend = self._opened()
         answer = await backend.create(call)
         self.context_tokens = backend.context_tokens
         return answer
+
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        backend = self._opened()
+        scores = await backend.score(call, continuations)
+        self.context_tokens = backend.context_tokens
+        return scores
+
+    def _opened(self) -> TokenBackend:
+        if self._backend is None:
+            raise unreachable(self._name, "the model service is closed")
+        return self._backend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -18,12 +18,15 @@ from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.engine import Engine
 from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
+from gymmesh_model.backends.scores import TokenScores
 from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import PoolEndpoint
+from gymmesh_model.tokens import TokenRecord
 from gymmesh_model.transport import TransportError
 from gymmesh_responses import CodecError, Finish, dumps, finish_of, loads
 from gymmesh_runtime.errors import MeshError
@@ -31,6 +34,7 @@ from gymmesh_runtime.errors import MeshError
 T = TypeVar("T")
 
 _ABORT_SECONDS: Final = 5.0
+_LEAST_SECONDS: Final = 0.001
 _REFUSED: Final = errors.ERROR_REASON_MODEL_REQUEST_REFUSED
 _UNKNOWN: Final = tokens_pb2.LOGPROB_DISTRIBUTION_UNSPECIFIED
 _MODELS: Final = "/../v1/models"
@@ -48,6 +52,7 @@ class ServerEngine(Engine, BackendFacts):
 
     has_metrics = True
     is_program = False
+    scores = True
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class ServerEngine(Engine, BackendFacts):
         self._context = _Learned(self._asked_context, 0)
         self._distribution = _Learned(self._probed, _UNKNOWN)
         self._aborting = set[asyncio.Task[bool]]()
+        self.side_data = protocol.side_data
         self.features = Features(pool=self._http.pool, follow_weights=self._follow_weights)
 
     async def open(self) -> None:
@@ -83,19 +89,24 @@ class ServerEngine(Engine, BackendFacts):
     ) -> Generation:
         wanted = call.record is not None and call.record.logprobs_asked
         shown = await self._distribution.get() if wanted else _UNKNOWN
+        experts_from = _experts_from(call.record)
         sent: list[str] = []
 
         def body() -> bytes:
             # A server refuses the id of a request that it may still work on.
             sent.append(new_id("gen_"))
-            return dumps(self._protocol.request(prompt, params, sent[-1], logprobs=wanted))
+            return dumps(
+                self._protocol.request(
+                    prompt, params, sent[-1], logprobs=wanted, experts_from=experts_from
+                )
+            )
 
         try:
             made = await self._http.post(
                 self._protocol.path,
                 Sendable(body),
                 call.timeout,
-                partial(self._read, prompt, params),
+                partial(self._read, prompt, params, experts_from),
                 key=call.rollout_id,
                 log=call.retries,
             )
@@ -104,14 +115,59 @@ class ServerEngine(Engine, BackendFacts):
             raise
         return made if made.distribution else replace(made, distribution=shown)
 
-    def _read(self, prompt: list[int], params: SamplingParams, raw: bytes) -> Generation:
+    async def score(
+        self, prompt: list[int], continuations: Sequence[list[int]], call: BackendCall
+    ) -> Sequence[TokenScores]:
+        """One request after another: the call has one place at the server."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + call.timeout
+        found: list[TokenScores] = []
+        sent: list[str] = []
+        try:
+            for after in continuations:
+                body = partial(self._score_body, prompt, after, sent)
+                found.append(
+                    await self._http.post(
+                        self._protocol.path,
+                        Sendable(body),
+                        max(deadline - clock(), _LEAST_SECONDS),
+                        partial(self._read_scores, prompt, after),
+                        key=call.rollout_id,
+                        log=call.retries,
+                    )
+                )
+        except asyncio.CancelledError:
+            self._abort(sent[-1:])
+            raise
+        return found
+
+    def _score_body(self, prompt: list[int], after: list[int], sent: list[str]) -> bytes:
+        sent.append(new_id("score_"))
+        return dumps(self._protocol.score_request(prompt, after, sent[-1]))
+
+    def _read_scores(self, prompt: list[int], after: list[int], raw: bytes) -> TokenScores:
+        """Raises MeshError."""
+        answer = read_answer(self._name, raw, self._http.secrets)
+        try:
+            return self._protocol.scores(answer, prompt, after)
+        except AnswerInvalid as error:
+            raise answer_invalid(self._name, str(error)) from None
+
+    def _read(
+        self, prompt: list[int], params: SamplingParams, experts_from: int | None, raw: bytes
+    ) -> Generation:
         """Raises MeshError."""
         answer = read_answer(self._name, raw, self._http.secrets)
         try:
             reason = self._protocol.finish_reason(answer)
             if finish_of(reason) in (Finish.FAILED, Finish.ABORTED):
                 raise answer_failed(self._name, reason)
-            return self._protocol.generation(answer, prompt, params)
+            made = self._protocol.generation(answer, prompt, params)
+            if experts_from is None:
+                return made
+            sampled = len(made.token_ids)
+            rows = self._protocol.routed_experts(answer, len(prompt), sampled, experts_from)
+            return replace(made, side_data=[rows])
         except AnswerInvalid as error:
             raise answer_invalid(self._name, str(error)) from None
 
@@ -169,6 +225,13 @@ class ServerEngine(Engine, BackendFacts):
     def _follow_weights(self, tell: Callable[[int], None]) -> None:
         if self._poll_s:
             self._http.follow(follow_weights(self._http, self._poll_s, tell))
+
+
+def _experts_from(record: TokenRecord | None) -> int | None:
+    """The first token whose routed experts are wanted: those before it have theirs. None: none."""
+    if record is None or ROUTED_EXPERTS not in record.side_asked:
+        return None
+    return record.side_rows.get(ROUTED_EXPERTS, 0)
 
 
 class _Learned(Generic[T]):

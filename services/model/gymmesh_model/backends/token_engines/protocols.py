@@ -1,11 +1,12 @@
-"""How vLLM and SGLang are asked for samples of token ids, and how their answers read. Pure.
+"""How vLLM and SGLang are asked to sample and score token ids, and how their answers read. Pure.
 
 The ids of an answer are those that the server sampled, never ids of its text: an answer without
 them is refused.
 
 Facts: vLLM's `POST /v1/completions` (a prompt may be a list of ids; `return_token_ids`, and for
 versions without it `return_tokens_as_token_ids`), SGLang's `POST /generate` (`input_ids`,
-`meta_info.output_token_logprobs`).
+`meta_info.output_token_logprobs`; to score, `logprob_start_len` and
+`meta_info.input_token_logprobs`). Routed experts: routed_experts.py.
 """
 
 from __future__ import annotations
@@ -17,8 +18,16 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_model.backends.generation import Generation, SamplingParams
+from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS, int32_experts, npy_experts
+from gymmesh_model.backends.scores import (
+    TokenScores,
+    scores_of,
+    vllm_score_request,
+    vllm_scores,
+)
 from gymmesh_model.backends.vllm import distribution_of, version_of
 from gymmesh_model.errors import AnswerInvalid
+from gymmesh_model.tokens import SideRows
 
 Json = dict[str, Any]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
@@ -41,11 +50,26 @@ class TokenProtocol(ABC):
     path: ClassVar[str]
     abort_path: ClassVar[str] = ""
 
+    @property
+    def side_data(self) -> Sequence[str]:
+        """The names of side data that the server's answers can have."""
+        return ()
+
     @abstractmethod
     def request(
-        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        request_id: str,
+        *,
+        logprobs: bool,
+        experts_from: int | None = None,
     ) -> Json:
-        """The body that asks for an answer to a prompt. logprobs: whether they are wanted."""
+        """The body that asks for an answer to a prompt.
+
+        logprobs: whether they are wanted. experts_from: the first token whose routed experts are;
+        None: none are.
+        """
 
     @abstractmethod
     def finish_reason(self, answer: Mapping[str, Any]) -> object:
@@ -57,6 +81,25 @@ class TokenProtocol(ABC):
     ) -> Generation:
         """The tokens that the server sampled. Raises AnswerInvalid if they are not exact, and
         MeshError as `Generation.ended`.
+        """
+
+    @abstractmethod
+    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
+        """The body that asks for the log probabilities of ids after a prompt."""
+
+    @abstractmethod
+    def scores(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], after: Sequence[int]
+    ) -> TokenScores:
+        """The scores in the answer to `score_request`. Raises AnswerInvalid."""
+
+    @abstractmethod
+    def routed_experts(
+        self, answer: Mapping[str, Any], prompt: int, sampled: int, first: int
+    ) -> SideRows:
+        """The routed experts in an answer. Raises AnswerInvalid, also where there are none.
+
+        prompt, sampled: how many tokens. first: as the request's `experts_from`.
         """
 
     def probe(self) -> Json | None:
@@ -78,15 +121,23 @@ class VllmCompletions(TokenProtocol):
         model: its name at the server; empty: the one that it serves.
         priority: of requests, where the server schedules by priority; 0: not said.
         logprobs_mode: the server's `--logprobs-mode`; None: found out by `probe`.
+        side_data: as the server gives it: `routed_experts` with `--enable-return-routed-experts`.
     """
 
     path: ClassVar[str] = "/completions"
     model: str = ""
     priority: int = 0
     logprobs_mode: LogprobsMode | None = None
+    side_data: Sequence[str] = ()
 
     def request(
-        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        request_id: str,
+        *,
+        logprobs: bool,
+        experts_from: int | None = None,
     ) -> Json:
         body: Json = {
             "prompt": list(prompt),
@@ -106,6 +157,8 @@ class VllmCompletions(TokenProtocol):
         if logprobs:
             # 0: of the sampled token alone.
             body |= {"logprobs": 0, "return_tokens_as_token_ids": True}
+        if experts_from:
+            body["routed_experts_prompt_start"] = experts_from
         return body
 
     def finish_reason(self, answer: Mapping[str, Any]) -> object:
@@ -132,6 +185,21 @@ class VllmCompletions(TokenProtocol):
             _spans(choice.get("weight_versions")),
             self._distribution() if logprobs else _UNKNOWN,
         )
+
+    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
+        return vllm_score_request(self.model, prompt, after) | (
+            {"priority": self.priority} if self.priority else {}
+        )
+
+    def scores(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], after: Sequence[int]
+    ) -> TokenScores:
+        return vllm_scores(answer, len(prompt), after)
+
+    def routed_experts(
+        self, answer: Mapping[str, Any], prompt: int, sampled: int, first: int
+    ) -> SideRows:
+        return npy_experts(answer, _vllm_choice(answer), prompt, sampled, first)
 
     def probe(self) -> Json | None:
         if self.logprobs_mode is not None:
@@ -162,6 +230,8 @@ class SglangGenerate(TokenProtocol):
     Attributes:
         priority: of requests, where the server schedules by priority; 0: not said.
         original_logprobs: whether the server runs with `SGLANG_RETURN_ORIGINAL_LOGPROB`.
+        experts: the shape of a token's routed experts, which SGLang does not say: the model's
+            layers and experts per token; None: the server gives none.
     """
 
     # Beside the base URL's last segment, so that `http://host:30000/v1` works, too.
@@ -169,9 +239,20 @@ class SglangGenerate(TokenProtocol):
     abort_path: ClassVar[str] = "/../abort_request"
     priority: int = 0
     original_logprobs: bool = False
+    experts: tuple[int, int] | None = None
+
+    @property
+    def side_data(self) -> Sequence[str]:
+        return (ROUTED_EXPERTS,) if self.experts else ()
 
     def request(
-        self, prompt: Sequence[int], params: SamplingParams, request_id: str, *, logprobs: bool
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        request_id: str,
+        *,
+        logprobs: bool,
+        experts_from: int | None = None,
     ) -> Json:
         sampling = params.as_dict(seed="sampling_seed")
         sampling.pop("max_tokens", None)
@@ -185,7 +266,15 @@ class SglangGenerate(TokenProtocol):
             "sampling_params": sampling,
             "return_logprob": logprobs,
         }
+        if experts_from is not None:
+            body |= {"return_routed_experts": True, "routed_experts_start_len": experts_from}
         return body | ({"priority": self.priority} if self.priority else {})
+
+    def routed_experts(
+        self, answer: Mapping[str, Any], prompt: int, sampled: int, first: int
+    ) -> SideRows:
+        assert self.experts is not None  # only then they are asked for
+        return int32_experts(_meta(answer), self.experts, prompt, sampled, first)
 
     def finish_reason(self, answer: Mapping[str, Any]) -> object:
         said = _meta(answer).get("finish_reason")
@@ -217,6 +306,35 @@ class SglangGenerate(TokenProtocol):
         return _ended(
             ids, logprobs, finish, versions, self._distribution(params) if logprobs else _UNKNOWN
         )
+
+    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
+        body: Json = {
+            "rid": request_id,
+            "input_ids": [*prompt, *after],
+            "sampling_params": {"max_new_tokens": 1, "temperature": 1.0},
+            "return_logprob": True,
+            # The first of the tokens that are returned has no log probability.
+            "logprob_start_len": len(prompt) - 1,
+            "top_logprobs_num": 1,
+        }
+        return body | ({"priority": self.priority} if self.priority else {})
+
+    def scores(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], after: Sequence[int]
+    ) -> TokenScores:
+        meta = _meta(answer)
+        read = meta.get("prompt_tokens")
+        if isinstance(read, int) and read != len(prompt) + len(after):
+            raise AnswerInvalid(f"the server read {read} tokens, not {len(prompt) + len(after)}")
+        own, best = meta.get("input_token_logprobs"), meta.get("input_top_logprobs")
+        if not isinstance(own, list) or not isinstance(best, list):
+            raise AnswerInvalid("it has no input_token_logprobs and input_top_logprobs")
+        try:
+            last = zip(own[-len(after) :], best[-len(after) :], strict=True)
+            entries = [(one[1], one[0], [other[0] for other in tops]) for one, tops in last]
+        except (TypeError, IndexError, KeyError, ValueError):
+            raise AnswerInvalid("its input_token_logprobs are not lists") from None
+        return scores_of(after, entries)
 
     def _distribution(self, params: SamplingParams) -> LogprobsOf:
         """SGLang's are of the distribution after the temperature and before any cut; of greedy

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.token_engines.engine import ServerEngine
 from gymmesh_model.backends.token_engines.protocols import (
     LogprobsMode,
@@ -34,6 +35,7 @@ class VllmEngine(ServerEngine):
             distribution they are of; None: found out by a request for one token.
         priority: of requests, where the server schedules by priority.
         weights_poll_s: seconds between two questions for the version of the weights.
+        routed_experts: whether the server runs with `--enable-return-routed-experts`.
 
     Raises ValueError for a URL that can't be one.
     """
@@ -49,11 +51,17 @@ class VllmEngine(ServerEngine):
         logprobs_mode: LogprobsMode | None = None,
         priority: int = 0,
         weights_poll_s: float = 2.0,
+        routed_experts: bool = False,
     ) -> None:
         super().__init__(
             "policy",
             _endpoints("vllm_tokens", url, api_key, headers, max_retries),
-            VllmCompletions(model=model, priority=priority, logprobs_mode=logprobs_mode),
+            VllmCompletions(
+                model=model,
+                priority=priority,
+                logprobs_mode=logprobs_mode,
+                side_data=(ROUTED_EXPERTS,) if routed_experts else (),
+            ),
             weights_poll_s=weights_poll_s,
         )
 
@@ -65,6 +73,8 @@ class SglangEngine(ServerEngine):
         url: the server's URL (`http://gpu-0:30000`), or several.
         api_key, headers, max_retries, priority: as for `VllmEngine`.
         original_logprobs: whether the server runs with `SGLANG_RETURN_ORIGINAL_LOGPROB`.
+        routed_experts: the model's layers and experts per token, where the server runs with
+            `--enable-return-routed-experts`; None: it gives none.
 
     Raises ValueError for a URL that can't be one.
     """
@@ -78,11 +88,14 @@ class SglangEngine(ServerEngine):
         max_retries: int = 2,
         priority: int = 0,
         original_logprobs: bool = False,
+        routed_experts: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(
             "policy",
             _endpoints("sglang", url, api_key, headers, max_retries),
-            SglangGenerate(priority=priority, original_logprobs=original_logprobs),
+            SglangGenerate(
+                priority=priority, original_logprobs=original_logprobs, experts=routed_experts
+            ),
         )
 
 

@@ -6,6 +6,7 @@ engine      has vLLM's engine in this process, called over `in_process`
 probe       detects the capabilities of a server
 render      has a conversation rendered, and finds the prompt that continues known tokens
 tails       has the new messages of an append-only prompt rendered
+scoring     scores texts that the model did not write
 answer      reads the tokens in an answer (pure)
 weights     follows the version of the weights
 

@@ -11,6 +11,7 @@ from gymmesh_model.backends.answers import ChatFold
 from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.chat import ChatReader
+from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS, npy_experts
 from gymmesh_model.backends.vllm.weights import version_of
 from gymmesh_model.errors import AnswerInvalid, answer_invalid
 from gymmesh_model.tokens import (
@@ -22,6 +23,7 @@ from gymmesh_model.tokens import (
     count,
     pack_ids,
     pack_logprobs,
+    picked,
     rendered,
 )
 from gymmesh_responses import TOKEN_BYTES, Finish, common_tokens, finish_of, unpack_ids
@@ -92,6 +94,16 @@ class CapturePlan:
         assert self.prefix is not None  # what it goes on from
         prompt = self.prefix.tokens + step.tokens
         return replace(self, prompt=prompt, rendered=None if whole is None else rendered(whole))
+
+    @property
+    def first_experts(self) -> int | None:
+        """The first token whose routed experts are wanted; those before it have theirs. None: none
+        are.
+        """
+        if self.record is None or ROUTED_EXPERTS not in self.record.side_asked:
+            return None
+        continues = self.prompt is not None and self.prefix is not None
+        return self.prefix.side_rows.get(ROUTED_EXPERTS, 0) if continues and self.prefix else 0
 
     def read_prompt(self, ids: Any) -> None:
         """Takes the prompt as the server read it. Raises PromptIgnored, AnswerInvalid."""
@@ -177,6 +189,24 @@ def take_answer(name: str, plan: CapturePlan, answer: Json) -> None:
         plan.check()
     except AnswerInvalid as error:
         raise answer_invalid(name, str(error)) from None
+
+
+def take_experts(name: str, plan: CapturePlan, answer: Json) -> None:
+    """Takes the routed experts out of an answer that came whole, after its tokens.
+
+    Raises MeshError MODEL_ANSWER_INVALID where they are wanted and are not there, or are not those.
+    """
+    record, first = plan.record, plan.first_experts
+    choice = answer["choices"][0] if answer.get("choices") else {}
+    if record is not None and first is not None and record.output:
+        prompt, sampled = record.prompt_tokens, sum(map(len, record.output)) // TOKEN_BYTES
+        try:
+            rows = npy_experts(answer, choice, prompt, sampled, first)
+            record.side_data = picked(name, [rows], record.side_asked, prompt + sampled)
+        except AnswerInvalid as error:
+            raise answer_invalid(name, str(error)) from None
+    choice.pop(ROUTED_EXPERTS, None)
+    answer.pop("prompt_routed_experts", None)
 
 
 class VllmReader(ChatReader):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -36,12 +36,14 @@ from gymmesh_model.backends.chat import (
     tool_names,
 )
 from gymmesh_model.backends.endpoint import Sendable
+from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.vllm.answer import (
     CapturePlan,
     PromptIgnored,
     VllmReader,
     constraint_of,
     take_answer,
+    take_experts,
 )
 from gymmesh_model.backends.vllm.probe import probe, probe_logprobs
 from gymmesh_model.backends.vllm.render import (
@@ -53,6 +55,7 @@ from gymmesh_model.backends.vllm.render import (
     preamble_digest,
     render_at,
 )
+from gymmesh_model.backends.vllm.scoring import VllmScoring
 from gymmesh_model.backends.vllm.tails import Tails
 from gymmesh_model.backends.vllm.weights import follow_weights
 from gymmesh_model.config import ModelConfig
@@ -80,10 +83,14 @@ class VllmOptions(ChatBackendOptions, frozen=True, kw_only=True, forbid_unknown_
     server renders each conversation again, and a call whose tokens then differ is a fork.
     weights_poll_s: seconds between two requests for the version of the weights, if the server
     answers them; 0: never.
+    routed_experts: whether the server runs with `--enable-return-routed-experts`, so that they can
+    be captured as side data. vLLM returns them with whole answers: a call that wants them is not
+    streamed.
     """
 
     exact: bool = True
     weights_poll_s: float = 2.0
+    routed_experts: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.weights_poll_s < float("inf"):
@@ -106,12 +113,15 @@ class VllmBackend(ChatBackend):
         tools=True,
         seed=True,
         append_only=True,
+        scoring=True,
     )
 
     def __init__(self, name: str, config: ModelConfig) -> None:
         options: VllmOptions = options_of(name, config.options, VllmOptions)
         super().__init__(name, config, options)
         self._exact = options.exact
+        if options.routed_experts:
+            self._can(model_pb2.ModelCapabilities(side_data=[ROUTED_EXPERTS]))
         self._poll_s = options.weights_poll_s
         self._takes_tokens: bool | None = None
         # None: not probed yet. The arguments of a server that the service starts decide it.
@@ -143,6 +153,22 @@ class VllmBackend(ChatBackend):
 
     def stream(self, call: BackendCall, progress: CallProgress) -> Answering:
         return self._sent(call, partial(self._answer, call, progress))
+
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        deadline = asyncio.get_running_loop().time() + call.timeout
+        body = self._body(call)
+        scoring = VllmScoring(
+            self._http,
+            self._name,
+            body.get("model") or "",
+            self._render_path,
+            deadline,
+            call.rollout_id,
+            call.retries,
+        )
+        return await scoring.run(body, continuations)
 
     async def abort(self, request_id: str) -> bool:
         """Has the server end a call, which then returns what it has; False when it cannot."""
@@ -188,9 +214,9 @@ class VllmBackend(ChatBackend):
 
         def body() -> Json:
             asked = made.pop() if made else _capture(self._body(call), call.record)
-            return _sent_as(asked, plan.prompt)
+            return _sent_as(asked, plan)
 
-        if progress is None:
+        if progress is None or (plan.record is not None and plan.record.side_asked):
             return await self._send_whole(call, body, plan, timeout)
 
         def reader() -> VllmReader:
@@ -234,6 +260,7 @@ class VllmBackend(ChatBackend):
                 self._aborted.discard(call.request_id)
         if plan.record is not None:
             take_answer(self._name, plan, answer)
+            take_experts(self._name, plan, answer)
         if self._lifts:
             answer = lift_thinking(answer)
         return respond(self._name, answer, call.params)
@@ -304,8 +331,12 @@ class VllmBackend(ChatBackend):
     def _given(self, distribution: tokens_pb2.LogprobDistribution.ValueType) -> None:
         """Log probabilities are of this distribution."""
         self._distribution = distribution
-        known = model_pb2.ModelCapabilities(logprob_distribution=distribution)
-        known.MergeFrom(type(self).capabilities)
+        self._can(model_pb2.ModelCapabilities(logprob_distribution=distribution))
+
+    def _can(self, more: model_pb2.ModelCapabilities) -> None:
+        known = model_pb2.ModelCapabilities()
+        known.MergeFrom(self.capabilities)
+        known.MergeFrom(more)
         self.capabilities = known
 
     def _body(self, call: BackendCall) -> Json:
@@ -314,13 +345,15 @@ class VllmBackend(ChatBackend):
         return {**body, "model": self.endpoint_model} if self.endpoint_model else body
 
 
-def _sent_as(body: Json, prompt: bytes | None) -> Json:
+def _sent_as(body: Json, plan: CapturePlan) -> Json:
     """The request; with tokens for a prompt the last of its messages is enough."""
-    if prompt is None:
+    if plan.prompt is None:
         return body
     given = body.get("kv_transfer_params") or {}
-    ids = {**given, "prompt_token_ids": unpack_ids(prompt)}
-    return {**body, "messages": body["messages"][-1:], "kv_transfer_params": ids}
+    ids = {**given, "prompt_token_ids": unpack_ids(plan.prompt)}
+    sent = {**body, "messages": body["messages"][-1:], "kv_transfer_params": ids}
+    first = plan.first_experts
+    return sent | ({"routed_experts_prompt_start": first} if first else {})
 
 
 def _capture(body: Json, record: TokenRecord | None) -> Json:

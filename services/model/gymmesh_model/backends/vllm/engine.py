@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
-from gymmesh.model.v1 import tokens_pb2
+from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.backends.base import BackendCall
 from gymmesh_model.backends.calls import CallProgress
@@ -76,6 +76,12 @@ class EngineVllmBackend(VllmBackend):
             await self._engine.announce(version)
         except EngineError as error:
             raise unreachable(self._name, str(error)) from None
+
+    async def score(
+        self, call: BackendCall, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        self._check_alive()
+        return await super().score(call, continuations)
 
     async def _answer(
         self, call: BackendCall, progress: CallProgress | None, timeout: float

@@ -27,7 +27,9 @@ _ASKS_FOR_COLON = re.compile(r"answer[*_]{0,2}\s*:", re.IGNORECASE)
 
 # Forms in which a policy may name a letter, tried with the patterns that a task brings.
 _BOXED = f"The answer is \\boxed{{{ANSWER}}}."
-_FORMS = (f"ANSWER IS {ANSWER}", f"Answer: {ANSWER}", f"The answer is {ANSWER}.", _BOXED, ANSWER)
+_SCORED_BOX = f"\\boxed{{{ANSWER}}}"  # ends with the letter, so that no words after it count
+_COLON = f"Answer: {ANSWER}"
+_FORMS = (f"ANSWER IS {ANSWER}", _COLON, f"The answer is {ANSWER}.", _BOXED, ANSWER)
 
 
 class McqaEnvironment(Environment[None]):
@@ -79,8 +81,7 @@ class McqaEnvironment(Environment[None]):
         """The letter; and the option's text, where the mode reads that, too."""
         letter, question = _expected(task), _question(task)
         patterns, mode = _patterns(task), self._mode or _mode(task)
-        boxed = mode in ("strict_single_letter_boxed", "lenient_boxed")
-        form = _BOXED if boxed else f"Answer: {ANSWER}"
+        form = _BOXED if _is_boxed(mode) else _COLON
         if patterns:
             options = dict(question.options)
             said = [one for one in _FORMS if letter == _read(one, letter, patterns, options)]
@@ -94,6 +95,19 @@ class McqaEnvironment(Environment[None]):
         if mode == "lenient_boxed" and not patterns and text and texts.count(text) == 1:
             answers.append(Expected(text, "choice", form, choices=texts))
         return answers
+
+    def choices(self, task: Task) -> list[str]:
+        """The letters, each in a form that the task's mode or patterns read; none where no form is
+        read for every letter.
+        """
+        question, patterns = _question(task), _patterns(task)
+        letters = sorted(question.letters)
+        form = _SCORED_BOX if _is_boxed(self._mode or _mode(task)) else _COLON
+        if patterns:
+            options = dict(question.options)
+            forms = (one for one in (*_FORMS, _SCORED_BOX) if _reads_all(one, patterns, options))
+            form = next(forms, "")
+        return [form.replace(ANSWER, letter) for letter in letters] if form else []
 
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         """Compare the chosen letter with the expected one."""
@@ -147,6 +161,15 @@ class McqaEnvironment(Environment[None]):
 
         problem = "template_metadata.output_regex cannot even read a letter"
         return await unless_always(lambda: find(text), lambda: find("A"), problem)
+
+
+def _is_boxed(mode: ReadingMode) -> bool:
+    return mode in ("strict_single_letter_boxed", "lenient_boxed")
+
+
+def _reads_all(form: str, patterns: list[str], options: dict[str, str]) -> bool:
+    """Whether the patterns read every letter in this form."""
+    return all(letter == _read(form, letter, patterns, options) for letter in options)
 
 
 def _read(form: str, letter: str, patterns: list[str], options: dict[str, str]) -> str | None:

@@ -1,0 +1,61 @@
+"""Reads the numbers that a reference to side data stands for, and compares their digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from gymmesh.model.v1 import tokens_pb2
+from gymmesh_client.problems import UserError
+from gymmesh_responses import side_data_bytes, side_data_place
+
+
+class SideDataUnreadable(UserError):
+    """The numbers of side data are not where they should be, or are not those."""
+
+
+def read_side_data(side: tokens_pb2.SideData, folders: Iterable[Path] = ()) -> bytes:
+    """The numbers, row after row. Blocks: it reads a file.
+
+    folders: folders of side data to look in, after the place that the reference names: copies, or
+    where the folder of the model service is mounted here. Raises SideDataUnreadable.
+    """
+    if side.data:
+        return _checked(side, side.data, "the message")
+    path = side_data_path(side, folders)
+    if path is None:
+        raise SideDataUnreadable(
+            f"side data '{side.name}' with the digest {side.digest.hex()} is neither at "
+            f"{side.location} nor in a folder that was named. The model service deletes the oldest "
+            "beyond side_data.max_bytes. Where it is on another machine, fetch the data first"
+        )
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SideDataUnreadable(f"{path}: {error.strerror or error}") from None
+    return _checked(side, data, str(path))
+
+
+def side_data_path(side: tokens_pb2.SideData, folders: Iterable[Path] = ()) -> Path | None:
+    """The file that has the numbers, as far as can be seen from here; None: there is none."""
+    place = side_data_place(side.digest)
+    found = [folder / place for folder in folders]
+    url = urlsplit(side.location)
+    # Only a name that the digest decides is opened, whatever a row says.
+    if url.scheme == "file" and not url.netloc and unquote(url.path).endswith(f"/{place}"):
+        found.insert(0, Path(unquote(url.path)))
+    return next((path for path in found if path.is_file()), None)
+
+
+def _checked(side: tokens_pb2.SideData, data: bytes, where: str) -> bytes:
+    try:
+        size = side_data_bytes(side)
+    except ValueError as error:
+        raise SideDataUnreadable(f"side data '{side.name}': {error}") from None
+    if len(data) != size or hashlib.sha256(data).digest() != side.digest:
+        raise SideDataUnreadable(
+            f"side data '{side.name}' in {where} differs from its digest {side.digest.hex()}"
+        )
+    return data

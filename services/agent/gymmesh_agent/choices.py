@@ -1,0 +1,67 @@
+"""The agent `choices`: the policy scores a task's choices; the most probable one is its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2
+from gymmesh_agent.agent import Agent
+from gymmesh_agent.context import RolloutContext
+from gymmesh_agent.loop import Completion
+from gymmesh_agent.model import Normalize, ScoredChoice, best_of
+from gymmesh_runtime.errors import MeshError
+
+
+class ChoicesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `options` of the agent `choices`.
+
+    normalize: by what a choice's log probability is divided before it is compared: `none`,
+        `tokens` (its number of tokens) or `bytes` (its number of UTF-8 bytes).
+    """
+
+    normalize: Normalize = "none"
+
+
+class ChoicesAgent(Agent):
+    """Answers a multiple-choice task by log probabilities, without sampling."""
+
+    version: ClassVar[str] = "1"
+    scores: ClassVar[bool] = True
+    description: ClassVar[str] = (
+        "Has the policy score the task's choices, and answers with the most probable one; of "
+        "equally probable ones, the first."
+    )
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Raises ValueError for options that do not fit."""
+        try:
+            self._options = msgspec.convert(dict(options), ChoicesOptions)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"options: {error}") from None
+
+    async def run(self, context: RolloutContext) -> Completion:
+        """Score, and answer. Raises MeshError FIELD_INVALID for a task that has no choices or whose
+        environment takes turns.
+        """
+        if not context.choices:
+            raise _unfit(context, "has no choices: its environment must return them")
+        if context.multi_turn:
+            raise _unfit(context, "can't be answered once: its environment takes turns")
+        await context.choose(self._best)
+        return Completion(rollout_pb2.STOP_REASON_MODEL_FINISHED)
+
+    def _best(self, choices: Sequence[ScoredChoice]) -> int:
+        return best_of(choices, self._options.normalize)
+
+
+def _unfit(context: RolloutContext, why: str) -> MeshError:
+    return MeshError(
+        errors_pb2.ERROR_REASON_FIELD_INVALID,
+        f"the task of environment '{context.environment}' {why}. Use the agent tool_loop, which "
+        "samples the answer",
+        metadata={"field": "task.environment"},
+    )

@@ -1,0 +1,118 @@
+"""Scores continuations at a vLLM server, which renders, tokenises and computes.
+
+A call costs a rendering, a detokenisation, a tokenisation of the prompt and of each text, and for
+each text one request of `POST /v1/completions`, one after another: the call has one place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from gymmesh.model.v1 import model_pb2
+from gymmesh_model.backends.calls import RetryLog
+from gymmesh_model.backends.chat import read_answer
+from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
+from gymmesh_model.backends.scores import (
+    ids_after,
+    prompt_not_exact,
+    response_of,
+    vllm_score_request,
+    vllm_scores,
+)
+from gymmesh_model.backends.vllm.render import TOKENIZE, has_media, render_at
+from gymmesh_model.errors import AnswerInvalid, answer_invalid, unsupported
+from gymmesh_model.tokens import pack_ids
+from gymmesh_responses import dumps, unpack_ids
+
+T = TypeVar("T")
+Json = dict[str, Any]
+DETOKENIZE: Final = "/../detokenize"
+_COMPLETIONS: Final = "/completions"
+_LEAST_SECONDS: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class VllmScoring:
+    """One call that scores continuations.
+
+    Attributes:
+        name: the model's in the mesh, for errors.
+        model: its name at the server; empty: the one that it serves.
+        render_path: where the server renders the conversation.
+        deadline: of the event loop's clock.
+        key: the rollout that it is for.
+        log: where retries are noted.
+    """
+
+    http: HttpEndpoint
+    name: str
+    model: str
+    render_path: str
+    deadline: float
+    key: str
+    log: RetryLog | None
+
+    async def run(
+        self, body: Json, continuations: Sequence[str]
+    ) -> model_pb2.ScoreContinuationsResponse:
+        """The scores of texts after the conversation of a chat request. Raises MeshError."""
+        if any(has_media(message) for message in body["messages"]):
+            raise unsupported("input", "continuations can only be scored after text")
+        packed = await render_at(
+            self.http, self.name, self.render_path, self.key, self.deadline, body
+        )
+        prompt = unpack_ids(packed)
+        text = await self._post(DETOKENIZE, {"tokens": prompt}, _prompt_text)
+        if await self._tokens(text) != prompt:
+            raise prompt_not_exact(self.name)
+        after = [
+            ids_after(prompt, await self._tokens(text + one), place, one)
+            for place, one in enumerate(continuations)
+        ]
+        scores = [
+            await self._post(
+                _COMPLETIONS,
+                vllm_score_request("", prompt, ids),
+                partial(vllm_scores, prompt=len(prompt), after=ids),
+            )
+            for ids in after
+        ]
+        return response_of(len(prompt), after, scores)
+
+    async def _tokens(self, text: str) -> list[int]:
+        asked = {"prompt": text, "add_special_tokens": False}
+        return await self._post(TOKENIZE, asked, _tokens)
+
+    async def _post(self, path: str, asked: Json, read: Callable[[Json], T]) -> T:
+        """What `read` makes of the answer; its AnswerInvalid becomes a MeshError."""
+        named = {"model": self.model} if self.model else {}
+
+        def answer(raw: bytes) -> T:
+            try:
+                return read(read_answer(self.name, raw, self.http.secrets))
+            except AnswerInvalid as error:
+                raise answer_invalid(self.name, str(error)) from None
+
+        return await self.http.post(
+            path,
+            Sendable(lambda: dumps({**asked, **named})),
+            max(self.deadline - asyncio.get_running_loop().time(), _LEAST_SECONDS),
+            answer,
+            key=self.key,
+            log=self.log,
+        )
+
+
+def _prompt_text(answer: Mapping[str, Any]) -> str:
+    text = answer.get("prompt")
+    if not isinstance(text, str):
+        raise AnswerInvalid("it has no prompt, which POST /detokenize returns")
+    return text
+
+
+def _tokens(answer: Mapping[str, Any]) -> list[int]:
+    return unpack_ids(pack_ids(answer.get("tokens")))

@@ -1,0 +1,112 @@
+"""Rows of side data as a backend gives them, before they are stored. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from gymmesh_model.errors import AnswerInvalid
+from gymmesh_responses import row_bytes
+
+SideBytes: TypeAlias = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class SideRows:
+    """A row for each of a stretch of a call's tokens.
+
+    Attributes:
+        name: what it is, such as `routed_experts`.
+        dtype: the type of a number, as SideData has it; little-endian.
+        shape: of one row; empty: one number.
+        first_token: the first token with a row, counted over the call's whole prompt and output.
+        data: the numbers, row after row.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    first_token: int
+    data: SideBytes
+
+    @classmethod
+    def of_array(cls, name: str, array: Any, *, first_token: int = 0) -> SideRows:
+        """Rows from a numpy array whose first axis is the token. Its memory is shared, not copied,
+        where it is contiguous.
+        """
+        kept = array if array.flags.c_contiguous else array.copy(order="C")
+        data = memoryview(kept.reshape(-1).view("uint8"))
+        return cls(name, str(kept.dtype), tuple(kept.shape[1:]), first_token, data)
+
+    def checked(self, total: int) -> SideRows:
+        """The same, with `data` as a memoryview of bytes.
+
+        total: how many tokens the prompt and output have. Raises AnswerInvalid for rows that can't
+        be theirs.
+        """
+        try:
+            size = row_bytes(self.dtype, self.shape)
+            data = memoryview(self.data).cast("B")
+        except (TypeError, ValueError) as error:
+            raise AnswerInvalid(f"side data '{self.name}': {error}") from None
+        rows, rest = divmod(len(data), size)
+        if rest:
+            raise AnswerInvalid(
+                f"side data '{self.name}' has {len(data)} bytes, which is not a whole number of "
+                f"rows of {size}"
+            )
+        if self.first_token < 0 or self.first_token + rows > total:
+            raise AnswerInvalid(
+                f"side data '{self.name}' has {rows} rows from token {self.first_token} on, but "
+                f"there are {total} tokens"
+            )
+        return replace(self, data=data)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a row."""
+        return row_bytes(self.dtype, self.shape)
+
+    @property
+    def tokens(self) -> int:
+        """How many rows there are."""
+        return memoryview(self.data).nbytes // self.size
+
+    def behind(self, known: int) -> SideRows:
+        """Without the rows of the first `known` tokens; the numbers are not copied."""
+        skipped = min(max(known - self.first_token, 0), self.tokens)
+        if not skipped:
+            return self
+        data = memoryview(self.data).cast("B")[skipped * self.size :]
+        return replace(self, first_token=self.first_token + skipped, data=data)
+
+
+def picked(name: str, given: Any, asked: frozenset[str], total: int) -> list[SideRows]:
+    """The side data of an engine's answer that was asked for, checked.
+
+    name: whose answer it is, for errors. given: what the engine returned. Raises AnswerInvalid.
+    """
+    found: dict[str, SideRows] = {}
+    for one in given:
+        if not isinstance(one, SideRows):
+            raise AnswerInvalid(f"side_data holds {type(one).__name__}; it takes SideRows")
+        if one.name in found:
+            raise AnswerInvalid(f"side data '{one.name}' is there twice")
+        if one.name in asked:
+            found[one.name] = one.checked(total)
+    if missing := asked - found.keys():
+        raise AnswerInvalid(
+            f"{name} is configured to give side data, but its answer lacks "
+            f"{', '.join(sorted(missing))}"
+        )
+    return list(found.values())
+
+
+def rows_known(known: Mapping[str, int], name: str, first_token: int, tokens: int) -> int:
+    """How many leading tokens have a row without a gap, once a call added its own.
+
+    known: the same before the call, by name.
+    """
+    before = known.get(name, 0)
+    return max(before, first_token + tokens) if first_token <= before else before

@@ -1,0 +1,63 @@
+"""Side data in bulk through a mesh of processes: python tests/scale/bench_side_data.py [--quick].
+
+A policy gives routed experts for every token of rollouts of four calls, 100 MB a rollout, all of
+them different. They go through model service, agent and collector, each a process of its own; the
+collector is killed (SIGKILL) after a third and resumed. A reader, as a trainer would be, follows
+the rows, reads each sample's rows from the folder and compares every byte with what the policy must
+have given.
+
+The folder is bounded (`side_data.max_bytes`), so that 25.6 GB need no such disk, and the policy
+begins no rollout that is more than 64 ahead of the reader. Measured: memory (RSS) of agent and
+collector, how late their loops run what is due, by a task that ticks inside, beside a process that
+does nothing but tick; the size of rows; and the CPU that storing takes, by itself.
+
+Prints what was not reached, and exits 1 then. Without `--quick` (8 rollouts of 2 MB) and
+`--rollouts` it writes its section of docs/reference/performance.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.scale.report import machine, write_section
+from tests.scale.side_data_bench.scenario import LARGE, SMALL, Scenario, measure
+from tests.scale.side_data_bench.storing import Storing, storing
+
+_KEPT_BYTES: Final = 12_000_000_000
+
+
+async def main(scenario: Scenario, folder: Path | None) -> int:
+    """Prints the figures and writes the section."""
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stored: Storing = await storing(folder / "storing")
+        found = await measure(scenario, folder, _KEPT_BYTES)
+    text = f"{found.report(scenario)}\n\n{stored.report()}\n\n{machine()}"
+    print(f"\n{text}\n")
+    missed = [*found.misses(), *stored.misses()]
+    for line in missed:
+        print(f"not reached: {line}")
+    if scenario == LARGE and not missed:
+        write_section("make bench-side-data", text)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="8 rollouts of 2 MB")
+    parser.add_argument("--rollouts", type=int, help="of 100 MB; writes nothing")
+    parser.add_argument("--folder", type=Path, help="where everything is written; kept")
+    arguments = parser.parse_args()
+    chosen = SMALL if arguments.quick else LARGE
+    if arguments.rollouts:
+        chosen = chosen._replace(rollouts=arguments.rollouts)
+    raise SystemExit(asyncio.run(main(chosen, arguments.folder)))

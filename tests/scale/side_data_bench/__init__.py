@@ -1,0 +1,1 @@
+"""Parts of bench_side_data.py: a mesh of processes whose model gives side data in bulk."""
