@@ -68,7 +68,11 @@ _TASK = [{"type": "TaskError", "message": "the scorer\nbroke"}]
         (episode(trace(ok=False), ok=False), "the agent 'agent' failed", False),
         (episode(ok=False, errors=[{"type": "EnvError", "message": "y"}]), "EnvError: y", False),
         (episode(), "no agent ran", False),
-        (episode(trace(stop_condition="setup_timeout", timeout=True)), "setup exceeded its time", False),
+        (
+            episode(trace(stop_condition="setup_timeout", timeout=True)),
+            "setup exceeded its time",
+            False,
+        ),
         (episode(trace(stop_condition="scoring_timeout")), "scoring exceeded its time", True),
         (episode(trace(stop_condition="finalize_timeout")), "finalize exceeded its time", False),
         (episode(trace(rewards={"right": None}, reward=0.0)), "'right' was not scored", True),
