@@ -2,8 +2,9 @@
 
 Opt-in (`make test-handoff`), since these frameworks live in environments of their own, made by
 tools/setup-handoff.sh: `loaders` (datasets, pyarrow, Inspect, Harbor), `trackers` (W&B, MLflow,
-Trackio) and `trainers` (torch, TRL, veRL, OpenRLHF, SkyRL, NeMo Gym, Ray). GYMMESH_TEST_HANDOFF
-says in which one this runs; the folder of that name is collected, and without it nothing.
+Trackio), `trainers` (torch, TRL, veRL, OpenRLHF, SkyRL, NeMo Gym, Ray) and `prime_tinker_art`
+(torch, verifiers for prime-rl, tinker-cookbook, ART). GYMMESH_TEST_HANDOFF says in which one this
+runs; the folder of that name is collected, and without it nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,5 @@ for name in ("HF_HOME", "HF_DATASETS_CACHE"):
     )
 
 collect_ignore = [
-    str(Path(__file__).parent / name)
-    for name in ("loaders", "trackers", "trainers")
-    if name != ROOM
+    str(one) for one in Path(__file__).parent.iterdir() if one.is_dir() and one.name != ROOM
 ]

@@ -20,7 +20,6 @@ Interface: OpenRLHF 0.11, `openrlhf.utils.agent.AgentExecutorBase`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from copy import deepcopy
 from itertools import pairwise
 from statistics import fmean
@@ -33,6 +32,7 @@ from gymmesh_model.backends.engine import Generate
 from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_responses import CodecError, dumps_sorted, loads
 from gymmesh_trainers.hooks import (
+    JudgedRollouts,
     Lost,
     LostTokens,
     Repeats,
@@ -75,7 +75,7 @@ def executor(
             self._lost = LostTokens(lost, "OpenRLHF")
             self._repeats = Repeats(actor_number())
             self._siblings = Siblings()
-            self._judged = _Judged()
+            self._judged = JudgedRollouts()
 
         async def __aenter__(self) -> AgentExecutor:
             return self
@@ -177,22 +177,6 @@ def executor(
             }
 
     return AgentExecutor
-
-
-class _Judged:
-    """The last rewards and components."""
-
-    _MOST: Final = 1_000
-
-    def __init__(self) -> None:
-        self.rewards: list[float] = []
-        self.components: dict[str, list[float]] = {}
-
-    def add(self, reward: float, components: Mapping[str, float]) -> None:
-        self.rewards = [*self.rewards[1 - self._MOST :], reward]
-        for name, value in components.items():
-            known = self.components.get(name, [])
-            self.components[name] = [*known[1 - self._MOST :], value]
 
 
 def _engine(llm_engine: Any, sampling_params: Any) -> Generate:

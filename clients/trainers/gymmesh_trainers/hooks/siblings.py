@@ -8,9 +8,12 @@ it moves nobody's advantage by a made-up reward.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Awaitable, Hashable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+
+from gymmesh_trainers.hooks.judged import trained_reward
+from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 
 def filler_rewards(
@@ -63,6 +66,24 @@ class Siblings:
         if group.running == 0:
             del self._groups[key]
             group.ended.set()
+
+    async def settled(
+        self, key: Hashable, running: Awaitable[Rollout | FailedRollout]
+    ) -> tuple[Rollout | FailedRollout, float | None]:
+        """A rollout of the group, with its reward (see `trained_reward`). Where it has none, with
+        the mean of the siblings that ran beside it, once these ended; None where they have none.
+        """
+        self.begin(key)
+        try:
+            rollout = await running
+        except BaseException:
+            self.end(key, None)
+            raise
+        reward = trained_reward(rollout)
+        if reward is None:
+            return rollout, await self.mean(key)
+        self.end(key, reward)
+        return rollout, reward
 
     async def mean(self, key: Hashable) -> float | None:
         """End without a reward, and wait for the siblings: the mean of their rewards, or None."""
