@@ -220,7 +220,7 @@ def joined(parts: list[Generation]) -> Generation:
     logprobs: list[float] = []
     weights: list[tuple[int, int]] = []
     for one in parts:
-        weights += [(version, first + len(ids)) for version, first in one.weights if one.token_ids]
+        weights += [(span[0], span[1] + len(ids)) for span in one.weights if one.token_ids]
         ids += one.token_ids
         logprobs += one.logprobs
     if len(weights) and weights[0][1]:
