@@ -80,7 +80,7 @@ pub struct GetEnvironmentResponse {
     /// The references whose verdicts it can give, by configuration or by a task.
     #[prost(string, repeated, tag = "19")]
     pub references: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// AuditService.GetExpected is there for callers with the permission.
+    /// Callers with the permission can call AuditService.GetExpected.
     #[prost(bool, tag = "20")]
     pub offers_expected: bool,
     /// The lowest reward that counts as a win, for environments with partial rewards;
@@ -114,7 +114,7 @@ pub struct ListTasksRequest {
     /// The most tasks to return; zero: the server chooses.
     #[prost(int32, tag = "1")]
     pub page_size: i32,
-    /// Where to go on: next_page_token of the page before; empty: at the start.
+    /// The next_page_token of the previous page; empty: the first page.
     #[prost(string, tag = "2")]
     pub page_token: ::prost::alloc::string::String,
 }
@@ -154,7 +154,7 @@ pub struct ListToolsRequest {
     /// The most tools to return; zero: the server chooses.
     #[prost(int32, tag = "1")]
     pub page_size: i32,
-    /// Where to go on: next_page_token of the page before; empty: at the start.
+    /// The next_page_token of the previous page; empty: the first page.
     #[prost(string, tag = "2")]
     pub page_token: ::prost::alloc::string::String,
 }
@@ -291,8 +291,8 @@ pub struct CallToolRequest {
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
     /// The arguments as the model wrote them; not necessarily JSON, and possibly
-    /// empty: what is no JSON object, the empty text included, is answered with
-    /// TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
+    /// empty: the answer to arguments that are not a JSON object, such as the empty
+    /// text, is TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
     /// may take the empty text for an empty object.
     #[prost(bytes = "vec", tag = "3")]
     pub arguments: ::prost::alloc::vec::Vec<u8>,
@@ -371,7 +371,7 @@ pub struct NextTurnRequest {
     #[prost(string, tag = "1")]
     pub session_id: ::prost::alloc::string::String,
     /// The items since the last turn (or since the start): the model's answer and
-    /// whatever led to it.
+    /// the items before it.
     #[prost(message, repeated, tag = "2")]
     pub new_items: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
     /// Unique to this call; makes it act once under retry.

@@ -420,8 +420,8 @@ impl ::prost::Name for RolloutEvent {
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Started {
     /// The parameters as the agent uses them, after its own configuration: options
-    /// applied, and the task's tools followed by the session's (a name that both
-    /// have stands once, as the session's). `input` is in `items` instead, and
+    /// applied, and the task's tools followed by the session's (of two tools with
+    /// the same name, only the session's). `input` is in `items` instead, and
     /// `input_omitted` is true.
     #[prost(message, optional, tag = "1")]
     pub params: ::core::option::Option<super::super::responses::v1::ResponseParams>,
@@ -902,7 +902,7 @@ pub struct Completed {
     /// One line of detail, for STOP_REASON_AGENT_RULE.
     #[prost(string, tag = "2")]
     pub stop_detail: ::prost::alloc::string::String,
-    /// What it did in all.
+    /// The counts of the whole attempt.
     #[prost(message, optional, tag = "3")]
     pub counts: ::core::option::Option<Counts>,
     /// How many events the attempt had, this one included: equals `sequence`.
@@ -928,7 +928,7 @@ pub struct Failed {
     /// The cause.
     #[prost(message, optional, tag = "1")]
     pub failure: ::core::option::Option<Failure>,
-    /// What it did until then.
+    /// The counts up to the failure.
     #[prost(message, optional, tag = "2")]
     pub counts: ::core::option::Option<Counts>,
     /// How many events the attempt had, this one included: equals `sequence`.
@@ -1027,7 +1027,7 @@ pub struct Rollout {
     /// When the attempt started: nanoseconds since 1970-01-01 UTC.
     #[prost(fixed64, tag = "13")]
     pub started_unix_nano: u64,
-    /// When it ended, likewise.
+    /// When the attempt ended: nanoseconds since 1970-01-01 UTC.
     #[prost(fixed64, tag = "14")]
     pub ended_unix_nano: u64,
     /// The annotations of custom agents.

@@ -76,7 +76,7 @@ pub struct ListRunsRequest {
     /// The most runs to return; zero: the server chooses.
     #[prost(int32, tag = "1")]
     pub page_size: i32,
-    /// Where to go on; empty: at the start.
+    /// The next_page_token of the previous page; empty: the first page.
     #[prost(string, tag = "2")]
     pub page_token: ::prost::alloc::string::String,
 }
@@ -161,16 +161,16 @@ pub mod control_run_request {
     /// REQUIRED_FIELD_MISSING.
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Command {
-        /// Start no more rollouts for now.
+        /// Start no rollouts until the run is resumed.
         #[prost(message, tag = "2")]
         Pause(super::PauseRun),
-        /// Go on.
+        /// Start rollouts again.
         #[prost(message, tag = "3")]
         Resume(super::ResumeRun),
-        /// Let what is in flight end, then stop.
+        /// Let the rollouts in flight end, then stop.
         #[prost(message, tag = "4")]
         Drain(super::DrainRun),
-        /// Cancel what is in flight, then stop.
+        /// Cancel the rollouts in flight, then stop.
         #[prost(message, tag = "5")]
         Cancel(super::CancelRun),
         /// Change settings.
@@ -243,7 +243,7 @@ impl ::prost::Name for CancelRun {
         "/gymmesh.run.v1.CancelRun".into()
     }
 }
-/// Changes settings; what is absent stays.
+/// Changes settings; an absent one is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TuneRun {
     /// The most rollouts in flight, at least 1.
@@ -300,7 +300,7 @@ pub struct StreamGroupsRequest {
     /// The run.
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
-    /// Go on after this cursor, which acknowledges all up to it; zero: from the
+    /// Continue after this cursor, which acknowledges all up to it; zero: from the
     /// start.
     #[prost(uint64, tag = "2")]
     pub after_cursor: u64,
@@ -420,7 +420,7 @@ pub enum RunState {
     Unspecified = 0,
     /// Starting rollouts.
     Running = 1,
-    /// Starting none; those in flight go on.
+    /// Starting no rollouts; those in flight continue.
     Paused = 2,
     /// Starting none any more; ends when those in flight have ended.
     Draining = 3,
@@ -640,7 +640,7 @@ pub mod run_service_client {
                 .insert(GrpcMethod::new("gymmesh.run.v1.RunService", "StreamGroups"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+        /// Acknowledges groups while their stream is open. Idempotent. A cursor that was
         /// not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
         /// gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
         /// another one's.
@@ -727,7 +727,7 @@ pub mod run_service_server {
             &self,
             request: tonic::Request<super::StreamGroupsRequest>,
         ) -> std::result::Result<tonic::Response<Self::StreamGroupsStream>, tonic::Status>;
-        /// Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+        /// Acknowledges groups while their stream is open. Idempotent. A cursor that was
         /// not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
         /// gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
         /// another one's.

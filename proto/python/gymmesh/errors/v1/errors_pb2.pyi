@@ -188,7 +188,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"conversation_id": "r-17/1"}}
     """
     ERROR_REASON_REQUEST_ID_REUSED: _ErrorReason.ValueType  # 50
-    """FAILED_PRECONDITION. A request_id was already used for another request.
+    """FAILED_PRECONDITION. A request_id was already used for a different request.
     Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
     "metadata": {"request_id": "r-17/1/c2"}}
     """
@@ -239,7 +239,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_ENVIRONMENT_FAULT: _ErrorReason.ValueType  # 63
     """INTERNAL. The environment itself failed while running a tool, a turn, or
     opening a session: not the model's mistake and not shown to it. Where it is
-    known, the metadata says what was raised and at which line of its code.
+    known, the metadata names the exception and the line of code that raised it.
     Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
     "metadata": {"environment": "sql", "stage": "call_tool",
     "exception": "KeyError: 'table'", "at": "sql.py:31"}}
@@ -257,7 +257,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_VERIFIER_FAULT: _ErrorReason.ValueType  # 70
     """INTERNAL. The verifier failed: there is no verdict, and no reward. Where it
-    is known, the metadata says what was raised and at which line of its code.
+    is known, the metadata names the exception and the line of code that raised it.
     Example: {"reason": "VERIFIER_FAULT", "domain": "gymmesh",
     "metadata": {"verifier": "math", "stage": "verify",
     "exception": "KeyError: 'answer'", "at": "shop.py:31"}}
@@ -597,7 +597,7 @@ Example: {"reason": "CONVERSATION_UNKNOWN", "domain": "gymmesh",
 "metadata": {"conversation_id": "r-17/1"}}
 """
 ERROR_REASON_REQUEST_ID_REUSED: ErrorReason.ValueType  # 50
-"""FAILED_PRECONDITION. A request_id was already used for another request.
+"""FAILED_PRECONDITION. A request_id was already used for a different request.
 Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
@@ -648,7 +648,7 @@ Example: {"reason": "TOOL_NOT_FOUND", "domain": "gymmesh",
 ERROR_REASON_ENVIRONMENT_FAULT: ErrorReason.ValueType  # 63
 """INTERNAL. The environment itself failed while running a tool, a turn, or
 opening a session: not the model's mistake and not shown to it. Where it is
-known, the metadata says what was raised and at which line of its code.
+known, the metadata names the exception and the line of code that raised it.
 Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
 "metadata": {"environment": "sql", "stage": "call_tool",
 "exception": "KeyError: 'table'", "at": "sql.py:31"}}
@@ -666,7 +666,7 @@ Example: {"reason": "SESSION_STATE", "domain": "gymmesh",
 """
 ERROR_REASON_VERIFIER_FAULT: ErrorReason.ValueType  # 70
 """INTERNAL. The verifier failed: there is no verdict, and no reward. Where it
-is known, the metadata says what was raised and at which line of its code.
+is known, the metadata names the exception and the line of code that raised it.
 Example: {"reason": "VERIFIER_FAULT", "domain": "gymmesh",
 "metadata": {"verifier": "math", "stage": "verify",
 "exception": "KeyError: 'answer'", "at": "shop.py:31"}}
@@ -854,7 +854,7 @@ Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
 class ReasonRule(_message.Message):
-    """What a reason means to the receiver. Each reason below has a rule, as an
+    """How the receiver handles a reason. Each reason below has a rule, as an
     option of its enum value, so that every language reads the table from the
     descriptors instead of repeating it.
     """

@@ -86,7 +86,7 @@ class _ForkReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ForkReason
     FORK_REASON_HISTORY_REWRITTEN: _ForkReason.ValueType  # 2
     """The caller changed earlier items."""
     FORK_REASON_MEDIA: _ForkReason.ValueType  # 3
-    """A medium stands in the way of continuing token by token."""
+    """An image, audio or file prevents continuing token by token."""
     FORK_REASON_PREAMBLE_CHANGED: _ForkReason.ValueType  # 4
     """The tools or instructions changed."""
     FORK_REASON_BACKEND: _ForkReason.ValueType  # 5
@@ -112,7 +112,7 @@ drops earlier reasoning).
 FORK_REASON_HISTORY_REWRITTEN: ForkReason.ValueType  # 2
 """The caller changed earlier items."""
 FORK_REASON_MEDIA: ForkReason.ValueType  # 3
-"""A medium stands in the way of continuing token by token."""
+"""An image, audio or file prevents continuing token by token."""
 FORK_REASON_PREAMBLE_CHANGED: ForkReason.ValueType  # 4
 """The tools or instructions changed."""
 FORK_REASON_BACKEND: ForkReason.ValueType  # 5
@@ -129,7 +129,7 @@ Global___ForkReason: _TypeAlias = ForkReason  # noqa: Y015
 
 @_typing.final
 class CaptureOptions(_message.Message):
-    """What a caller wants to be given beside the response. A backend that cannot
+    """What a caller wants in addition to the response. A backend that cannot
     give something leaves it out, and GetModel says so beforehand.
     """
 

@@ -39,7 +39,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class OfferRequest(_message.Message):
-    """What the caller offers."""
+    """The services that the caller offers."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -193,7 +193,7 @@ class GetEnvironmentResponse(_message.Message):
     compat: _builtins.str
     """The reference whose verdicts it gives by default, as in Verification."""
     offers_expected: _builtins.bool
-    """AuditService.GetExpected is there for callers with the permission."""
+    """Callers with the permission can call AuditService.GetExpected."""
     win_reward: _builtins.float
     """The lowest reward that counts as a win, for environments with partial rewards;
     absent: the reward of the expected answer.
@@ -265,7 +265,7 @@ class ListTasksRequest(_message.Message):
     page_size: _builtins.int
     """The most tasks to return; zero: the server chooses."""
     page_token: _builtins.str
-    """Where to go on: next_page_token of the page before; empty: at the start."""
+    """The next_page_token of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -319,7 +319,7 @@ class ListToolsRequest(_message.Message):
     page_size: _builtins.int
     """The most tools to return; zero: the server chooses."""
     page_token: _builtins.str
-    """Where to go on: next_page_token of the page before; empty: at the start."""
+    """The next_page_token of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -518,8 +518,8 @@ class CallToolRequest(_message.Message):
     """The tool's name as the model wrote it."""
     arguments: _builtins.bytes
     """The arguments as the model wrote them; not necessarily JSON, and possibly
-    empty: what is no JSON object, the empty text included, is answered with
-    TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
+    empty: the answer to arguments that are not a JSON object, such as the empty
+    text, is TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
     may take the empty text for an empty object.
     """
     call_id: _builtins.str
@@ -628,7 +628,7 @@ class NextTurnRequest(_message.Message):
     @_builtins.property
     def new_items(self) -> _containers.RepeatedCompositeFieldContainer[_responses_pb2.Item]:
         """The items since the last turn (or since the start): the model's answer and
-        whatever led to it.
+        the items before it.
         """
 
     def __init__(

@@ -4,7 +4,7 @@ isort:skip_file
 Tasks, rollouts, and the events that a rollout is made of.
 
 Identity. A run requests rollouts. Each is identified by (run_id, task_id,
-repeat_index), and by a rollout_id that stands for the three. Attempts of one
+repeat_index), and by a rollout_id, which identifies the same. Attempts of one
 rollout are numbered from 1 by the collector before they are sent.
 
 The stream law. The events of one attempt, as one subscriber receives them:
@@ -12,8 +12,8 @@ The stream law. The events of one attempt, as one subscriber receives them:
   2. have `sequence` 1, 2, 3 … with no gap, numbered after the subscriber's
      filter, so that a subscriber without deltas sees no gap either;
   3. end with exactly one of `completed` and `failed`, and nothing follows;
-  4. have exactly one `verified` before `completed`, whatever the
-     verification's status, and at most one before `failed`.
+  4. have exactly one `verified` before `completed`, with any status of the
+     verification, and at most one before `failed`.
 A stream that ends without a terminal event is broken and is not data. A reader
 skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
 rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
@@ -983,8 +983,8 @@ class Started(_message.Message):
     @_builtins.property
     def params(self) -> _responses_pb2.ResponseParams:
         """The parameters as the agent uses them, after its own configuration: options
-        applied, and the task's tools followed by the session's (a name that both
-        have stands once, as the session's). `input` is in `items` instead, and
+        applied, and the task's tools followed by the session's (of two tools with
+        the same name, only the session's). `input` is in `items` instead, and
         `input_omitted` is true.
         """
 
@@ -1654,7 +1654,7 @@ class Completed(_message.Message):
     """Wall-clock microseconds from Started to here."""
     @_builtins.property
     def counts(self) -> Global___Counts:
-        """What it did in all."""
+        """The counts of the whole attempt."""
 
     def __init__(
         self,
@@ -1693,7 +1693,7 @@ class Failed(_message.Message):
 
     @_builtins.property
     def counts(self) -> Global___Counts:
-        """What it did until then."""
+        """The counts up to the failure."""
 
     def __init__(
         self,
@@ -1806,7 +1806,7 @@ class Rollout(_message.Message):
     started_unix_nano: _builtins.int
     """When the attempt started: nanoseconds since 1970-01-01 UTC."""
     ended_unix_nano: _builtins.int
-    """When it ended, likewise."""
+    """When the attempt ended: nanoseconds since 1970-01-01 UTC."""
     @_builtins.property
     def started(self) -> Global___Started:
         """How it began."""

@@ -31,7 +31,7 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     RUN_STATE_RUNNING: _RunState.ValueType  # 1
     """Starting rollouts."""
     RUN_STATE_PAUSED: _RunState.ValueType  # 2
-    """Starting none; those in flight go on."""
+    """Starting no rollouts; those in flight continue."""
     RUN_STATE_DRAINING: _RunState.ValueType  # 3
     """Starting none any more; ends when those in flight have ended."""
     RUN_STATE_FINISHED: _RunState.ValueType  # 4
@@ -47,7 +47,7 @@ RUN_STATE_UNSPECIFIED: RunState.ValueType  # 0
 RUN_STATE_RUNNING: RunState.ValueType  # 1
 """Starting rollouts."""
 RUN_STATE_PAUSED: RunState.ValueType  # 2
-"""Starting none; those in flight go on."""
+"""Starting no rollouts; those in flight continue."""
 RUN_STATE_DRAINING: RunState.ValueType  # 3
 """Starting none any more; ends when those in flight have ended."""
 RUN_STATE_FINISHED: RunState.ValueType  # 4
@@ -163,7 +163,7 @@ class ListRunsRequest(_message.Message):
     page_size: _builtins.int
     """The most runs to return; zero: the server chooses."""
     page_token: _builtins.str
-    """Where to go on; empty: at the start."""
+    """The next_page_token of the previous page; empty: the first page."""
     def __init__(
         self,
         *,
@@ -269,19 +269,19 @@ class ControlRunRequest(_message.Message):
     """The run."""
     @_builtins.property
     def pause(self) -> Global___PauseRun:
-        """Start no more rollouts for now."""
+        """Start no rollouts until the run is resumed."""
 
     @_builtins.property
     def resume(self) -> Global___ResumeRun:
-        """Go on."""
+        """Start rollouts again."""
 
     @_builtins.property
     def drain(self) -> Global___DrainRun:
-        """Let what is in flight end, then stop."""
+        """Let the rollouts in flight end, then stop."""
 
     @_builtins.property
     def cancel(self) -> Global___CancelRun:
-        """Cancel what is in flight, then stop."""
+        """Cancel the rollouts in flight, then stop."""
 
     @_builtins.property
     def tune(self) -> Global___TuneRun:
@@ -382,7 +382,7 @@ Global___CancelRun: _TypeAlias = CancelRun  # noqa: Y015
 
 @_typing.final
 class TuneRun(_message.Message):
-    """Changes settings; what is absent stays."""
+    """Changes settings; an absent one is unchanged."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -466,7 +466,7 @@ class StreamGroupsRequest(_message.Message):
     run_id: _builtins.str
     """The run."""
     after_cursor: _builtins.int
-    """Go on after this cursor, which acknowledges all up to it; zero: from the
+    """Continue after this cursor, which acknowledges all up to it; zero: from the
     start.
     """
     max_staleness: _builtins.int

@@ -122,7 +122,7 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AcknowledgeGroups(self, request, context):
-        """Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+        """Acknowledges groups while their stream is open. Idempotent. A cursor that was
         not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
         gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
         another one's.

@@ -70,7 +70,7 @@ class RunServiceStub:
     RUN_STATE.
     """
     AcknowledgeGroups: _grpc.UnaryUnaryMultiCallable[_run_pb2.AcknowledgeGroupsRequest, _run_pb2.AcknowledgeGroupsResponse]
-    """Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+    """Acknowledges groups while their stream is open. Idempotent. A cursor that was
     not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
     gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
     another one's.
@@ -118,7 +118,7 @@ class RunServiceAsyncStub(RunServiceStub):
     RUN_STATE.
     """
     AcknowledgeGroups: _aio.UnaryUnaryMultiCallable[_run_pb2.AcknowledgeGroupsRequest, _run_pb2.AcknowledgeGroupsResponse]  # type: ignore[assignment]
-    """Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+    """Acknowledges groups while their stream is open. Idempotent. A cursor that was
     not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
     gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
     another one's.
@@ -193,7 +193,7 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.AcknowledgeGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.AcknowledgeGroupsResponse, _abc.Awaitable[_run_pb2.AcknowledgeGroupsResponse]]:
-        """Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+        """Acknowledges groups while their stream is open. Idempotent. A cursor that was
         not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
         gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
         another one's.

@@ -161,7 +161,7 @@ const (
 	// Example: {"reason": "CONVERSATION_UNKNOWN", "domain": "gymmesh",
 	// "metadata": {"conversation_id": "r-17/1"}}
 	ErrorReason_ERROR_REASON_CONVERSATION_UNKNOWN ErrorReason = 49
-	// FAILED_PRECONDITION. A request_id was already used for another request.
+	// FAILED_PRECONDITION. A request_id was already used for a different request.
 	// Example: {"reason": "REQUEST_ID_REUSED", "domain": "gymmesh",
 	// "metadata": {"request_id": "r-17/1/c2"}}
 	ErrorReason_ERROR_REASON_REQUEST_ID_REUSED ErrorReason = 50
@@ -203,7 +203,7 @@ const (
 	ErrorReason_ERROR_REASON_TOOL_NOT_FOUND ErrorReason = 62
 	// INTERNAL. The environment itself failed while running a tool, a turn, or
 	// opening a session: not the model's mistake and not shown to it. Where it is
-	// known, the metadata says what was raised and at which line of its code.
+	// known, the metadata names the exception and the line of code that raised it.
 	// Example: {"reason": "ENVIRONMENT_FAULT", "domain": "gymmesh",
 	// "metadata": {"environment": "sql", "stage": "call_tool",
 	// "exception": "KeyError: 'table'", "at": "sql.py:31"}}
@@ -218,7 +218,7 @@ const (
 	// "metadata": {"session_id": "s-8", "state": "done"}}
 	ErrorReason_ERROR_REASON_SESSION_STATE ErrorReason = 65
 	// INTERNAL. The verifier failed: there is no verdict, and no reward. Where it
-	// is known, the metadata says what was raised and at which line of its code.
+	// is known, the metadata names the exception and the line of code that raised it.
 	// Example: {"reason": "VERIFIER_FAULT", "domain": "gymmesh",
 	// "metadata": {"verifier": "math", "stage": "verify",
 	// "exception": "KeyError: 'answer'", "at": "shop.py:31"}}
@@ -553,7 +553,7 @@ func (ErrorReason) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_errors_v1_errors_proto_rawDescGZIP(), []int{0}
 }
 
-// What a reason means to the receiver. Each reason below has a rule, as an
+// How the receiver handles a reason. Each reason below has a rule, as an
 // option of its enum value, so that every language reads the table from the
 // descriptors instead of repeating it.
 type ReasonRule struct {

@@ -191,10 +191,10 @@ type CreateResponseRequest struct {
 	RolloutId string `protobuf:"bytes,2,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
 	// Makes a retry safe: the same id at the same instance returns the same
 	// response for ten minutes after the call's end, or until 4,096 later calls
-	// have ended; beyond that it samples anew. The same id with another request
+	// have ended; after that it samples again. The same id with a different request
 	// within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. A failed call is
-	// not remembered: the same id then samples anew, for sampling has no side
-	// effect. Empty: every call samples anew.
+	// not remembered: the same id then samples again, for sampling has no side
+	// effect. Empty: every call samples again.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The conversation that the call belongs to. Absent: `params.input` is whole
 	// and nothing is cached.

@@ -142,7 +142,7 @@ const (
 	ForkReason_FORK_REASON_TEMPLATE_REWRITES ForkReason = 1
 	// The caller changed earlier items.
 	ForkReason_FORK_REASON_HISTORY_REWRITTEN ForkReason = 2
-	// A medium stands in the way of continuing token by token.
+	// An image, audio or file prevents continuing token by token.
 	ForkReason_FORK_REASON_MEDIA ForkReason = 3
 	// The tools or instructions changed.
 	ForkReason_FORK_REASON_PREAMBLE_CHANGED ForkReason = 4
@@ -210,7 +210,7 @@ func (ForkReason) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_model_v1_tokens_proto_rawDescGZIP(), []int{2}
 }
 
-// What a caller wants to be given beside the response. A backend that cannot
+// What a caller wants in addition to the response. A backend that cannot
 // give something leaves it out, and GetModel says so beforehand.
 type CaptureOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

@@ -43,7 +43,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What the caller offers.
+// The services that the caller offers.
 type OfferRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name in the mesh, such as `policy`.

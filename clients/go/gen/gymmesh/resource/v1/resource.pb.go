@@ -214,7 +214,7 @@ type GetEnvironmentResponse struct {
 	Compat string `protobuf:"bytes,18,opt,name=compat,proto3" json:"compat,omitempty"`
 	// The references whose verdicts it can give, by configuration or by a task.
 	References []string `protobuf:"bytes,19,rep,name=references,proto3" json:"references,omitempty"`
-	// AuditService.GetExpected is there for callers with the permission.
+	// Callers with the permission can call AuditService.GetExpected.
 	OffersExpected bool `protobuf:"varint,20,opt,name=offers_expected,json=offersExpected,proto3" json:"offers_expected,omitempty"`
 	// The lowest reward that counts as a win, for environments with partial rewards;
 	// absent: the reward of the expected answer.
@@ -433,7 +433,7 @@ type ListTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most tasks to return; zero: the server chooses.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Where to go on: next_page_token of the page before; empty: at the start.
+	// The next_page_token of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -543,7 +543,7 @@ type ListToolsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most tools to return; zero: the server chooses.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Where to go on: next_page_token of the page before; empty: at the start.
+	// The next_page_token of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -897,8 +897,8 @@ type CallToolRequest struct {
 	// The tool's name as the model wrote it.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// The arguments as the model wrote them; not necessarily JSON, and possibly
-	// empty: what is no JSON object, the empty text included, is answered with
-	// TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
+	// empty: the answer to arguments that are not a JSON object, such as the empty
+	// text, is TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
 	// may take the empty text for an empty object.
 	Arguments []byte `protobuf:"bytes,3,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	// The call_id of the function_call item.
@@ -1124,7 +1124,7 @@ type NextTurnRequest struct {
 	// The session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The items since the last turn (or since the start): the model's answer and
-	// whatever led to it.
+	// the items before it.
 	NewItems []*v11.Item `protobuf:"bytes,2,rep,name=new_items,json=newItems,proto3" json:"new_items,omitempty"`
 	// Unique to this call; makes it act once under retry.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`

@@ -1,7 +1,7 @@
 // Tasks, rollouts, and the events that a rollout is made of.
 //
 // Identity. A run requests rollouts. Each is identified by (run_id, task_id,
-// repeat_index), and by a rollout_id that stands for the three. Attempts of one
+// repeat_index), and by a rollout_id, which identifies the same. Attempts of one
 // rollout are numbered from 1 by the collector before they are sent.
 //
 // The stream law. The events of one attempt, as one subscriber receives them:
@@ -9,8 +9,8 @@
 //   2. have `sequence` 1, 2, 3 … with no gap, numbered after the subscriber's
 //      filter, so that a subscriber without deltas sees no gap either;
 //   3. end with exactly one of `completed` and `failed`, and nothing follows;
-//   4. have exactly one `verified` before `completed`, whatever the
-//      verification's status, and at most one before `failed`.
+//   4. have exactly one `verified` before `completed`, with any status of the
+//      verification, and at most one before `failed`.
 // A stream that ends without a terminal event is broken and is not data. A reader
 // skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
 // rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
@@ -1714,8 +1714,8 @@ func (*RolloutEvent_SandboxEnded) isRolloutEvent_Event() {}
 type Started struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The parameters as the agent uses them, after its own configuration: options
-	// applied, and the task's tools followed by the session's (a name that both
-	// have stands once, as the session's). `input` is in `items` instead, and
+	// applied, and the task's tools followed by the session's (of two tools with
+	// the same name, only the session's). `input` is in `items` instead, and
 	// `input_omitted` is true.
 	Params *v1.ResponseParams `protobuf:"bytes,1,opt,name=params,proto3" json:"params,omitempty"`
 	// The first items in order: the agent's system prompt and examples, the
@@ -3037,7 +3037,7 @@ type Completed struct {
 	StopReason StopReason `protobuf:"varint,1,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
 	// One line of detail, for STOP_REASON_AGENT_RULE.
 	StopDetail string `protobuf:"bytes,2,opt,name=stop_detail,json=stopDetail,proto3" json:"stop_detail,omitempty"`
-	// What it did in all.
+	// The counts of the whole attempt.
 	Counts *Counts `protobuf:"bytes,3,opt,name=counts,proto3" json:"counts,omitempty"`
 	// How many events the attempt had, this one included: equals `sequence`.
 	Events uint64 `protobuf:"varint,4,opt,name=events,proto3" json:"events,omitempty"`
@@ -3117,7 +3117,7 @@ type Failed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cause.
 	Failure *Failure `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
-	// What it did until then.
+	// The counts up to the failure.
 	Counts *Counts `protobuf:"bytes,2,opt,name=counts,proto3" json:"counts,omitempty"`
 	// How many events the attempt had, this one included: equals `sequence`.
 	Events uint64 `protobuf:"varint,3,opt,name=events,proto3" json:"events,omitempty"`
@@ -3336,7 +3336,7 @@ type Rollout struct {
 	Outcome isRollout_Outcome `protobuf_oneof:"outcome"`
 	// When the attempt started: nanoseconds since 1970-01-01 UTC.
 	StartedUnixNano uint64 `protobuf:"fixed64,13,opt,name=started_unix_nano,json=startedUnixNano,proto3" json:"started_unix_nano,omitempty"`
-	// When it ended, likewise.
+	// When the attempt ended: nanoseconds since 1970-01-01 UTC.
 	EndedUnixNano uint64 `protobuf:"fixed64,14,opt,name=ended_unix_nano,json=endedUnixNano,proto3" json:"ended_unix_nano,omitempty"`
 	// The annotations of custom agents.
 	Annotations []*Annotation `protobuf:"bytes,15,rep,name=annotations,proto3" json:"annotations,omitempty"`

@@ -34,7 +34,7 @@ const (
 	RunState_RUN_STATE_UNSPECIFIED RunState = 0
 	// Starting rollouts.
 	RunState_RUN_STATE_RUNNING RunState = 1
-	// Starting none; those in flight go on.
+	// Starting no rollouts; those in flight continue.
 	RunState_RUN_STATE_PAUSED RunState = 2
 	// Starting none any more; ends when those in flight have ended.
 	RunState_RUN_STATE_DRAINING RunState = 3
@@ -296,7 +296,7 @@ type ListRunsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most runs to return; zero: the server chooses.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Where to go on; empty: at the start.
+	// The next_page_token of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -617,22 +617,22 @@ type isControlRunRequest_Command interface {
 }
 
 type ControlRunRequest_Pause struct {
-	// Start no more rollouts for now.
+	// Start no rollouts until the run is resumed.
 	Pause *PauseRun `protobuf:"bytes,2,opt,name=pause,proto3,oneof"`
 }
 
 type ControlRunRequest_Resume struct {
-	// Go on.
+	// Start rollouts again.
 	Resume *ResumeRun `protobuf:"bytes,3,opt,name=resume,proto3,oneof"`
 }
 
 type ControlRunRequest_Drain struct {
-	// Let what is in flight end, then stop.
+	// Let the rollouts in flight end, then stop.
 	Drain *DrainRun `protobuf:"bytes,4,opt,name=drain,proto3,oneof"`
 }
 
 type ControlRunRequest_Cancel struct {
-	// Cancel what is in flight, then stop.
+	// Cancel the rollouts in flight, then stop.
 	Cancel *CancelRun `protobuf:"bytes,5,opt,name=cancel,proto3,oneof"`
 }
 
@@ -806,7 +806,7 @@ func (*CancelRun) Descriptor() ([]byte, []int) {
 	return file_gymmesh_run_v1_run_proto_rawDescGZIP(), []int{10}
 }
 
-// Changes settings; what is absent stays.
+// Changes settings; an absent one is unchanged.
 type TuneRun struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most rollouts in flight, at least 1.
@@ -949,7 +949,7 @@ type StreamGroupsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The run.
 	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	// Go on after this cursor, which acknowledges all up to it; zero: from the
+	// Continue after this cursor, which acknowledges all up to it; zero: from the
 	// start.
 	AfterCursor uint64 `protobuf:"varint,2,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
 	// Leave out groups whose oldest weights are more than this many versions

@@ -67,7 +67,7 @@ type RunServiceClient interface {
 	// first stream has it. A stream of the other kind is FAILED_PRECONDITION /
 	// RUN_STATE.
 	StreamGroups(ctx context.Context, in *StreamGroupsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamGroupsResponse], error)
-	// Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+	// Acknowledges groups while their stream is open. Idempotent. A cursor that was
 	// not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
 	// gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
 	// another one's.
@@ -180,7 +180,7 @@ type RunServiceServer interface {
 	// first stream has it. A stream of the other kind is FAILED_PRECONDITION /
 	// RUN_STATE.
 	StreamGroups(*StreamGroupsRequest, grpc.ServerStreamingServer[StreamGroupsResponse]) error
-	// Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+	// Acknowledges groups while their stream is open. Idempotent. A cursor that was
 	// not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
 	// gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
 	// another one's.

@@ -141,10 +141,10 @@ export type CreateResponseRequest = Message<"gymmesh.model.v1.CreateResponseRequ
   /**
    * Makes a retry safe: the same id at the same instance returns the same
    * response for ten minutes after the call's end, or until 4,096 later calls
-   * have ended; beyond that it samples anew. The same id with another request
+   * have ended; after that it samples again. The same id with a different request
    * within that time is FAILED_PRECONDITION / REQUEST_ID_REUSED. A failed call is
-   * not remembered: the same id then samples anew, for sampling has no side
-   * effect. Empty: every call samples anew.
+   * not remembered: the same id then samples again, for sampling has no side
+   * effect. Empty: every call samples again.
    *
    * @generated from field: string request_id = 3;
    */

@@ -227,7 +227,7 @@ export type GetEnvironmentResponse = Message<"gymmesh.resource.v1.GetEnvironment
   references: string[];
 
   /**
-   * AuditService.GetExpected is there for callers with the permission.
+   * Callers with the permission can call AuditService.GetExpected.
    *
    * @generated from field: bool offers_expected = 20;
    */
@@ -285,7 +285,7 @@ export type ListTasksRequest = Message<"gymmesh.resource.v1.ListTasksRequest"> &
   pageSize: number;
 
   /**
-   * Where to go on: next_page_token of the page before; empty: at the start.
+   * The next_page_token of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -341,7 +341,7 @@ export type ListToolsRequest = Message<"gymmesh.resource.v1.ListToolsRequest"> &
   pageSize: number;
 
   /**
-   * Where to go on: next_page_token of the page before; empty: at the start.
+   * The next_page_token of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -566,8 +566,8 @@ export type CallToolRequest = Message<"gymmesh.resource.v1.CallToolRequest"> & {
 
   /**
    * The arguments as the model wrote them; not necessarily JSON, and possibly
-   * empty: what is no JSON object, the empty text included, is answered with
-   * TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
+   * empty: the answer to arguments that are not a JSON object, such as the empty
+   * text, is TOOL_OUTCOME_BAD_ARGUMENTS, except that a tool without required parameters
    * may take the empty text for an empty object.
    *
    * @generated from field: bytes arguments = 3;
@@ -693,7 +693,7 @@ export type NextTurnRequest = Message<"gymmesh.resource.v1.NextTurnRequest"> & {
 
   /**
    * The items since the last turn (or since the start): the model's answer and
-   * whatever led to it.
+   * the items before it.
    *
    * @generated from field: repeated gymmesh.responses.v1.Item new_items = 2;
    */

@@ -1,7 +1,7 @@
 // Tasks, rollouts, and the events that a rollout is made of.
 //
 // Identity. A run requests rollouts. Each is identified by (run_id, task_id,
-// repeat_index), and by a rollout_id that stands for the three. Attempts of one
+// repeat_index), and by a rollout_id, which identifies the same. Attempts of one
 // rollout are numbered from 1 by the collector before they are sent.
 //
 // The stream law. The events of one attempt, as one subscriber receives them:
@@ -9,8 +9,8 @@
 //   2. have `sequence` 1, 2, 3 … with no gap, numbered after the subscriber's
 //      filter, so that a subscriber without deltas sees no gap either;
 //   3. end with exactly one of `completed` and `failed`, and nothing follows;
-//   4. have exactly one `verified` before `completed`, whatever the
-//      verification's status, and at most one before `failed`.
+//   4. have exactly one `verified` before `completed`, with any status of the
+//      verification, and at most one before `failed`.
 // A stream that ends without a terminal event is broken and is not data. A reader
 // skips an event of an unknown kind if `ignorable` is true, and otherwise fails the
 // rollout with CONTRACT_VIOLATED. An unknown value of StopReason, VerificationStatus
@@ -779,8 +779,8 @@ export const RolloutEventSchema: GenMessage<RolloutEvent> = /*@__PURE__*/
 export type Started = Message<"gymmesh.rollout.v1.Started"> & {
   /**
    * The parameters as the agent uses them, after its own configuration: options
-   * applied, and the task's tools followed by the session's (a name that both
-   * have stands once, as the session's). `input` is in `items` instead, and
+   * applied, and the task's tools followed by the session's (of two tools with
+   * the same name, only the session's). `input` is in `items` instead, and
    * `input_omitted` is true.
    *
    * @generated from field: gymmesh.responses.v1.ResponseParams params = 1;
@@ -1581,7 +1581,7 @@ export type Completed = Message<"gymmesh.rollout.v1.Completed"> & {
   stopDetail: string;
 
   /**
-   * What it did in all.
+   * The counts of the whole attempt.
    *
    * @generated from field: gymmesh.rollout.v1.Counts counts = 3;
    */
@@ -1623,7 +1623,7 @@ export type Failed = Message<"gymmesh.rollout.v1.Failed"> & {
   failure?: Failure | undefined;
 
   /**
-   * What it did until then.
+   * The counts up to the failure.
    *
    * @generated from field: gymmesh.rollout.v1.Counts counts = 2;
    */
@@ -1821,7 +1821,7 @@ export type Rollout = Message<"gymmesh.rollout.v1.Rollout"> & {
   startedUnixNano: bigint;
 
   /**
-   * When it ended, likewise.
+   * When the attempt ended: nanoseconds since 1970-01-01 UTC.
    *
    * @generated from field: fixed64 ended_unix_nano = 14;
    */

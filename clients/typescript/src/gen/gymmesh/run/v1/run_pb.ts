@@ -158,7 +158,7 @@ export type ListRunsRequest = Message<"gymmesh.run.v1.ListRunsRequest"> & {
   pageSize: number;
 
   /**
-   * Where to go on; empty: at the start.
+   * The next_page_token of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -263,7 +263,7 @@ export type ControlRunRequest = Message<"gymmesh.run.v1.ControlRunRequest"> & {
    */
   command: {
     /**
-     * Start no more rollouts for now.
+     * Start no rollouts until the run is resumed.
      *
      * @generated from field: gymmesh.run.v1.PauseRun pause = 2;
      */
@@ -271,7 +271,7 @@ export type ControlRunRequest = Message<"gymmesh.run.v1.ControlRunRequest"> & {
     case: "pause";
   } | {
     /**
-     * Go on.
+     * Start rollouts again.
      *
      * @generated from field: gymmesh.run.v1.ResumeRun resume = 3;
      */
@@ -279,7 +279,7 @@ export type ControlRunRequest = Message<"gymmesh.run.v1.ControlRunRequest"> & {
     case: "resume";
   } | {
     /**
-     * Let what is in flight end, then stop.
+     * Let the rollouts in flight end, then stop.
      *
      * @generated from field: gymmesh.run.v1.DrainRun drain = 4;
      */
@@ -287,7 +287,7 @@ export type ControlRunRequest = Message<"gymmesh.run.v1.ControlRunRequest"> & {
     case: "drain";
   } | {
     /**
-     * Cancel what is in flight, then stop.
+     * Cancel the rollouts in flight, then stop.
      *
      * @generated from field: gymmesh.run.v1.CancelRun cancel = 5;
      */
@@ -380,7 +380,7 @@ export const CancelRunSchema: GenMessage<CancelRun> = /*@__PURE__*/
   messageDesc(file_gymmesh_run_v1_run, 10);
 
 /**
- * Changes settings; what is absent stays.
+ * Changes settings; an absent one is unchanged.
  *
  * @generated from message gymmesh.run.v1.TuneRun
  */
@@ -456,7 +456,7 @@ export type StreamGroupsRequest = Message<"gymmesh.run.v1.StreamGroupsRequest"> 
   runId: string;
 
   /**
-   * Go on after this cursor, which acknowledges all up to it; zero: from the
+   * Continue after this cursor, which acknowledges all up to it; zero: from the
    * start.
    *
    * @generated from field: uint64 after_cursor = 2;
@@ -647,7 +647,7 @@ export enum RunState {
   RUNNING = 1,
 
   /**
-   * Starting none; those in flight go on.
+   * Starting no rollouts; those in flight continue.
    *
    * @generated from enum value: RUN_STATE_PAUSED = 2;
    */
@@ -753,7 +753,7 @@ export const RunService: GenService<{
     output: typeof StreamGroupsResponseSchema;
   },
   /**
-   * Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+   * Acknowledges groups while their stream is open. Idempotent. A cursor that was
    * not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
    * gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
    * another one's.
