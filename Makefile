@@ -9,7 +9,7 @@ ARGS ?=
 # so that its module-wide fixtures start once; tests/conftest.py says which files come first.
 WORKERS ?= 4
 # Which environments `make test-handoff` makes and tests with; see tools/setup-handoff.sh.
-HANDOFF ?= loaders trackers trainers slime_areal
+HANDOFF ?= loaders trackers trainers slime_areal prime_tinker_art
 # Which bridges `make test-bridges` tests; see tools/setup-bridges.sh.
 BRIDGES ?= $(basename $(notdir $(filter-out %.lock.txt,$(wildcard tools/bridges/*.txt))))
 # What vLLM computes on: cpu or gpu.
@@ -18,7 +18,7 @@ DEVICE ?= cpu
 VLLM ?=
 
 .DEFAULT_GOAL := help
-.PHONY: audit help setup demo docs test test-all test-bridges test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-side-data bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean compare-gateways fuzz scaling capture-law
+.PHONY: audit help setup demo docs test test-all test-bridges test-clients test-consul test-keepalive test-deploy test-handoff test-hosts test-images test-kubernetes test-observe test-programs test-sandboxes test-slurm test-view test-vllm view view-pictures check format proto wheel test-wheel lock release-image sbom bench bench-clients bench-codec bench-export bench-gateway bench-instructions bench-journal bench-model bench-peers bench-profile bench-resource bench-routing bench-rows bench-sandboxes bench-scale bench-scaling bench-side-data bench-tokens bench-trainer bench-transport bench-view bench-xds chaos chaos-damage chaos-programs chaos-sandboxes clean compare-gateways fuzz scaling capture-law chaos-ranks
 
 help: ## list the targets
 	@echo "gymmesh: the targets of make"
@@ -68,7 +68,7 @@ test-handoff: setup ## exports, logs and figures in others' own code (HANDOFF="l
 		GYMMESH_TEST_HANDOFF=$$name $$env/bin/python -m pytest -p no:cacheprovider tests/handoff/$$name $(ARGS); \
 	done
 
-test-hosts: setup ## cut a mesh on two hosts apart, which are network namespaces (needs root)
+test-hosts: setup ## cut hosts apart, which are network namespaces: a mesh, and a trainer behind NAT (needs root)
 	GYMMESH_TEST_HOSTS="$$(tools/setup-consul.sh)" $(BIN)/python -m pytest tests/hosts $(ARGS)
 
 test-kubernetes: setup ## run the tests that need a real Kubernetes API server, built from source first
@@ -214,6 +214,9 @@ chaos-damage: setup ## damage 250 files of finished runs, and see what readers m
 
 chaos-programs: setup ## kill programs, gateway, sandboxes, model and environment of 400 rollouts (root)
 	$(BIN)/python -m tests.chaos.programs $(ARGS)
+
+chaos-ranks: setup ## kill ranks that share a run's groups, and its collector (ARGS=…)
+	$(BIN)/python -m tests.ranks $(ARGS)
 
 chaos-sandboxes: setup ## kill services, owners and daemons of 2,000 sandboxes (root; ARGS=…)
 	@tools/test-sandboxes.sh --chaos $(ARGS)

@@ -3,14 +3,21 @@
 # what we export by their own code, each with this project in it. Does nothing for one that is there.
 # Prints the environments' paths.
 #
-#   tools/setup-handoff.sh [loaders] [trackers] [trainers] [slime_areal]   (all where none is named)
+#   tools/setup-handoff.sh [loaders] [trackers] [trainers] [slime_areal] [prime_tinker_art]
+#                                                                            (all if none is named)
 #
 #   loaders    datasets, pyarrow, Inspect and Harbor (ATIF): 1 GB, two minutes
 #   trackers   W&B, MLflow and Trackio: 500 MB, two minutes
 #   trainers   torch, TRL, veRL, OpenRLHF, SkyRL, SGLang, Ray and NeMo Gym: 3 GB with torch's build for
 #              CPUs, 8 GB with PyPI's for Linux, which brings CUDA along; ten minutes
-#   slime_areal  torch, AReaL and what slime imports: 2 GB, or 6 GB with CUDA; five minutes. slime
-#              is not on PyPI: GYMMESH_TEST_SLIME names the folder of a checkout of github.com/THUDM/slime
+#   slime_areal
+#              torch, AReaL and what slime imports: 2 GB, or 6 GB with CUDA; five minutes. slime is on
+#              no package index: GYMMESH_TEST_SLIME=FOLDER names its repository, without which its
+#              tests are skipped
+#   prime_tinker_art
+#              torch, verifiers (for prime-rl), tinker-cookbook and ART: 6 GB with PyPI's torch; three
+#              minutes. prime-rl is on no package index: GYMMESH_TEST_PRIME_RL=FOLDER names its
+#              repository, without which its tests are skipped
 #
 #   PYTHON_HANDOFF   the interpreter: Python 3.12, the only one that all of them take
 #
@@ -86,7 +93,7 @@ make_env() {
     echo "$wanted" >"$env/.gymmesh-setup"
 }
 
-[ $# -gt 0 ] || set -- loaders trackers trainers slime_areal
+[ $# -gt 0 ] || set -- loaders trackers trainers slime_areal prime_tinker_art
 for name in "$@"; do
     [ -f "$lists/$name.txt" ] || fail "there is no environment named $name"
 done

@@ -42,6 +42,7 @@ from gymmesh_model.backends.replay.recording import read_row
 from gymmesh_model.config import AdaptConfig, CacheConfig, ModelConfig
 from gymmesh_model.convert import ChatOptions
 from gymmesh_model.vllm import EngineConfig, ServeConfig
+from gymmesh_relay.config import RelayConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_rows import COLUMNS as ROW_KEYS
 from gymmesh_runtime.config import load_config
@@ -342,6 +343,7 @@ def test_the_readme_shows_the_first_environment_as_it_is() -> None:
         ("## environments", EnvironmentConfig),
         ("## sandboxes", SandboxConfig),
         ("Keys of `default_resources`", ResourceAmounts),
+        ("## relays", RelayConfig),
         ("## agents", AgentConfig),
         ("Keys of `collect`", CollectConfig),
         ("## defaults", Defaults),

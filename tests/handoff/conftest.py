@@ -2,8 +2,9 @@
 
 Opt-in (`make test-handoff`), since these frameworks live in environments of their own, made by
 tools/setup-handoff.sh: `loaders` (datasets, pyarrow, Inspect, Harbor), `trackers` (W&B, MLflow,
-Trackio) and `trainers` (torch, TRL, veRL, OpenRLHF, SkyRL, NeMo Gym, Ray). GYMMESH_TEST_HANDOFF
-says in which one this runs; the folder of that name is collected, and without it nothing.
+Trackio), `trainers` (torch, TRL, veRL, OpenRLHF, SkyRL, NeMo Gym, Ray) and `prime_tinker_art`
+(torch, verifiers for prime-rl, tinker-cookbook, ART). GYMMESH_TEST_HANDOFF says in which one this
+runs; the folder of that name is collected, and without it nothing.
 """
 
 from __future__ import annotations

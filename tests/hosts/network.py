@@ -26,11 +26,11 @@ class Host:
 
     async def cut_off(self) -> None:
         """Nothing reaches it nor leaves it, and nobody is told."""
-        await _must("ip", "link", "set", self.wire, "down")
+        await must("ip", "link", "set", self.wire, "down")
 
     async def reconnect(self) -> None:
         """Its wire is whole again."""
-        await _must("ip", "link", "set", self.wire, "up")
+        await must("ip", "link", "set", self.wire, "up")
 
 
 @asynccontextmanager
@@ -50,9 +50,9 @@ async def network(count: int) -> AsyncIterator[Sequence[Host]]:
         for place in range(1, count + 1)
     ]
     try:
-        await _must("ip", "link", "add", bridge, "type", "bridge")
-        await _must("ip", "addr", "add", f"{net}.254/24", "dev", bridge)
-        await _must("ip", "link", "set", bridge, "up")
+        await must("ip", "link", "add", bridge, "type", "bridge")
+        await must("ip", "addr", "add", f"{net}.254/24", "dev", bridge)
+        await must("ip", "link", "set", bridge, "up")
         for host in hosts:
             await _add(host, bridge)
         yield hosts
@@ -65,17 +65,18 @@ async def network(count: int) -> AsyncIterator[Sequence[Host]]:
 
 async def _add(host: Host, bridge: str) -> None:
     inside = ("ip", "-n", host.namespace)
-    await _must("ip", "netns", "add", host.namespace)
-    await _must(
+    await must("ip", "netns", "add", host.namespace)
+    await must(
         "ip", "link", "add", host.wire, "type", "veth", "peer", "name", "eth0",
         "netns", host.namespace,
     )  # fmt: skip
-    await _must("ip", "link", "set", host.wire, "master", bridge, "up")
-    await _must(*inside, "addr", "add", f"{host.address}/24", "dev", "eth0")
-    await _must(*inside, "link", "set", "eth0", "up")
-    await _must(*inside, "link", "set", "lo", "up")
+    await must("ip", "link", "set", host.wire, "master", bridge, "up")
+    await must(*inside, "addr", "add", f"{host.address}/24", "dev", "eth0")
+    await must(*inside, "link", "set", "eth0", "up")
+    await must(*inside, "link", "set", "lo", "up")
 
 
-async def _must(*command: str) -> None:
+async def must(*command: str) -> None:
+    """Runs a command. Raises OSError where it fails."""
     if not await run_quietly(*command):
         raise OSError(f"`{' '.join(command)}` failed: this machine allows no network namespaces")

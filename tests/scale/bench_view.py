@@ -228,7 +228,7 @@ def _until_indexed(page: _Page, viewer: _Process, size: int, began: float) -> st
     print(f"{json.dumps(status)[:200]}", flush=True)
     between = f"{statistics.median(meanwhile):.0f} ms" if meanwhile else "no time"
     return (
-        f"the first rows are there after {first_s:.1f} s ({first_cpu_s:.1f} s of CPU), all are "
+        f"the first rows appear after {first_s:.1f} s ({first_cpu_s:.1f} s of CPU), all are "
         f"indexed after {indexed_s:.0f} s ({cpu_s:.0f} s of CPU, {size / 1e6 / cpu_s:.0f} MB a "
         f"second of it), and a page of the table takes {between} meanwhile"
     )

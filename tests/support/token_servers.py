@@ -4,8 +4,9 @@
         …VllmEngine(server.url)…
         assert server.prompts[-1][: len(before)] == before
 
-They sample, and score the tokens of a prompt. They serve `POST /v1/completions` as vLLM answers
-it, or `POST /generate` and `/abort_request` as SGLang does, as far as the engines read them.
+They sample, and score the tokens of a prompt. They serve `POST /v1/completions` and
+`/inference/v1/generate` as vLLM answers them, or `POST /generate` and `/abort_request` as SGLang
+does, as far as the engines read them.
 `toy_tokenizer` is the tokenizer of both.
 """
 
@@ -136,6 +137,7 @@ class TokenServer:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         if self.kind == "vllm":
             app.router.add_post("/v1/completions", self._sample)
+            app.router.add_post("/inference/v1/generate", self._sample)
         else:
             app.router.add_post("/generate", self._sample)
             app.router.add_post("/abort_request", self._abort)
@@ -165,6 +167,8 @@ class TokenServer:
         body = await request.json()
         if body.get("prompt") == [0]:
             return web.json_response(self._probed())
+        if body.get("token_ids") == [0]:
+            return web.json_response(self._probed_generate())
         self.bodies.append(body)
         if self.fails:
             return refusal(self.fails.pop(0), "not now")
@@ -172,7 +176,7 @@ class TokenServer:
             return refusal(400, problem)
         if self.barrier is not None:
             await self.barrier.wait()
-        prompt = body["prompt" if self.kind == "vllm" else "input_ids"]
+        [prompt] = [body[key] for key in ("prompt", "input_ids", "token_ids") if key in body]
         if len(prompt) >= self.context:
             said = f"This model's maximum context length is {self.context} tokens."
             return refusal(400, said)
@@ -191,6 +195,7 @@ class TokenServer:
         self.prompts.append(prompt)
         self.outputs.append(ids)
         made = self._vllm if self.kind == "vllm" else self._sglang
+        made = self._generated if "token_ids" in body else made
         answer = made(body, reply, prompt, ids)
         if self.experts:
             given = of_vllm if self.kind == "vllm" else of_sglang
@@ -217,6 +222,29 @@ class TokenServer:
             "input_top_logprobs": [None, *top[1:]],
         }
         return {"text": "x", "output_ids": [1], "meta_info": meta}
+
+    def _probed_generate(self) -> Json:
+        """The same from vLLM's generate."""
+        [top] = self._probed()["choices"][0]["logprobs"]["top_logprobs"]
+        entries = [
+            {"token_id": int(name.partition(":")[2]), "logprob": value}
+            for name, value in top.items()
+        ]
+        content = [{**entries[0], "top_logprobs": entries}]
+        return {"choices": [{"finish_reason": "length", "logprobs": {"content": content}}]}
+
+    def _generated(self, body: Json, reply: Reply, prompt: list[int], ids: list[int]) -> Json:
+        choice: Json = {
+            "index": 0,
+            "finish_reason": "length" if reply.cut else "stop",
+            "token_ids": ids,
+            "logprobs": None,
+            "weight_versions": self.spans or None,
+        }
+        if body["sampling_params"].get("logprobs") is not None:
+            content = [{"token_id": one, "logprob": logprob(one)} for one in ids]
+            choice["logprobs"] = {"content": content}
+        return {"request_id": body["request_id"], "choices": [choice]}
 
     def _vllm(self, body: Json, reply: Reply, prompt: list[int], ids: list[int]) -> Json:
         choice: Json = {

@@ -11,6 +11,7 @@ from gymmesh_agent.service import AgentService
 from gymmesh_client.control.servicer import RunServicer
 from gymmesh_discovery.service import DiscoveryService
 from gymmesh_model.service import ModelService
+from gymmesh_relay.service import RelayService
 from gymmesh_resource.serving import ResourceServicer, VerifyServicer
 from gymmesh_runtime.contract import methods_of
 from gymmesh_sandbox.servicer import SandboxServicer
@@ -19,6 +20,7 @@ _SERVICERS = {
     "gymmesh.agent.v1.AgentService": AgentService,
     "gymmesh.discovery.v1.DiscoveryService": DiscoveryService,
     "gymmesh.model.v1.ModelService": ModelService,
+    "gymmesh.relay.v1.RelayService": RelayService,
     "gymmesh.resource.v1.ResourceService": ResourceServicer,
     "gymmesh.run.v1.RunService": RunServicer,
     "gymmesh.sandbox.v1.SandboxService": SandboxServicer,

@@ -18,10 +18,11 @@ _TEMPLATE: Final = (
 )
 
 
-def make_tiny(folder: Path, *, ends_soon: bool = False) -> None:
+def make_tiny(folder: Path, *, ends_soon: bool = False, ties: bool = True) -> None:
     """Write a model of 0.1 million parameters, its configuration and its tokenizer.
 
-    ends_soon: whether an answer ends after a dozen tokens, on an average.
+    ends_soon: whether an answer ends after a dozen tokens, on an average. ties: whether the output
+    layer has the embedding's weights.
     """
     # Only vLLM's environment has these.
     import tokenizers
@@ -48,6 +49,7 @@ def make_tiny(folder: Path, *, ends_soon: bool = False) -> None:
         num_key_value_heads=2,
         max_position_embeddings=2048,
         initializer_range=0.5,
+        tie_word_embeddings=ties,
     )
     ends = [tokenizer.eos_token_id, *(range(0, 64, 3) if ends_soon else ())]
     model.generation_config.eos_token_id = ends
@@ -67,6 +69,7 @@ def make_long(folder: Path, tokenizer_of: Path) -> None:
         num_hidden_layers=1,
         num_key_value_heads=1,
         max_position_embeddings=131_072,
+        tie_word_embeddings=True,
     )
     model.save_pretrained(folder)
 
@@ -82,7 +85,6 @@ def _random_model(tokenizer: Any, **shape: Any) -> Any:
         hidden_size=64,
         intermediate_size=128,
         num_attention_heads=2,
-        tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
         pad_token_id=tokenizer.pad_token_id,

@@ -13,6 +13,7 @@ meshes/                  the first three; verifying.py finds environments alone
 processes/               the last; worker.py is one such process
 model_checks.py          fetches and tries models
 connecting.py            a client of one environment that is served somewhere
+dialing_out.py           a model of this process, offered at a relay of a mesh
 service_descriptions.py  what the services of a mesh say of themselves
 uses.py                  the environment of a place, in a configuration's words
 authoring/               trials and checks for authors of environments
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from gymmesh_mesh.connecting import EnvironmentClient as EnvironmentClient
     from gymmesh_mesh.connecting import EnvironmentSession as EnvironmentSession
     from gymmesh_mesh.connecting import connect as connect
+    from gymmesh_mesh.dialing_out import DialedOut as DialedOut
+    from gymmesh_mesh.dialing_out import dial_out as dial_out
     from gymmesh_mesh.meshes import SCHEMES as SCHEMES
     from gymmesh_mesh.meshes import Mesh as Mesh
     from gymmesh_mesh.meshes import Target as Target
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 _HOME = {
     "SCHEMES": "meshes",
     "Defaults": "config",
+    "DialedOut": "dialing_out",
     "EnvironmentClient": "connecting",
     "EnvironmentSession": "connecting",
     "Mesh": "meshes",
@@ -54,6 +58,7 @@ _HOME = {
     "ServiceInfo": "processes",
     "Target": "meshes",
     "connect": "connecting",
+    "dial_out": "dialing_out",
     "discovered": "meshes",
     "embedded": "meshes",
     "read_target": "meshes",

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from gymmesh_model.backends.base import Backend
     from gymmesh_resource import Environment
 
-ServiceKind = Literal["discovery", "model", "sandbox", "environment", "agent"]
+ServiceKind = Literal["discovery", "model", "sandbox", "environment", "agent", "relay"]
 _SECTIONS: Final[Mapping[ServiceKind, str]] = {
     "discovery": "discovery",
     "model": "models",
     "sandbox": "sandboxes",
     "environment": "environments",
     "agent": "agents",
+    "relay": "relays",
 }
 _T = TypeVar("_T")
 
@@ -81,6 +82,7 @@ def specs_of(config: MeshConfig, *, suffix: str = "0") -> list[ServiceSpec]:
         "sandbox": config.sandboxes,
         "environment": config.environments,
         "agent": agents,
+        "relay": config.relays,
     }
     return [
         registry_spec(config, suffix),
@@ -151,6 +153,11 @@ def make_service(spec: ServiceSpec, objects: Objects | None = None) -> Service:
         return ResourceService(
             _decode(spec, EnvironmentConfig), spec.name, spec.instance_id, environment=served
         )
+    if spec.kind == "relay":
+        from gymmesh_relay.config import RelayConfig
+        from gymmesh_relay.service import RelayService
+
+        return RelayService(_decode(spec, RelayConfig), spec.name, spec.instance_id)
     from gymmesh_agent.service import AgentService
 
     return AgentService(_decode(spec, AgentConfig), spec.name, spec.instance_id)

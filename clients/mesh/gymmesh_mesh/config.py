@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gymmesh_agent.config import AgentConfig
 from gymmesh_discovery.config import DiscoveryConfig as DiscoveryConfig
 from gymmesh_model.config import ModelConfig
+from gymmesh_relay.config import RelayConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_runtime.peers import TransportName
 from gymmesh_runtime.security import SecurityConfig
@@ -65,7 +66,8 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A mesh: services by the name that tasks and other services use.
 
     An empty configuration is a whole mesh: the embedded model as ``policy``, the
-    ``math`` environment and the ``tool_loop`` agent. It has no sandbox service.
+    ``math`` environment and the ``tool_loop`` agent. It has no sandbox service and no
+    relay.
     """
 
     models: dict[str, ModelConfig] = field(default_factory=lambda: {"policy": ModelConfig()})
@@ -73,6 +75,7 @@ class MeshConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         default_factory=lambda: {"math": EnvironmentConfig()}
     )
     sandboxes: dict[str, SandboxConfig] = field(default_factory=dict)
+    relays: dict[str, RelayConfig] = field(default_factory=dict)
     agents: dict[str, AgentConfig] = field(default_factory=lambda: {"tool_loop": AgentConfig()})
     defaults: Defaults = field(default_factory=Defaults)
     mesh: MeshSettings = field(default_factory=MeshSettings)

@@ -3,8 +3,8 @@
     mesh      each service has its own process, and scales, fails and is replaced separately
     cell      N processes alike, each with the agents, the environments and the models that are
               called elsewhere, which find one another without a socket; only agents are called
-              from outside. Sandbox services, and models whose weights are loaded here, keep
-              processes of their own
+              from outside. Sandbox services, relays, and models whose weights are loaded here,
+              keep processes of their own
     embedded  everything in one process
 
 Each layout has a registry, in its own process except in `embedded`. With Consul, each process
@@ -95,7 +95,7 @@ def _inner_registry(config: MeshConfig, suffix: str) -> list[ServiceSpec]:
 
 def _embedded(config: MeshConfig, suffix: str) -> ProcessPlan:
     specs = specs_of(config, suffix=suffix)
-    called = ["agent", "sandbox", *(["discovery"] if _serves_registry(config) else [])]
+    called = ["agent", "sandbox", "relay", *(["discovery"] if _serves_registry(config) else [])]
     exposed = [one for one in specs if one.kind in called]
     ids = frozenset(one.instance_id for one in exposed)
     return ProcessPlan("mesh", specs, ids, _ports(exposed, config))
@@ -105,6 +105,7 @@ def _cells(config: MeshConfig, services: list[ServiceSpec], suffix: str) -> list
     # Serving these takes a machine's memory, so that each cell cannot have its own.
     apart = {("model", name) for name, model in config.models.items() if model.computes_here}
     apart |= {("sandbox", name) for name in config.sandboxes}
+    apart |= {("relay", name) for name in config.relays}
     plans = [_alone(one, config, suffix) for one in services if (one.kind, one.name) in apart]
     for number in range(config.mesh.cells or usual_cells(usable_processors())):
         cell = f"cell{number}" if suffix == "0" else f"cell{number}-{suffix}"
@@ -125,4 +126,6 @@ def _ports(specs: Iterable[ServiceSpec], config: MeshConfig, number: int = 0) ->
             ports[spec.instance_id] = config.mesh.discovery_port
         elif spec.kind == "agent" and spec.name == config.defaults.agent and config.mesh.agent_port:
             ports[spec.instance_id] = config.mesh.agent_port + number
+        elif spec.kind == "relay":
+            ports[spec.instance_id] = config.relays[spec.name].port
     return ports

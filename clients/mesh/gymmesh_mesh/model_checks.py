@@ -107,13 +107,17 @@ def named(config: MeshConfig, names: Sequence[str]) -> dict[str, ModelConfig]:
 
 
 async def set_weights(
-    addresses: Sequence[str], version: int, security: SecurityConfig | None = None
+    addresses: Sequence[str],
+    version: int,
+    security: SecurityConfig | None = None,
+    adapter: str = "",
 ) -> dict[str, int | None]:
     """Tells running model services that their weights are of this version from now on.
 
     Args:
         addresses: host and port of each.
         security: the certificates and the token to show them.
+        adapter: the name of the adapter at the endpoints that generates; empty: none.
 
     Returns:
         The version before, by address; None where there was none. Raises MeshError, whose
@@ -125,7 +129,7 @@ async def set_weights(
     try:
         for address in addresses:
             peer: Any = directory.plain_peer(address, _MODEL)
-            request = model_pb2.SetWeightsVersionRequest(version=version)
+            request = model_pb2.SetWeightsVersionRequest(version=version, adapter=adapter)
             try:
                 reply = await peer.SetWeightsVersion(request, timeout=_SET_S)
             except MeshError as error:

@@ -5,7 +5,8 @@ trainer_collector/
 rollouts/      what they give: rollouts, groups, advantages and training samples (pure)
 testing.py     one rollout with a scripted model
 engine.py      the trainer's own inference as a model
-trl/, nemo_rl/, slime/, verl.py, openrlhf.py, skyrl.py, areal.py, ray.py
+weights/       new weights for vLLM and SGLang servers, then their announcement
+trl/, nemo_rl/, slime/, verl.py, openrlhf.py, skyrl.py, areal.py, tinker.py, art.py, ray.py
                one trainer's hook each; imported by name, as each needs its trainer
 """
 
@@ -29,9 +30,11 @@ from gymmesh_trainers.trainer_collector import (
     Evaluation,
     Mix,
     Settings,
+    SharedGroups,
     Stages,
     Step,
     SyncCollector,
+    SyncSharedGroups,
     SyncStep,
     TaskSet,
     TrainerCollector,
@@ -55,9 +58,11 @@ __all__ = [
     "ScriptedBackend",
     "Settings",
     "SglangEngine",
+    "SharedGroups",
     "Stages",
     "Step",
     "SyncCollector",
+    "SyncSharedGroups",
     "SyncStep",
     "TaskSet",
     "TokenBackend",

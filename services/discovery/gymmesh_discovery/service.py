@@ -17,7 +17,7 @@ from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.names import check_name
 from gymmesh_runtime.peers import PeerDirectory
-from gymmesh_runtime.security import IdentityConfig
+from gymmesh_runtime.security import IdentityConfig, may_register
 from gymmesh_runtime.serving.service import Service
 
 KIND: Final = "gymmesh.discovery.v1.DiscoveryService"
@@ -90,7 +90,7 @@ class DiscoveryService(Service):
     ) -> discovery_pb2.RegisterResponse:
         """Lists an instance. Raises INSTANCE_EXISTS, FIELD_INVALID, NOT_PERMITTED."""
         _check_instance(request.instance)
-        self._check_kind(request.instance.service, context.identity)
+        may_register(self._identities, context.identity, request.instance.service, context.method)
         instance = discovery_pb2.Instance()
         instance.CopyFrom(request.instance)
         instance.health = _known(instance.health)
@@ -160,23 +160,6 @@ class DiscoveryService(Service):
             self._watching.discard(subscription)
             watches.dec()
             subscription.close()
-
-    def _check_kind(self, service: str, identity: str) -> None:
-        """Raises NOT_PERMITTED for a kind that the caller may not register: else a service whose
-        certificate was taken could answer in another one's place.
-        """
-        known = self._identities.get(identity)
-        if known is None or not known.registers:
-            return
-        noun = service.removeprefix("gymmesh.").partition(".")[0]
-        named = f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
-        if service != named or noun not in known.registers:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"'{identity}' may only register {', '.join(known.registers)}, not "
-                f"{service or 'a service'}",
-                metadata={"method": f"{KIND}/Register"},
-            )
 
     def _snapshot(
         self, request: discovery_pb2.WatchInstancesRequest

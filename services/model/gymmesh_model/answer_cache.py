@@ -50,7 +50,8 @@ class AnswerKeys:
     """The keys of one model's calls.
 
     What decides is all that reaches the model: parameters, seed, backend, its options and
-    endpoints, the model's name there, and the version of the weights. Whose call it is does not.
+    endpoints, the model's name there, the version of the weights and the adapter. Whose call it is
+    does not.
     """
 
     def __init__(self, config: ModelConfig, endpoint_model: str) -> None:
@@ -63,7 +64,7 @@ class AnswerKeys:
             "options": config.options,
         }
 
-    def key(self, call: BackendCall, weights_version: int | None) -> str | None:
+    def key(self, call: BackendCall, weights_version: int | None, adapter: str = "") -> str | None:
         """64 hex digits; None for a call that must be made.
 
         That is one with tokens to capture, which are those of a call that was made, and one that
@@ -78,6 +79,7 @@ class AnswerKeys:
             "params": {key: value for key, value in call.params.items() if value is not None},
             "seed": call.seed,
             "weights": weights_version,
+            **({"adapter": adapter} if adapter else {}),
         }
         # Sorted and in ASCII, so that the same document is the same bytes, lone surrogates too.
         text = json.dumps(asked, sort_keys=True, separators=(",", ":"), default=str)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gymmesh.errors.v1 import errors_pb2 as errors
-from gymmesh_responses import CodecError
+from gymmesh_responses import CodecError, Finish, finish_of
 from gymmesh_runtime.config import ConfigError, nearest
 from gymmesh_runtime.errors import MeshError, field_invalid
 
@@ -60,6 +60,11 @@ def answer_failed(model: str, finish_reason: object, told: str = "") -> MeshErro
         f"which reports a failure{told}",
         metadata={"model": model, "finish_reason": said},
     )
+
+
+def is_abort(error: MeshError) -> bool:
+    """Whether the error says that the endpoint aborted the answer."""
+    return finish_of(error.metadata.get("finish_reason")) is Finish.ABORTED
 
 
 def spelled_out(finish_reason: object) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.model.v1 import model_pb2
 from gymmesh_model.answer_cache import AnswerCache
-from gymmesh_model.backends.base import Backend
+from gymmesh_model.backends.base import Backend, Features
 from gymmesh_model.backends.calls import CallProgress
 from gymmesh_model.backends.factory import make_backend
 from gymmesh_model.config import ModelConfig
@@ -32,7 +32,7 @@ from gymmesh_model.side_data import SideDataStore
 from gymmesh_responses import CodecError, dumps
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import CONTRACT_VERSION
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import owned
 from gymmesh_runtime.serving.service import Service
@@ -42,6 +42,7 @@ KIND: Final = "gymmesh.model.v1.ModelService"
 _SCORE: Final = f"{KIND}/ScoreContinuations"
 _CLOSE_SECONDS: Final = 10.0
 _ABORT_SECONDS: Final = 5.0
+_LOADING_S: Final = 3600
 
 
 class ModelService(Service):
@@ -74,13 +75,17 @@ class ModelService(Service):
     @property
     def meta(self) -> Mapping[str, str]:
         """What the registry lists: `capacity`, the most calls at a time where there is a limit,
-        and the `weights_version` once one is known.
+        and the `weights_version` once one is known, with its `adapter` if it has one.
         """
         said: dict[str, str] = {}
         if math.isfinite(self._bounds.concurrency):
             said["capacity"] = f"{self._bounds.concurrency:.0f}"
         version = self._weights.version
-        return said if version is None else {**said, "weights_version": str(version)}
+        if version is not None:
+            said["weights_version"] = str(version)
+        if self._weights.adapter:
+            said["adapter"] = self._weights.adapter
+        return said
 
     def follow_meta(self, changed: Callable[[], None]) -> None:
         """Call `changed` after each change of the weights' version."""
@@ -197,7 +202,13 @@ class ModelService(Service):
             context_tokens=backend.context_tokens,
             weights_version=self._weights.version,
             contract_version=CONTRACT_VERSION,
+            adapter=self._weights.adapter,
+            adapters_in_use=self._weights.adapters_in_use,
+            calls_in_flight=self._weights.calls_in_flight,
         )
+        # Calls wait here, whatever the backend.
+        model.capabilities.weights_loading = True
+        model.capabilities.adapters = backend.features.adapters
         # Kept here, so every backend has them; whether tokens go on, `token_ids` says.
         model.capabilities.conversations = self._config.max_conversations > 0
         if self._side_data is None:
@@ -217,13 +228,21 @@ class ModelService(Service):
     async def SetWeightsVersion(
         self, request: model_pb2.SetWeightsVersionRequest, context: CallContext
     ) -> model_pb2.SetWeightsVersionResponse:
-        """Take a new version of the weights."""
-        previous = self._weights.set(request.version)
-        # Such a backend records on which token the swap fell.
+        """Take a new version of the weights, or have calls wait for it."""
         runner = self._runner
-        announce = None if runner is None else runner.backend.features.announce_weights
-        if announce is not None:
-            await announce(request.version)
+        features = Features() if runner is None else runner.backend.features
+        if request.adapter and not features.adapters:
+            raise MeshError(
+                errors.ERROR_REASON_NOT_OFFERED,
+                f"model '{self.name}' cannot name an adapter: its backend has no word for it",
+                metadata={"method": context.method},
+            )
+        if request.HasField("loading_s"):
+            return self._wait_for_weights(request)
+        previous = self._weights.set(request.version, request.adapter)
+        # Such a backend records on which token the swap fell.
+        if features.announce_weights is not None and not request.adapter:
+            await features.announce_weights(request.version)
         return model_pb2.SetWeightsVersionResponse(previous=previous)
 
     def _scores_not(self) -> MeshError:
@@ -248,6 +267,19 @@ class ModelService(Service):
         async with aclosing(self._side_data.read(request.digest, request.offset)) as pieces:
             async for piece, size in pieces:
                 yield model_pb2.ReadSideDataResponse(data=piece, size=size)
+
+    def _wait_for_weights(
+        self, request: model_pb2.SetWeightsVersionRequest
+    ) -> model_pb2.SetWeightsVersionResponse:
+        """Have calls wait for a version that is being loaded. Raises FIELD_INVALID."""
+        if request.loading_s > _LOADING_S:
+            raise field_invalid("loading_s", f"is {request.loading_s}, more than {_LOADING_S}")
+        self._weights.check(request.version, request.adapter)
+        if request.loading_s:
+            self._weights.wait_for(request.loading_s)
+        else:
+            self._weights.go_on()
+        return model_pb2.SetWeightsVersionResponse(previous=self._weights.version)
 
     def _opened(self) -> CallRunner:
         if self._runner is None:

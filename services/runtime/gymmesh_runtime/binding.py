@@ -22,7 +22,7 @@ from typing import Any
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime import metrics
 from gymmesh_runtime.context import NO_METADATA, CallContext
-from gymmesh_runtime.contract import MethodSpec, methods_of, required_fields
+from gymmesh_runtime.contract import MethodSpec, in_bytes, methods_of, required_fields
 from gymmesh_runtime.errors import MeshError, deadline_passed, unforeseen
 from gymmesh_runtime.sizes import read_request
 from gymmesh_runtime.telemetry.tracing import active
@@ -32,7 +32,8 @@ from gymmesh_runtime.timers import MAX_TIMEOUT_S, Limit
 class BoundMethod:
     """One RPC of one servicer, for the calls of one event loop.
 
-    ``timeout`` is in seconds; None: there is no deadline. ``identity``: see CallContext.
+    ``timeout`` is in seconds; None: there is no deadline. ``identity`` and ``connection``: see
+    CallContext.
     """
 
     __slots__ = (
@@ -49,6 +50,8 @@ class BoundMethod:
         self._name = spec.full_name
         self._handler = handler
         self._missing = required_fields(spec.request_class)
+        if spec.read_request is bytes:
+            self._missing = _nothing_missing
         self._seconds = metrics.RPC_SECONDS.labels(spec.full_name)
         #: The counter for a status code.
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
@@ -75,6 +78,7 @@ class BoundMethod:
         metadata: Mapping[str, str] = NO_METADATA,
         sink: Callable[[Any], Any] | None = None,
         identity: str = "",
+        connection: object | None = None,
     ) -> Any:
         """Serves a call of a coroutine function. Raises MeshError and nothing else.
 
@@ -93,7 +97,7 @@ class BoundMethod:
                     raise deadline_passed(self._name)
                 deadline = started + timeout
                 limit = Limit(min(timeout, MAX_TIMEOUT_S))
-            context = CallContext(self._name, deadline, metadata, identity)
+            context = CallContext(self._name, deadline, metadata, identity, connection)
             if sink is None:
                 serving = self._handler(request, context)
             else:
@@ -117,6 +121,7 @@ class BoundMethod:
         timeout: float | None,
         metadata: Mapping[str, str] = NO_METADATA,
         identity: str = "",
+        connection: object | None = None,
     ) -> AsyncIterator[Any]:
         """Serves a call with a response stream. Raises MeshError and nothing else."""
         started = monotonic()
@@ -126,7 +131,7 @@ class BoundMethod:
             if not self.spec.client_streaming:
                 self.spec.check(request)
             deadline = None if timeout is None else started + timeout
-            context = CallContext(self._name, deadline, metadata, identity)
+            context = CallContext(self._name, deadline, metadata, identity, connection)
             responses = self._handler(request, context)
             async for response in _until_deadline(responses, context):
                 yield response
@@ -184,17 +189,25 @@ async def _until_deadline(responses: Any, context: CallContext) -> AsyncIterator
     raise deadline_passed(context.method)
 
 
+def _nothing_missing(request: bytes) -> None:
+    """Of a request that is passed on unread: whoever serves it looks."""
+
+
 class Binding:
     """A servicer and the contract of one gRPC service.
 
-    Methods that the servicer lacks answer NOT_OFFERED.
+    Methods that the servicer lacks answer NOT_OFFERED. ``unread``: the servicer takes and returns
+    messages in their bytes, to pass them on.
     """
 
-    def __init__(self, service: str, servicer: object) -> None:
+    def __init__(self, service: str, servicer: object, *, unread: bool = False) -> None:
         self.service = service
+        specs = methods_of(service)
+        if unread:
+            specs = {name: in_bytes(spec) for name, spec in specs.items()}
         self.methods: Mapping[str, BoundMethod] = {
             name: BoundMethod(spec, getattr(servicer, name, None) or _not_offered(spec))
-            for name, spec in methods_of(service).items()
+            for name, spec in specs.items()
         }
         traces = active()
         if traces is not None:

@@ -19,6 +19,8 @@ class CallContext(msgspec.Struct, eq=False, gc=False):
 
     ``deadline`` is a ``time.monotonic()`` value in seconds, or None. Deadlines
     do not cross hops by themselves: pass ``timeout(cap)`` to the next one.
+    ``connection`` is the ``wire.Exchange`` that the call came on, on which the caller can be
+    called; None: it came on another path than the mux.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.
@@ -27,6 +29,7 @@ class CallContext(msgspec.Struct, eq=False, gc=False):
     deadline: float | None = None
     metadata: Mapping[str, str] = NO_METADATA
     identity: str = ""
+    connection: object | None = None
 
     def time_remaining(self) -> float:
         """Seconds until the deadline, never negative; infinity when there is none."""

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
@@ -57,7 +57,12 @@ class MethodSpec:
         return f"{asks}_stream" if self.server_streaming else f"{asks}_unary"
 
     def check(self, request: Any) -> None:
-        """Raises REQUIRED_FIELD_MISSING when a REQUIRED field of the request is not set."""
+        """Raises REQUIRED_FIELD_MISSING when a REQUIRED field of the request is not set.
+
+        A request in its bytes is left to those who read it.
+        """
+        if isinstance(request, bytes):
+            return
         missing = required_fields(self.request_class)(request)
         if missing is not None:
             raise field_missing(missing, self.full_name)
@@ -85,6 +90,13 @@ class MethodSpec:
                 f"{address}: the response of {self.full_name} cannot be decoded as {name}",
                 metadata={"rule": "response", "method": self.full_name, "address": address},
             ) from None
+
+
+def in_bytes(spec: MethodSpec) -> MethodSpec:
+    """The method for those who pass its messages on: they stay in their bytes, unread."""
+    return replace(
+        spec, pack_request=bytes, read_request=bytes, pack_response=bytes, read_response=bytes
+    )
 
 
 @cache

@@ -31,7 +31,7 @@ from gymmesh_runtime.serving import (
     give_back_spare_memory,
     heartbeat,
 )
-from gymmesh_runtime.serving.service import Service
+from gymmesh_runtime.serving.service import Service, ServiceHost
 from gymmesh_runtime.telemetry import name_process
 from gymmesh_runtime.telemetry.tracing import tracing
 from gymmesh_runtime.timers import cancel_and_wait
@@ -161,6 +161,7 @@ async def _open_all(
     watch = None if discovery is None else _watching(stack, discovery, directory)
     for service in services:
         stack.push_async_callback(close_bounded, service)
+        service.hosted(ServiceHost(options.host, options.advertise_host, discovery))
         await service.open(directory)
         if len(services) > 1:
             directory.add_direct(instance_of(service), service.servicers())
@@ -243,6 +244,7 @@ class _ServiceServer:
         await self.server.set_serving(True)
 
     def renew_soon(self) -> None:
+        self.service.renew_soon()
         if self._registration is not None:
             self._registration.renew_soon()
 

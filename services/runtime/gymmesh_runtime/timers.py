@@ -164,6 +164,15 @@ async def cancel_and_wait(*tasks: asyncio.Task[Any] | None) -> None:
     await asyncio.gather(*running, return_exceptions=True)
 
 
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Returns when one of them has returned; the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel_and_wait(*tasks)
+
+
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     """Awaits what must not be left half done: a cancellation is raised once it is over."""
     task, cancelled = asyncio.ensure_future(work), False

@@ -21,8 +21,11 @@ class Family:
     kwargs: dict[str, Any] = field(default_factory=dict)
     opened: bool = False  # the template writes the beginning of the reasoning
 
-    def tokenizer(self) -> Any:
-        """One token for each byte, a few words of several letters, and the family's own."""
+    def tokenizer(self, *words_of_two: str) -> Any:
+        """One token for each byte, a few words of several letters, and the family's own.
+
+        words_of_two: further words, of two letters each; the last has the highest id of a word.
+        """
         letters = sorted(pre_tokenizers.ByteLevel.alphabet())
         words = ["th", "in", "an", 'Ġ"', '":', "}Ċ", "ĊĊ"]
         merges = [
@@ -34,6 +37,8 @@ class Family:
             ("}", "Ċ"),
             ("Ċ", "Ċ"),
         ]
+        words += words_of_two
+        merges += [(one[0], one[1]) for one in words_of_two]
         vocabulary = {one: place for place, one in enumerate([*letters, *words])}
         raw = Tokenizer(models.BPE(vocabulary, merges))
         raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

@@ -151,7 +151,7 @@ def report(found: dict[int, dict[str, float]]) -> str:
     ]
     heads = ["turns", "CPU, µs", "agent and model, bytes", "events, bytes", "row, bytes"]
     return (
-        "What one turn costs in rollouts of so many turns, with a model service that keeps the"
+        "The cost of one turn, by the number of turns, with a model service that keeps the"
         f" conversation:\n\n{table(heads, rows)}"
     )
 

@@ -77,7 +77,7 @@ class Costs:
         """The costs that stand in the page."""
         bench, scale = (read_section(name, path) for name in ("make bench", "make bench-scale"))
         per_rollout = bench.partition("Rollouts per second")[0]
-        turns = scale.partition("What one turn costs")[2]
+        turns = scale.partition("The cost of one turn")[2]
         return Costs(
             mesh_ms=_cell(per_rollout, "512, 0–100 ms", "mesh"),
             cell_ms=_cell(per_rollout, "512, 0–100 ms", "1 cell (default)"),

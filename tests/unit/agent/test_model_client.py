@@ -65,7 +65,7 @@ class TokenlessModel:
 class TwoInstances(PeerDirectory):
     """Two instances of a model service elsewhere, both served by one model."""
 
-    def __init__(self, model: BreakingModel | TokenlessModel) -> None:
+    def __init__(self, model: BreakingModel | TokenlessModel | BrokenConnections) -> None:
         super().__init__()
         self._model = model
         for number in (1, 2):
@@ -171,3 +171,42 @@ async def test_side_data_that_a_model_does_not_give_is_logged_once(
 def test_side_data_is_captured_with_tokens_only() -> None:
     with pytest.raises(ValueError, match="capture_side_data: needs capture_tokens"):
         AgentConfig(capture_side_data=["values"])
+
+
+class BrokenConnections:
+    """The connection breaks during the first calls; their answer is there for a retry."""
+
+    def __init__(self, breaks: int) -> None:
+        self.asked: list[str] = []
+        self._breaks = breaks
+
+    async def GetModel(
+        self, request: model_pb2.GetModelRequest, *, timeout: float
+    ) -> model_pb2.GetModelResponse:
+        return model_pb2.GetModelResponse()
+
+    async def CreateResponse(
+        self, request: model_pb2.CreateResponseRequest, *, timeout: float
+    ) -> model_pb2.CreateResponseResponse:
+        self.asked.append(request.request_id)
+        if len(self.asked) <= self._breaks:
+            raise MeshError(errors_pb2.ERROR_REASON_MUX_BROKEN, "the connection broke")
+        return model_pb2.CreateResponseResponse(response=says("4"))
+
+
+@pytest.mark.parametrize(("breaks", "answers"), [(1, True), (8, True), (9, False)])
+async def test_a_call_whose_connection_broke_is_asked_again_under_its_request_id(
+    breaks: int, answers: bool
+) -> None:
+    model = BrokenConnections(breaks)
+    services = ModelServices(TwoInstances(model), 60.0)
+    client, continuations = client_of(services, AgentConfig(), agent_pb2.RolloutOptions(), [])
+    about = rollout_pb2.ModelCallCompleted(call_id="c1", model="policy")
+    request = continuations.request(about, "policy", None, ())
+    if answers:
+        await client.ask(request)
+    else:
+        with pytest.raises(MeshError) as caught:
+            await client.ask(request)
+        assert caught.value.reason == errors_pb2.ERROR_REASON_MUX_BROKEN
+    assert model.asked == ["r/1/c1"] * (breaks + answers)

@@ -11,6 +11,7 @@ from gymmesh_mesh import MeshConfig, MeshSettings
 from gymmesh_mesh.config import DiscoveryConfig, Layout
 from gymmesh_mesh.layout import plan_processes, usual_cells
 from gymmesh_model.config import ModelConfig
+from gymmesh_relay.config import RelayConfig
 from gymmesh_resource.config import EnvironmentConfig
 from gymmesh_sandbox.config import SandboxConfig
 
@@ -39,6 +40,24 @@ def plans(
 def test_mesh_gives_each_service_a_process() -> None:
     names = ["registry", "policy", "math", "mcqa", "tool_loop"]
     assert plans({"policy": REMOTE}) == [(name, [name], [name]) for name in names]
+
+
+@pytest.mark.parametrize("layout", ["mesh", "cell", "embedded"])
+def test_a_relay_is_called_from_outside_at_its_port(layout: Layout) -> None:
+    config = MeshConfig(
+        models={"policy": REMOTE},
+        relays={"door": RelayConfig(port=9443)},
+        mesh=MeshSettings(layout=layout, cells=2),
+    )
+    found = [
+        plan
+        for plan in plan_processes(config)
+        if any(one.kind == "relay" and one.instance_id in plan.exposed for one in plan.specs)
+    ]
+    assert len(found) == 1
+    assert found[0].ports["relay-door-0"] == 9443
+    if layout != "embedded":
+        assert [spec.kind for spec in found[0].specs] == ["relay"]
 
 
 def test_cells_are_alike_and_their_agents_alone_are_called_from_outside() -> None:

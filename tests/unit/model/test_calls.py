@@ -221,14 +221,14 @@ def test_weights_versions() -> None:
     unknown = clock.begin()
     assert clock.set(3) is None
     clock.end(unknown)
-    assert unknown == []
+    assert unknown.seen == []
     seen, other = clock.begin(), clock.begin()
     assert clock.set(3) == 3
     assert clock.set(5) == 3
     clock.end(seen)
     assert clock.set(6) == 5
-    assert other == [3, 5, 6]
-    assert [(s.version, s.first_token) for s in spans(seen, 40)] == [(3, 0), (5, 40)]
+    assert [one.version for one in other.seen] == [3, 5, 6]
+    assert [(s.version, s.first_token) for s in spans(seen.seen, 40)] == [(3, 0), (5, 40)]
     with pytest.raises(MeshError) as caught:
         clock.set(4)
     assert caught.value.reason_name == "FIELD_INVALID"

@@ -44,8 +44,8 @@ CONTRACT = contract()
 
 
 def test_all_services_were_read() -> None:
-    assert len(CONTRACT) == 9
-    assert sum(len(methods) for methods in CONTRACT.values()) == 54
+    assert len(CONTRACT) == 10
+    assert sum(len(methods) for methods in CONTRACT.values()) == 58
 
 
 @pytest.mark.parametrize("service", sorted(CONTRACT))

@@ -17,6 +17,7 @@ import gymmesh_trainers
         "gymmesh_trainers.hooks",
         "gymmesh_trainers.rollouts",
         "gymmesh_trainers.trl",
+        "gymmesh_trainers.weights",
     ],
 )
 def test_a_face_is_sorted_and_there(name: str) -> None:

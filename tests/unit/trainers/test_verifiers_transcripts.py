@@ -90,9 +90,30 @@ def test_answers_that_ended_the_episode_are_put_where_the_trace_has_none() -> No
     assert (found[-1]["call_id"], found[-1]["output"]) == ("c2", "You left.")
 
 
-def test_several_conversations_are_not_judged() -> None:
-    with pytest.raises(NotOneConversation, match="has 2 conversations"):
-        items_of(SAID + SAID, [])
+@pytest.mark.parametrize(
+    "others",
+    [
+        [node("user", "Sum up."), node("assistant", "It was 4.", sampled=True)],
+        [*SAID[0].nodes[:-1], node("assistant", "No.", sampled=True)],
+        # The same answer, sampled twice.
+        [*SAID[0].nodes[:-1], node("assistant", "Yes.", sampled=True)],
+    ],
+    ids=["compaction", "another answer", "the same answer"],
+)
+def test_several_conversations_are_not_judged(others: list[Any]) -> None:
+    for branches in (branch(*others) + SAID, SAID + branch(*others)):
+        with pytest.raises(NotOneConversation, match="has 2 conversations"):
+            items_of(branches, [])
+
+
+def test_a_history_that_was_rendered_anew_is_one_conversation() -> None:
+    whole = SAID[0].nodes
+    first = branch(*whole[:3])
+    # The template left the reasoning out, and the harness sends the answer back without it.
+    again = node("assistant", None, tool_calls=whole[2].message.tool_calls)
+    last = branch(*whole[:2], again, *whole[3:])
+    names = ["add", "d"]
+    assert items_of(first + last, names) == items_of(SAID, names)
 
 
 @pytest.mark.parametrize(

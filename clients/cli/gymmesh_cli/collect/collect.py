@@ -22,6 +22,7 @@ from gymmesh_cli.options import (
     security_options,
     shard_options,
     skip_invalid_option,
+    stream_address_options,
     track_options,
 )
 from gymmesh_cli.terminal import OptionGroup, log_format_option, option
@@ -77,6 +78,7 @@ API keys and sampling parameters are keys of the configuration, for example:
 )
 @output_options
 @pace_options
+@stream_address_options
 @option(
     "--limit",
     group=OptionGroup.TASKS,
@@ -138,6 +140,8 @@ def collect(
     from gymmesh_cli.collect.collecting import CollectCommand, collect_tasks
     from gymmesh_cli.shared.session import MeshPlan
 
+    if asked["stream_address"] is not None and not asked["pace"].hand_out:
+        raise click.UsageError("--stream-listen is for the groups of --stream; add --stream")
     plan = MeshPlan.of(mesh, agent, security)
     kept = asked_for(mesh, plan.config)
     return collect_tasks(CollectCommand(plan=plan, asked=kept, **asked))

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gymmesh_cli.collect.progress import Progress
 from gymmesh_cli.collect.resuming import resume_command
-from gymmesh_cli.options import OutputOptions, TrackOptions
+from gymmesh_cli.options import OutputOptions, StreamAddress, TrackOptions
 from gymmesh_cli.shared.interrupts import interrupting, on_interrupt
 from gymmesh_cli.shared.session import MeshPlan
 from gymmesh_cli.shared.task_choice import TaskChoice, choose_tasks, refuse_pipe
@@ -46,7 +46,7 @@ from gymmesh_client import (
     summarize,
 )
 from gymmesh_client.collector import length_from, metrics
-from gymmesh_client.control import CollectorRun, RunServer
+from gymmesh_client.control import CollectorRun, RunServer, StreamServer, stream_security
 from gymmesh_client.output import check, make_folder_of
 from gymmesh_client.problems import unwritable
 from gymmesh_client.safe_writes import write_whole
@@ -56,6 +56,7 @@ from gymmesh_mesh import Mesh
 from gymmesh_mesh.service_descriptions import describe_services, environment_versions
 from gymmesh_responses import dumps
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security import SecurityConfig, check_exposure
 from gymmesh_runtime.serving import MetricsEndpoint, heartbeat
 from gymmesh_runtime.serving import run as run_loop
 from gymmesh_runtime.telemetry import LogFormat
@@ -81,6 +82,7 @@ class CollectCommand:
     examples: bytes | None = None
     output: OutputOptions
     pace: CollectOptions
+    stream_address: StreamAddress | None
     lengths: Path | None
     limit: int | None
     run_id: str
@@ -150,6 +152,7 @@ def exit_code(summary: RunSummary) -> int:
 async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
     plan, output = command.plan, command.output
     refuse_pipe(_tasks(command))
+    _stream_security(command)
     identity = RunIdentity.of(_tasks(command), plan.identity())
     # A wrong row is said before the models are loaded.
     chosen = None if plan.agents else _choose(command, _reader(command))
@@ -270,12 +273,13 @@ async def _collect_with(
     )
     started = time.monotonic()
     async with AsyncExitStack() as stack:
+        shown = output.files.shown
+        run = CollectorRun(
+            collector, requested=requested, shown=shown, identity=identity, tasks=own
+        )
         if not command.no_control:
-            shown = output.files.shown
-            run = CollectorRun(
-                collector, requested=requested, shown=shown, identity=identity, tasks=own
-            )
             await _serve(stack, run, shown)
+        await _serve_groups(stack, command, run)
         stack.enter_context(interrupting(collector.interrupt))
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
@@ -400,10 +404,38 @@ async def _serve(stack: AsyncExitStack, run: CollectorRun, shown: str) -> None:
         echo(f"gym-cli: `gym-cli runs` can't find this run: {error}", err=True)
 
 
+def _stream_security(command: CollectCommand) -> SecurityConfig | None:
+    """The security of --stream-listen; None: it is not given. Raises ConfigError where strangers
+    could read the groups.
+    """
+    at = command.stream_address
+    if at is None:
+        return None
+    security = stream_security(command.plan.security, at.token_file)
+    check_exposure(at.host, security)
+    return security
+
+
+async def _serve_groups(stack: AsyncExitStack, command: CollectCommand, run: CollectorRun) -> None:
+    """Serve the groups where --stream-listen says. Raises UserError and ConfigError."""
+    at, security = command.stream_address, _stream_security(command)
+    if at is None or security is None:
+        return
+    server = StreamServer(at.host, at.port, security)
+    try:
+        await stack.enter_async_context(server)
+    except OSError as error:
+        raise UserError(f"--stream-listen: {error}. Choose another address") from None
+    server.add(run)
+    echo(f"gym-cli: groups for trainers at {server.address}", err=True)
+
+
 async def _hand_over(collector: Collector) -> None:
     """Give the trainer time to take the groups that it has not; Ctrl-C cuts it short."""
     stream = collector.group_stream
-    waiting = asyncio.create_task(stream.emptied(_HAND_OVER_S))
+    # Groups of a rank that dies now still go to the others.
+    lease_s = collector.options.consumer_lease_s if stream.readers == "consumers" else 0.0
+    waiting = asyncio.create_task(stream.emptied(_HAND_OVER_S + lease_s))
     on_interrupt(waiting.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await waiting

@@ -5,6 +5,7 @@ security.py            how a command authenticates itself to remote services
 pace.py                how a run is dispatched
 shards.py              runs shared by several collectors
 track.py               figures for a tracker
+stream_address.py      where trainers on other machines can read a run's groups
 groups.py              how options become one argument
 kept_configuration.py  the configuration of a resumed run
 """
@@ -33,6 +34,7 @@ from gymmesh_cli.options.shared import (
     tasks_option,
     timeout_option,
 )
+from gymmesh_cli.options.stream_address import StreamAddress, stream_address_options
 from gymmesh_cli.options.track import TrackOptions, track_options
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "MeshOptions",
     "OutputOptions",
     "SecurityOptions",
+    "StreamAddress",
     "TrackOptions",
     "agent_option",
     "environments_option",
@@ -57,6 +60,7 @@ __all__ = [
     "security_options",
     "shard_options",
     "skip_invalid_option",
+    "stream_address_options",
     "tasks_option",
     "timeout_option",
     "together",

@@ -28,6 +28,10 @@ def _pace_of(values: dict[str, Any]) -> CollectOptions:
     stream, groups = values.pop("stream"), values.pop("stream_groups")
     if groups is not None and not stream:
         raise click.UsageError("--stream-groups limits --stream; add --stream")
+    if values["consumer_lease_s"] is None:
+        del values["consumer_lease_s"]
+    elif not stream:
+        raise click.UsageError("--stream-lease is for trainers that read --stream; add --stream")
     if stream and values["order"] == "interleaved" and values["repeats"] > 1:
         raise click.UsageError(
             "--stream hands out whole groups, but --order interleaved finishes all groups at the "
@@ -204,6 +208,15 @@ pace_options = grouped(
         type=click.IntRange(min=1, max=10_000),
         metavar="N",
         help="With --stream: start no new group while the trainer has N unacknowledged groups. "
-        "Default: 16.",
+        "Ranks that share the groups hold N divided by their number each. Default: 16.",
+    ),
+    option(
+        "--stream-lease",
+        "consumer_lease_s",
+        group=OptionGroup.TRAINING,
+        type=click.FloatRange(min=0, min_open=True, max=_DAY_S),
+        metavar="SECONDS",
+        help="With --stream and several ranks: how long a rank may be without a connection before "
+        "its groups go to the others. Default: 60.",
     ),
 )

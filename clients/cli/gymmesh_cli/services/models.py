@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -175,6 +177,121 @@ def set_weights(
         for address, was in before.items()
     ]
     report(as_json, {"models": rows}, lines)
+
+
+@models.command("push-weights", short_help="Load new weights on inference servers.")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("version", type=click.IntRange(min=0))
+@click.option(
+    "--endpoint",
+    "endpoints",
+    multiple=True,
+    required=True,
+    metavar="URL",
+    help="Address of an inference server, such as http://gpu-0:8000/v1. Repeat for each.",
+)
+@click.option(
+    "--address",
+    "addresses",
+    multiple=True,
+    required=True,
+    metavar="HOST:PORT",
+    help="Address of a model service, as `gym-cli up` shows it. Repeat for each replica.",
+)
+@click.option(
+    "--kind",
+    type=click.Choice(["vllm", "sglang"]),
+    default="vllm",
+    show_default=True,
+    help="What the endpoints run.",
+)
+@click.option(
+    "--adapter", default="", metavar="NAME", help="FOLDER is a LoRA adapter of this name."
+)
+@click.option(
+    "--in-flight",
+    type=click.Choice(["continue", "abort"]),
+    default="continue",
+    show_default=True,
+    help="Whether answers in flight go on, or end and are continued with the new weights.",
+)
+@click.option("--folder-there", default="", metavar="PATH", help="FOLDER's path at the endpoints.")
+@click.option(
+    "--api-key-env",
+    default="",
+    metavar="NAME",
+    help="Environment variable with the endpoints' API key.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The most seconds for all of it.",
+)
+@security_options
+@json_option
+def push_weights(
+    folder: Path,
+    version: int,
+    endpoints: tuple[str, ...],
+    addresses: tuple[str, ...],
+    kind: str,
+    adapter: str,
+    in_flight: str,
+    folder_there: str,
+    api_key_env: str,
+    timeout: float,
+    security: SecurityOptions,
+    as_json: bool,
+) -> int:
+    """Load the weights in FOLDER on every endpoint, then announce them as VERSION.
+
+    Nothing is announced unless every endpoint has loaded them. The endpoints must offer it: vLLM
+    with VLLM_SERVER_DEV_MODE=1, for adapters with --enable-lora and
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
+
+    \b
+      gym-cli models push-weights step-4/ 4 --endpoint http://gpu-0:8000/v1 --address gpu-0:50051
+
+    Exit code 0: in force. 1: not, or not everywhere; the endpoints are listed.
+    """
+    import asyncio
+
+    from gymmesh_trainers.weights import PushFailed, pushed
+
+    key = os.environ.get(api_key_env, "") if api_key_env else ""
+    if api_key_env and not key:
+        raise click.UsageError(f"--api-key-env: the variable {api_key_env} is not set")
+    try:
+        done = asyncio.run(
+            pushed(
+                folder,
+                version,
+                urls=endpoints,
+                kind=kind,
+                api_key=key,
+                addresses=addresses,
+                security=security.over(),
+                adapter=adapter,
+                in_flight=in_flight,
+                folder_there=folder_there,
+                timeout_s=timeout,
+            )
+        )
+    except PushFailed as error:
+        report(as_json, {**dataclasses.asdict(error.push), "error": str(error)}, [str(error)])
+        return NOTHING_DONE
+    lines = [f"{one.url}  loaded in {one.seconds:.1f} s" for one in done.endpoints]
+    lines += [
+        f"{address}  {'none' if was is None else was} -> {version} {done.adapter}".rstrip()
+        for address, was in done.announced.items()
+    ]
+    lines += [f"unloaded {one}" for one in done.unloaded]
+    lines += [f"{one} is still in use" for one in done.in_use]
+    report(as_json, {**dataclasses.asdict(done), "error": None}, lines)
+    return DONE
 
 
 def _check_lines(one: ModelCheck) -> Iterator[str]:

@@ -32,7 +32,7 @@ _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protoco
 
 @click.command(cls=GroupedCommand)
 @click.argument(
-    "kind", type=click.Choice(["discovery", "model", "sandbox", "environment", "agent"])
+    "kind", type=click.Choice(["discovery", "model", "sandbox", "environment", "agent", "relay"])
 )
 @click.argument("name", required=False)
 @mesh_options
@@ -43,7 +43,7 @@ _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protoco
     metavar="HOST:PORT",
     default="",
     help="Register with this discovery service, if discovery.backend is memory. Required for "
-    "agents; an environment, model or sandbox service can run unregistered. Rejected if "
+    "agents and relays; an environment, model or sandbox service can run unregistered. Rejected if "
     "services register themselves.",
 )
 @listening_options
@@ -105,6 +105,7 @@ def serve(
       gym-cli serve sandbox boxes --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve environment shop --config mesh.yaml --discovery 127.0.0.1:9400
       gym-cli serve agent tool_loop --config mesh.yaml --discovery 127.0.0.1:9400 --port 9401
+      gym-cli serve relay door --config mesh.yaml --discovery 127.0.0.1:9400 --port 9443
     """
     from gymmesh_mesh.config import exposed
     from gymmesh_mesh.processes import ServingPlace, serve_one

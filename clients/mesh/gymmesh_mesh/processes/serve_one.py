@@ -76,7 +76,7 @@ async def serve_one(
     spec = specs[-1]
     options = replace(
         serve_options(config, place.host, place.advertise_host),
-        ports={spec.instance_id: place.port},
+        ports={spec.instance_id: place.port or _own_port(config, kind, name)},
         metrics_port=place.metrics_port if config.mesh.metrics else None,
         health_port=place.health_port,
         discovery_address=place.discovery_address,
@@ -122,6 +122,11 @@ def _specs(
             f"{config.discovery.backend}). Pass its address with --discovery HOST:PORT"
         )
     return [spec]
+
+
+def _own_port(config: MeshConfig, kind: ServiceKind, name: str) -> int:
+    """The port that the configuration itself names for a service; 0: the system chooses."""
+    return config.relays[name].port if kind == "relay" else 0
 
 
 def _is_alone(config: MeshConfig, kind: ServiceKind, place: ServingPlace) -> bool:

@@ -38,18 +38,19 @@ pub struct RolloutOptions {
     /// Do not verify; the verification is SKIPPED.
     #[prost(bool, tag = "10")]
     pub skip_verification: bool,
-    /// The most events of the attempt; more are a failure with ATTEMPT_TOO_LARGE.
+    /// The most events of the attempt. If they exceed it, the attempt fails with
+    /// ATTEMPT_TOO_LARGE.
     #[prost(uint64, optional, tag = "11")]
     pub max_events: ::core::option::Option<u64>,
-    /// The most bytes of its events, serialised; more are a failure with
-    /// ATTEMPT_TOO_LARGE.
+    /// The most bytes of the attempt's events, serialised. If they exceed it, the attempt
+    /// fails with ATTEMPT_TOO_LARGE.
     #[prost(uint64, optional, tag = "12")]
     pub max_event_bytes: ::core::option::Option<u64>,
     /// Ask the policy model for append-only prompts (CreateResponseRequest).
     #[prost(bool, optional, tag = "13")]
     pub append_only: ::core::option::Option<bool>,
-    /// Keep the session's final state, where the environment can. Absent: keep it
-    /// where GetEnvironment says `keeps_state`.
+    /// Keep the session's final state, if the environment can. Absent: keep it if
+    /// `keeps_state` of GetEnvironment is true.
     #[prost(bool, optional, tag = "14")]
     pub keep_final_state: ::core::option::Option<bool>,
 }
@@ -162,7 +163,7 @@ pub struct CollectHello {
     /// The first credit, in events.
     #[prost(uint64, tag = "3")]
     pub credit: u64,
-    /// The contract's version that the collector speaks.
+    /// The contract version that the collector implements.
     #[prost(string, tag = "4")]
     pub contract_version: ::prost::alloc::string::String,
 }
@@ -200,8 +201,8 @@ pub struct CollectStart {
     /// What to run.
     #[prost(message, optional, tag = "1")]
     pub request: ::core::option::Option<RunRolloutRequest>,
-    /// Milliseconds from receipt by which it must end; zero: no deadline of the
-    /// collector's. Exceeding it is a failure (DEADLINE).
+    /// Milliseconds from receipt by which it must end; zero: the collector sets no
+    /// deadline. Exceeding it is a failure (DEADLINE).
     #[prost(uint64, tag = "2")]
     pub timeout_ms: u64,
 }
@@ -256,7 +257,7 @@ impl ::prost::Name for AttemptRef {
 /// More credit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CollectCredit {
-    /// How many more events may be sent.
+    /// How many more events the agent may send.
     #[prost(uint64, tag = "1")]
     pub events: u64,
 }
@@ -270,7 +271,7 @@ impl ::prost::Name for CollectCredit {
         "/gymmesh.agent.v1.CollectCredit".into()
     }
 }
-/// Events up to here are stored; the agent may forget them.
+/// Events up to the cursor are stored; the agent may forget them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CollectAck {
     /// The cursor of the last stored batch.
@@ -341,7 +342,7 @@ pub struct CollectWelcome {
     /// `resumed`.
     #[prost(string, tag = "4")]
     pub instance_id: ::prost::alloc::string::String,
-    /// The contract's version that the agent speaks.
+    /// The contract version that the agent implements.
     #[prost(string, tag = "5")]
     pub contract_version: ::prost::alloc::string::String,
 }
@@ -379,10 +380,10 @@ impl ::prost::Name for CollectEvents {
 /// Refused starts: they will have no events.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CollectStartRefused {
-    /// Which.
+    /// The refused attempts.
     #[prost(message, repeated, tag = "1")]
     pub attempts: ::prost::alloc::vec::Vec<AttemptRef>,
-    /// Why; with RetryInfo when a later retry may succeed.
+    /// Why. With RetryInfo if a later retry may succeed.
     #[prost(message, optional, tag = "2")]
     pub status: ::core::option::Option<::tonic_types::Status>,
 }
@@ -421,7 +422,7 @@ impl ::prost::Name for CollectLoad {
         "/gymmesh.agent.v1.CollectLoad".into()
     }
 }
-/// A group to be judged.
+/// A group to judge.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JudgeGroupRequest {
     /// The group; its task names the environment.
@@ -455,7 +456,7 @@ impl ::prost::Name for JudgeGroupResponse {
         "/gymmesh.agent.v1.JudgeGroupResponse".into()
     }
 }
-/// Asks what the agent is.
+/// Asks for the agent's description.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetAgentRequest {}
 impl ::prost::Name for GetAgentRequest {
@@ -468,22 +469,22 @@ impl ::prost::Name for GetAgentRequest {
         "/gymmesh.agent.v1.GetAgentRequest".into()
     }
 }
-/// What the agent is.
+/// The agent's description.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetAgentResponse {
-    /// Its name in the mesh, such as `tool_loop`.
+    /// The agent's name in the mesh, such as `tool_loop`.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// Its version: changes when rollouts may change.
+    /// The agent's version. It changes when rollouts may change.
     #[prost(string, tag = "2")]
     pub version: ::prost::alloc::string::String,
     /// A few sentences for people.
     #[prost(string, tag = "3")]
     pub description: ::prost::alloc::string::String,
-    /// The roles of the models that it calls, such as `policy`.
+    /// The roles of the models that the agent calls, such as `policy`.
     #[prost(string, repeated, tag = "4")]
     pub model_roles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Whether Collect is offered; when not, it is UNIMPLEMENTED.
+    /// Whether Collect is offered. If not, Collect is UNIMPLEMENTED.
     #[prost(bool, tag = "5")]
     pub collect: bool,
     /// The most concurrent attempts; zero: no limit.
@@ -540,10 +541,9 @@ pub mod agent_service_client {
     /// environment's state matches the model's calls. The function calls of an
     /// incomplete answer are not run.
     ///
-    /// An error in a call of the environment belongs to TOOL when it came from
-    /// CallTool, except that a missing session and a fault of the environment itself
-    /// (ENVIRONMENT_FAULT) belong to RESOURCE. An error of a model always belongs to
-    /// MODEL, whoever called it.
+    /// Boundaries of errors. An error of CallTool has the boundary TOOL. A missing session
+    /// and a fault of the environment itself (ENVIRONMENT_FAULT) have RESOURCE, even in
+    /// CallTool. An error of a model has MODEL, even if the environment called the model.
     #[derive(Debug, Clone)]
     pub struct AgentServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -700,13 +700,12 @@ pub mod agent_service_client {
                 .insert(GrpcMethod::new("gymmesh.agent.v1.AgentService", "Collect"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Has the repeats of one task judged together, for collectors that reach the
-        /// agent but not the environment. The agent passes the group on to
-        /// VerifyService.VerifyGroup of an instance of the task's environment, and the
-        /// verdicts and errors back; it checks that there is one verdict for each
-        /// member, in order, and that each keeps the rules of Verification, and
-        /// otherwise answers INTERNAL / CONTRACT_VIOLATED. An environment that does not
-        /// judge groups is UNIMPLEMENTED / NOT_OFFERED.
+        /// Judges the repeats of one task together, for collectors that reach the agent but
+        /// not the environment. The agent forwards the group to VerifyService.VerifyGroup of
+        /// an instance of the task's environment, and returns the verdicts or the error. It
+        /// checks that there is one verdict for each member, in order, and that each follows
+        /// the rules of Verification. Otherwise it answers INTERNAL / CONTRACT_VIOLATED. If
+        /// the environment does not judge groups, the call is UNIMPLEMENTED / NOT_OFFERED.
         pub async fn judge_group(
             &mut self,
             request: impl tonic::IntoRequest<super::JudgeGroupRequest>,
@@ -725,7 +724,7 @@ pub mod agent_service_client {
             ));
             self.inner.unary(req, path, codec).await
         }
-        /// Says what the agent is.
+        /// Describes the agent.
         pub async fn get_agent(
             &mut self,
             request: impl tonic::IntoRequest<super::GetAgentRequest>,
@@ -813,18 +812,17 @@ pub mod agent_service_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::CollectRequest>>,
         ) -> std::result::Result<tonic::Response<Self::CollectStream>, tonic::Status>;
-        /// Has the repeats of one task judged together, for collectors that reach the
-        /// agent but not the environment. The agent passes the group on to
-        /// VerifyService.VerifyGroup of an instance of the task's environment, and the
-        /// verdicts and errors back; it checks that there is one verdict for each
-        /// member, in order, and that each keeps the rules of Verification, and
-        /// otherwise answers INTERNAL / CONTRACT_VIOLATED. An environment that does not
-        /// judge groups is UNIMPLEMENTED / NOT_OFFERED.
+        /// Judges the repeats of one task together, for collectors that reach the agent but
+        /// not the environment. The agent forwards the group to VerifyService.VerifyGroup of
+        /// an instance of the task's environment, and returns the verdicts or the error. It
+        /// checks that there is one verdict for each member, in order, and that each follows
+        /// the rules of Verification. Otherwise it answers INTERNAL / CONTRACT_VIOLATED. If
+        /// the environment does not judge groups, the call is UNIMPLEMENTED / NOT_OFFERED.
         async fn judge_group(
             &self,
             request: tonic::Request<super::JudgeGroupRequest>,
         ) -> std::result::Result<tonic::Response<super::JudgeGroupResponse>, tonic::Status>;
-        /// Says what the agent is.
+        /// Describes the agent.
         async fn get_agent(
             &self,
             request: tonic::Request<super::GetAgentRequest>,
@@ -849,10 +847,9 @@ pub mod agent_service_server {
     /// environment's state matches the model's calls. The function calls of an
     /// incomplete answer are not run.
     ///
-    /// An error in a call of the environment belongs to TOOL when it came from
-    /// CallTool, except that a missing session and a fault of the environment itself
-    /// (ENVIRONMENT_FAULT) belong to RESOURCE. An error of a model always belongs to
-    /// MODEL, whoever called it.
+    /// Boundaries of errors. An error of CallTool has the boundary TOOL. A missing session
+    /// and a fault of the environment itself (ENVIRONMENT_FAULT) have RESOURCE, even in
+    /// CallTool. An error of a model has MODEL, even if the environment called the model.
     #[derive(Debug)]
     pub struct AgentServiceServer<T> {
         inner: Arc<T>,

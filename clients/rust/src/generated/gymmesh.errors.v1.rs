@@ -188,6 +188,16 @@ pub enum ErrorReason {
     /// Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"request_id": "r-17/1/c2"}}
     ResponseNotFound = 51,
+    /// UNAVAILABLE. The model service could not write side data to its folder, so it did
+    /// not answer the call. The cause is the operating system's.
+    /// Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
+    /// "metadata": {"model": "policy", "cause": "No space left on device"}}
+    SideDataNotStored = 58,
+    /// NOT_FOUND. The model service does not store side data of that digest, or has
+    /// deleted it to stay within its bound.
+    /// Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
+    /// "metadata": {"digest": "6f1e…"}}
+    SideDataNotFound = 59,
     /// ABORTED. The prompt of a call did not begin with the tokens of the call
     /// before it and no fork was declared (the exact-token law).
     /// Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
@@ -272,6 +282,13 @@ pub enum ErrorReason {
     /// Example: {"reason": "RUN_STATE", "domain": "gymmesh",
     /// "metadata": {"run_id": "run-3", "state": "FINISHED"}}
     RunState = 91,
+    /// ABORTED. The consumer was taken for dead (`cause` is `lease`), another process
+    /// took its name (`name`), or the collector was restarted (`restart`). It starts
+    /// anew, without a cursor. Groups that it had not acknowledged are sent to others,
+    /// and it must drop them; after a restart they are sent to nobody.
+    /// Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
+    /// "metadata": {"consumer": "rank-2", "cause": "lease"}}
+    ConsumerReplaced = 92,
     /// NOT_FOUND. The registration's lease expired or never existed; register again.
     /// Example: {"reason": "LEASE_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"lease_id": "l-5"}}
@@ -410,6 +427,8 @@ impl ErrorReason {
             Self::ConversationUnknown => "ERROR_REASON_CONVERSATION_UNKNOWN",
             Self::RequestIdReused => "ERROR_REASON_REQUEST_ID_REUSED",
             Self::ResponseNotFound => "ERROR_REASON_RESPONSE_NOT_FOUND",
+            Self::SideDataNotStored => "ERROR_REASON_SIDE_DATA_NOT_STORED",
+            Self::SideDataNotFound => "ERROR_REASON_SIDE_DATA_NOT_FOUND",
             Self::TokensDiverged => "ERROR_REASON_TOKENS_DIVERGED",
             Self::WeightsStale => "ERROR_REASON_WEIGHTS_STALE",
             Self::SessionNotFound => "ERROR_REASON_SESSION_NOT_FOUND",
@@ -428,6 +447,7 @@ impl ErrorReason {
             Self::AttemptTooLarge => "ERROR_REASON_ATTEMPT_TOO_LARGE",
             Self::RunNotFound => "ERROR_REASON_RUN_NOT_FOUND",
             Self::RunState => "ERROR_REASON_RUN_STATE",
+            Self::ConsumerReplaced => "ERROR_REASON_CONSUMER_REPLACED",
             Self::LeaseNotFound => "ERROR_REASON_LEASE_NOT_FOUND",
             Self::InstanceExists => "ERROR_REASON_INSTANCE_EXISTS",
             Self::MuxBroken => "ERROR_REASON_MUX_BROKEN",
@@ -485,6 +505,8 @@ impl ErrorReason {
             "ERROR_REASON_CONVERSATION_UNKNOWN" => Some(Self::ConversationUnknown),
             "ERROR_REASON_REQUEST_ID_REUSED" => Some(Self::RequestIdReused),
             "ERROR_REASON_RESPONSE_NOT_FOUND" => Some(Self::ResponseNotFound),
+            "ERROR_REASON_SIDE_DATA_NOT_STORED" => Some(Self::SideDataNotStored),
+            "ERROR_REASON_SIDE_DATA_NOT_FOUND" => Some(Self::SideDataNotFound),
             "ERROR_REASON_TOKENS_DIVERGED" => Some(Self::TokensDiverged),
             "ERROR_REASON_WEIGHTS_STALE" => Some(Self::WeightsStale),
             "ERROR_REASON_SESSION_NOT_FOUND" => Some(Self::SessionNotFound),
@@ -503,6 +525,7 @@ impl ErrorReason {
             "ERROR_REASON_ATTEMPT_TOO_LARGE" => Some(Self::AttemptTooLarge),
             "ERROR_REASON_RUN_NOT_FOUND" => Some(Self::RunNotFound),
             "ERROR_REASON_RUN_STATE" => Some(Self::RunState),
+            "ERROR_REASON_CONSUMER_REPLACED" => Some(Self::ConsumerReplaced),
             "ERROR_REASON_LEASE_NOT_FOUND" => Some(Self::LeaseNotFound),
             "ERROR_REASON_INSTANCE_EXISTS" => Some(Self::InstanceExists),
             "ERROR_REASON_MUX_BROKEN" => Some(Self::MuxBroken),

@@ -10,7 +10,8 @@ pub struct CaptureOptions {
     /// The log probability of each sampled token.
     #[prost(bool, tag = "2")]
     pub logprobs: bool,
-    /// Names of side data wanted, such as `routed_experts`; see SideData.
+    /// Names of side data wanted, such as `routed_experts`; see SideData. Only
+    /// together with `token_ids` or `logprobs`: rows belong to captured tokens.
     #[prost(string, repeated, tag = "3")]
     pub side_data: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -73,34 +74,46 @@ impl ::prost::Name for ConstrainedSpan {
     }
 }
 /// A tensor beside the tokens of a call, with a row for each of a stretch of
-/// tokens: routed experts, a teacher's log probabilities, values. Like token ids,
-/// a call carries only what it adds to its parent.
+/// tokens: routed experts, a teacher's log probabilities, values.
+///
+/// Rows are counted over the call's whole prompt and output. A call carries only
+/// the rows that the calls before it do not have; a call that is a fork has them
+/// from its first token. Where two calls of a conversation have a row for a token
+/// that they share, a reader takes the earlier call's: the model sampled with it.
+/// The last output token usually has no row, because no forward pass read it; the
+/// next call has that row.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SideData {
     /// What it is, such as `routed_experts`; unique in a capture.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The type of a number, by numpy's name and little-endian: `uint8`, `int16`,
-    /// `int32`, `float16`, `bfloat16`, `float32`.
+    /// The type of a number, by numpy's name and little-endian: `int8`, `uint8`,
+    /// `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
     #[prost(string, tag = "2")]
     pub dtype: ::prost::alloc::string::String,
-    /// The shape of one token's row; empty: one number.
+    /// The shape of one token's row; empty: one number. No length is zero.
     #[prost(uint32, repeated, tag = "3")]
     pub shape: ::prost::alloc::vec::Vec<u32>,
     /// The first token that has a row, counted over the call's whole prompt and
     /// output, from 0.
     #[prost(uint64, tag = "4")]
     pub first_token: u64,
-    /// How many tokens have one.
+    /// How many tokens have one; at least 1. The last one is at most the call's last
+    /// output token.
     #[prost(uint64, tag = "5")]
     pub tokens: u64,
-    /// The numbers, row after row; empty when they are at `location`.
+    /// The numbers, row after row, when they are at most 4,096 bytes; empty when they
+    /// are at `location`. Exactly one of both is set.
     #[prost(bytes = "vec", tag = "6")]
     pub data: ::prost::alloc::vec::Vec<u8>,
-    /// Where the numbers can be fetched, when they are not in `data`.
+    /// Where the service stored the numbers, as a `file:` URL; the file's name ends
+    /// with `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its
+    /// first two digits. The file was complete before the answer was sent. A reader
+    /// that does not see the folder asks the model service with ReadSideData. The
+    /// service may delete the oldest files, as its configuration says.
     #[prost(string, tag = "7")]
     pub location: ::prost::alloc::string::String,
-    /// SHA-256 of the numbers.
+    /// SHA-256 of the numbers. A reader must compare it before it uses them.
     #[prost(bytes = "vec", tag = "8")]
     pub digest: ::prost::alloc::vec::Vec<u8>,
 }
@@ -335,7 +348,7 @@ impl ::prost::Name for CallRetries {
     }
 }
 /// A call's position in a conversation, so that only new items are sent.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ConversationRef {
     /// The conversation's id, chosen by the caller; unique within the rollout's
     /// attempt and actor.
@@ -369,7 +382,7 @@ impl ::prost::Name for ConversationRef {
     }
 }
 /// The tokens of a conversation's first items.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PrefixTokens {
     /// The token ids, each a little-endian int32.
     #[prost(bytes = "vec", tag = "1")]
@@ -383,6 +396,11 @@ pub struct PrefixTokens {
     /// fork (FORK_REASON_HISTORY_REWRITTEN).
     #[prost(uint32, repeated, tag = "2")]
     pub item_ends: ::prost::alloc::vec::Vec<u32>,
+    /// By the name of side data, how many leading tokens have a row in the calls
+    /// before, without a gap. The answer then has the rows behind these. A name that
+    /// is missing: none.
+    #[prost(map = "string, uint64", tag = "3")]
+    pub side_data_rows: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
 }
 impl ::prost::Name for PrefixTokens {
     const NAME: &'static str = "PrefixTokens";
@@ -650,12 +668,22 @@ pub struct ModelCapabilities {
     /// `append_only` is honoured.
     #[prost(bool, tag = "9")]
     pub append_only: bool,
-    /// The side data that can be captured, by name.
+    /// The side data that can be captured and stored, by name.
     #[prost(string, repeated, tag = "10")]
     pub side_data: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Which distribution captured log probabilities are of.
     #[prost(enumeration = "LogprobDistribution", tag = "11")]
     pub logprob_distribution: i32,
+    /// ScoreContinuations is offered.
+    #[prost(bool, tag = "12")]
+    pub scoring: bool,
+    /// Calls can name an adapter: `SetWeightsVersionRequest.adapter` is honoured.
+    #[prost(bool, tag = "13")]
+    pub adapters: bool,
+    /// Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured.
+    /// A server without it would announce the version at once.
+    #[prost(bool, tag = "14")]
+    pub weights_loading: bool,
 }
 impl ::prost::Name for ModelCapabilities {
     const NAME: &'static str = "ModelCapabilities";
@@ -692,6 +720,18 @@ pub struct GetModelResponse {
     /// The contract's version, such as `1.0`.
     #[prost(string, tag = "7")]
     pub contract_version: ::prost::alloc::string::String,
+    /// The adapter (LoRA) that generates; empty: none.
+    #[prost(string, tag = "8")]
+    pub adapter: ::prost::alloc::string::String,
+    /// The adapters that calls in flight have named, without order. Only an adapter that
+    /// no service lists, and that generates no more, may be unloaded from the endpoints.
+    #[prost(string, repeated, tag = "9")]
+    pub adapters_in_use: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Calls that the endpoint may be answering: begun, not answered yet, and not waiting
+    /// for new weights. While calls wait (`loading_s`) this number only falls; at zero
+    /// nothing that this service sent is at the endpoint.
+    #[prost(uint32, tag = "10")]
+    pub calls_in_flight: u32,
 }
 impl ::prost::Name for GetModelResponse {
     const NAME: &'static str = "GetModelResponse";
@@ -703,15 +743,24 @@ impl ::prost::Name for GetModelResponse {
         "/gymmesh.model.v1.GetModelResponse".into()
     }
 }
-/// New weights are in place.
+/// New weights are in place, or about to be loaded.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetWeightsVersionRequest {
     /// The version that generates from now on; 0 is a version like any other.
     #[prost(uint64, optional, tag = "1")]
     pub version: ::core::option::Option<u64>,
-    /// The name of the adapter (LoRA) that generates from now on; empty: none.
+    /// The name of the adapter (LoRA) at the endpoint that generates from now on; empty:
+    /// none.
     #[prost(string, tag = "2")]
     pub adapter: ::prost::alloc::string::String,
+    /// Present: the version is about to be loaded and not in force yet. For so many
+    /// seconds, at most 3,600, calls that the server has not sent to its endpoint wait.
+    /// The next SetWeightsVersion without this field ends the wait, and so does 0, which
+    /// leaves the weights as they were. An answer that the endpoint aborts meanwhile is
+    /// not a failure: the call waits too, and then continues from its tokens, or begins
+    /// again where the backend cannot continue. Not after the call's deadline.
+    #[prost(uint32, optional, tag = "3")]
+    pub loading_s: ::core::option::Option<u32>,
 }
 impl ::prost::Name for SetWeightsVersionRequest {
     const NAME: &'static str = "SetWeightsVersionRequest";
@@ -723,7 +772,7 @@ impl ::prost::Name for SetWeightsVersionRequest {
         "/gymmesh.model.v1.SetWeightsVersionRequest".into()
     }
 }
-/// The version is in force.
+/// The version is in force, or calls wait for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetWeightsVersionResponse {
     /// The version before, absent when there was none.
@@ -738,6 +787,125 @@ impl ::prost::Name for SetWeightsVersionResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/gymmesh.model.v1.SetWeightsVersionResponse".into()
+    }
+}
+/// Asks how probable texts are.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ScoreContinuationsRequest {
+    /// The conversation before each continuation, whole, with its instructions and
+    /// tools. The server renders it as CreateResponse does. It ignores parameters that the
+    /// prompt does not depend on: scores are at temperature 1, before any cut.
+    #[prost(message, optional, tag = "1")]
+    pub params: ::core::option::Option<super::super::responses::v1::ResponseParams>,
+    /// The texts, each as the beginning of the model's answer; at least one, at most
+    /// 256. An empty one is INVALID_ARGUMENT / FIELD_INVALID. So is one whose first
+    /// characters the tokenizer joins with the prompt's last ones: after the prompt's
+    /// tokens the model does not write it.
+    #[prost(string, repeated, tag = "2")]
+    pub continuations: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The rollout on whose behalf the call is made, as in CreateResponse.
+    #[prost(string, tag = "3")]
+    pub rollout_id: ::prost::alloc::string::String,
+}
+impl ::prost::Name for ScoreContinuationsRequest {
+    const NAME: &'static str = "ScoreContinuationsRequest";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ScoreContinuationsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ScoreContinuationsRequest".into()
+    }
+}
+/// How probable one text is.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContinuationScore {
+    /// The text's token ids, each a little-endian int32: those that the prompt and the
+    /// text, tokenised together, have after the prompt's.
+    #[prost(bytes = "vec", tag = "1")]
+    pub token_ids: ::prost::alloc::vec::Vec<u8>,
+    /// The log probability of each of them, each a little-endian float32: finite and at
+    /// most 0, up to rounding.
+    #[prost(bytes = "vec", tag = "2")]
+    pub logprobs: ::prost::alloc::vec::Vec<u8>,
+    /// Whether no token is more probable than each of them at its place.
+    #[prost(bool, tag = "3")]
+    pub greedy: bool,
+}
+impl ::prost::Name for ContinuationScore {
+    const NAME: &'static str = "ContinuationScore";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ContinuationScore".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ContinuationScore".into()
+    }
+}
+/// The scores.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ScoreContinuationsResponse {
+    /// One for each continuation, in order. All are by the same weights.
+    #[prost(message, repeated, tag = "1")]
+    pub scores: ::prost::alloc::vec::Vec<ContinuationScore>,
+    /// How many tokens the prompt has.
+    #[prost(uint32, tag = "2")]
+    pub prompt_tokens: u32,
+    /// The version of the weights; absent when not known.
+    #[prost(uint64, optional, tag = "3")]
+    pub weights_version: ::core::option::Option<u64>,
+    /// Microseconds that the call waited in the service for a place.
+    #[prost(uint64, tag = "4")]
+    pub queue_us: u64,
+}
+impl ::prost::Name for ScoreContinuationsResponse {
+    const NAME: &'static str = "ScoreContinuationsResponse";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ScoreContinuationsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ScoreContinuationsResponse".into()
+    }
+}
+/// Asks for the numbers of side data.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadSideDataRequest {
+    /// The digest in SideData: 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub digest: ::prost::alloc::vec::Vec<u8>,
+    /// The first byte wanted, from 0.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+}
+impl ::prost::Name for ReadSideDataRequest {
+    const NAME: &'static str = "ReadSideDataRequest";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ReadSideDataRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ReadSideDataRequest".into()
+    }
+}
+/// A piece of the numbers.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadSideDataResponse {
+    /// The piece; empty only when `offset` is the end.
+    #[prost(bytes = "vec", tag = "1")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
+    /// How many bytes the numbers have in all; the same in each piece.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+}
+impl ::prost::Name for ReadSideDataResponse {
+    const NAME: &'static str = "ReadSideDataResponse";
+    const PACKAGE: &'static str = "gymmesh.model.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.model.v1.ReadSideDataResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.model.v1.ReadSideDataResponse".into()
     }
 }
 /// Generated client implementations.
@@ -935,11 +1103,17 @@ pub mod model_service_client {
                 .insert(GrpcMethod::new("gymmesh.model.v1.ModelService", "GetModel"));
             self.inner.unary(req, path, codec).await
         }
-        /// Tells the service that the weights were swapped. Calls that begin
-        /// afterwards carry the new version; a call in flight gets a further
-        /// WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-        /// FIELD_INVALID; the current one again is a success. A service whose model
-        /// does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+        /// Tells the service which weights generate: the endpoint's own, or an adapter
+        /// (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+        /// name the adapter at the endpoint. A call in flight without a new adapter gets a
+        /// further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+        /// adapter that they named, or the endpoint's own weights, until they end.
+        ///
+        /// With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+        /// than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+        /// one with another adapter; the current one again is a success. A service whose
+        /// backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+        /// may a service whose model does not change (a hosted one) to any version.
         pub async fn set_weights_version(
             &mut self,
             request: impl tonic::IntoRequest<super::SetWeightsVersionRequest>,
@@ -958,6 +1132,59 @@ pub mod model_service_client {
                 "SetWeightsVersion",
             ));
             self.inner.unary(req, path, codec).await
+        }
+        /// Scores texts that the model did not write: for each continuation, the log
+        /// probabilities that the model gives its tokens after the conversation. Samples
+        /// nothing, and has no side effect, so every call can be retried. A server without
+        /// the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+        /// change meanwhile, the server scores again. Other errors are those of
+        /// CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+        /// longest text is longer than the context.
+        pub async fn score_continuations(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ScoreContinuationsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ScoreContinuationsResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.model.v1.ModelService/ScoreContinuations",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.model.v1.ModelService",
+                "ScoreContinuations",
+            ));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads the numbers of side data that this service stored; see SideData. The
+        /// server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+        /// least one, and reads ahead at most one piece. The reader compares the digest,
+        /// and may continue a broken stream from the next `offset`. An offset beyond the
+        /// end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+        /// the service does not hold the digest (any more): another instance that stores
+        /// elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+        pub async fn read_side_data(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadSideDataRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ReadSideDataResponse>>,
+            tonic::Status,
+        > {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path =
+                http::uri::PathAndQuery::from_static("/gymmesh.model.v1.ModelService/ReadSideData");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.model.v1.ModelService",
+                "ReadSideData",
+            ));
+            self.inner.server_streaming(req, path, codec).await
         }
     }
 }
@@ -1020,15 +1247,48 @@ pub mod model_service_server {
             &self,
             request: tonic::Request<super::GetModelRequest>,
         ) -> std::result::Result<tonic::Response<super::GetModelResponse>, tonic::Status>;
-        /// Tells the service that the weights were swapped. Calls that begin
-        /// afterwards carry the new version; a call in flight gets a further
-        /// WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-        /// FIELD_INVALID; the current one again is a success. A service whose model
-        /// does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+        /// Tells the service which weights generate: the endpoint's own, or an adapter
+        /// (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+        /// name the adapter at the endpoint. A call in flight without a new adapter gets a
+        /// further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+        /// adapter that they named, or the endpoint's own weights, until they end.
+        ///
+        /// With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+        /// than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+        /// one with another adapter; the current one again is a success. A service whose
+        /// backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+        /// may a service whose model does not change (a hosted one) to any version.
         async fn set_weights_version(
             &self,
             request: tonic::Request<super::SetWeightsVersionRequest>,
         ) -> std::result::Result<tonic::Response<super::SetWeightsVersionResponse>, tonic::Status>;
+        /// Scores texts that the model did not write: for each continuation, the log
+        /// probabilities that the model gives its tokens after the conversation. Samples
+        /// nothing, and has no side effect, so every call can be retried. A server without
+        /// the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+        /// change meanwhile, the server scores again. Other errors are those of
+        /// CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+        /// longest text is longer than the context.
+        async fn score_continuations(
+            &self,
+            request: tonic::Request<super::ScoreContinuationsRequest>,
+        ) -> std::result::Result<tonic::Response<super::ScoreContinuationsResponse>, tonic::Status>;
+        /// Server streaming response type for the ReadSideData method.
+        type ReadSideDataStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ReadSideDataResponse, tonic::Status>,
+            > + std::marker::Send
+            + 'static;
+        /// Reads the numbers of side data that this service stored; see SideData. The
+        /// server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+        /// least one, and reads ahead at most one piece. The reader compares the digest,
+        /// and may continue a broken stream from the next `offset`. An offset beyond the
+        /// end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+        /// the service does not hold the digest (any more): another instance that stores
+        /// elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+        async fn read_side_data(
+            &self,
+            request: tonic::Request<super::ReadSideDataRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadSideDataStream>, tonic::Status>;
     }
     /// One model, independent of its backend. Stateless for callers: conversations are
     /// only a cache, and any replica can answer any call.
@@ -1312,6 +1572,92 @@ pub mod model_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.model.v1.ModelService/ScoreContinuations" => {
+                    #[allow(non_camel_case_types)]
+                    struct ScoreContinuationsSvc<T: ModelService>(pub Arc<T>);
+                    impl<T: ModelService>
+                        tonic::server::UnaryService<super::ScoreContinuationsRequest>
+                        for ScoreContinuationsSvc<T>
+                    {
+                        type Response = super::ScoreContinuationsResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ScoreContinuationsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ModelService>::score_continuations(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ScoreContinuationsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.model.v1.ModelService/ReadSideData" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadSideDataSvc<T: ModelService>(pub Arc<T>);
+                    impl<T: ModelService>
+                        tonic::server::ServerStreamingService<super::ReadSideDataRequest>
+                        for ReadSideDataSvc<T>
+                    {
+                        type Response = super::ReadSideDataResponse;
+                        type ResponseStream = T::ReadSideDataStream;
+                        type Future =
+                            BoxFuture<tonic::Response<Self::ResponseStream>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadSideDataRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ModelService>::read_side_data(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadSideDataSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

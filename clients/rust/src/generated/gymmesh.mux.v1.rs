@@ -17,7 +17,7 @@ impl ::prost::Name for ExchangeRequest {
         "/gymmesh.mux.v1.ExchangeRequest".into()
     }
 }
-/// A batch from the other side; the same.
+/// A batch from the other side; never empty.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExchangeResponse {
     /// The frames, in order.
@@ -53,7 +53,7 @@ pub mod frame {
         /// Begins a call and carries its request, or the first chunk of it.
         #[prost(message, tag = "2")]
         Begin(super::Begin),
-        /// A further chunk of the request or response that is under way.
+        /// A further chunk of the request or response in progress.
         #[prost(message, tag = "3")]
         Chunk(super::Chunk),
         /// A response message, or the first chunk of it.
@@ -62,14 +62,14 @@ pub mod frame {
         /// Ends the call.
         #[prost(message, tag = "5")]
         End(super::End),
-        /// Gives the call up; sent by the caller. The callee stops the work and sends
-        /// no further frame of it except `end`.
+        /// Cancels the call; sent by the caller. The callee stops the work and sends no
+        /// further frame of the call except `end`.
         #[prost(message, tag = "6")]
         Cancel(super::Cancel),
         /// Grants credit for messages of a streaming call.
         #[prost(message, tag = "7")]
         Credit(super::Credit),
-        /// Says that the sender takes no new calls.
+        /// The sender accepts no new calls.
         #[prost(message, tag = "8")]
         GoAway(super::GoAway),
     }
@@ -90,23 +90,23 @@ pub struct Begin {
     /// The full method, such as `gymmesh.model.v1.ModelService/CreateResponse`.
     #[prost(string, tag = "1")]
     pub method: ::prost::alloc::string::String,
-    /// Milliseconds that remain until the call's deadline. Zero: none, and the
-    /// callee applies its own.
+    /// Milliseconds until the call's deadline. Zero: the call has none, and the callee
+    /// applies its own.
     #[prost(uint64, tag = "2")]
     pub timeout_ms: u64,
-    /// Metadata as of a plain RPC: identity, trace context, authorisation.
+    /// The metadata of a plain RPC: identity, trace context, authorisation.
     #[prost(map = "string, string", tag = "3")]
     pub metadata:
         ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
     /// The request message, or its first chunk.
     #[prost(bytes = "vec", tag = "4")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
-    /// True when chunks follow; the payload is complete after the chunk that says
-    /// `last`. No payload or chunk is larger than 1 MiB.
+    /// True if chunks follow; the payload is complete after the chunk with `last`. No
+    /// payload or chunk is larger than 1 MiB.
     #[prost(bool, tag = "5")]
     pub more: bool,
-    /// For a call with a response stream: how many messages may be sent before
-    /// further credit.
+    /// For a call with a response stream: the number of messages that the callee may send
+    /// before it gets further credit.
     #[prost(uint32, tag = "6")]
     pub credit: u32,
 }
@@ -146,7 +146,7 @@ pub struct Message {
     /// The message, or its first chunk.
     #[prost(bytes = "vec", tag = "1")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
-    /// True when chunks follow.
+    /// True if chunks follow.
     #[prost(bool, tag = "2")]
     pub more: bool,
 }
@@ -163,7 +163,7 @@ impl ::prost::Name for Message {
 /// The end of a call.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct End {
-    /// Absent: OK. Otherwise as of a plain RPC.
+    /// Absent: OK. Otherwise the status, as of a plain RPC.
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<::tonic_types::Status>,
 }
@@ -177,7 +177,7 @@ impl ::prost::Name for End {
         "/gymmesh.mux.v1.End".into()
     }
 }
-/// The caller gives the call up.
+/// The caller cancels the call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cancel {}
 impl ::prost::Name for Cancel {
@@ -193,7 +193,7 @@ impl ::prost::Name for Cancel {
 /// More credit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Credit {
-    /// How many more messages may be sent.
+    /// How many more messages the callee may send.
     #[prost(uint32, tag = "1")]
     pub messages: u32,
 }
@@ -207,10 +207,10 @@ impl ::prost::Name for Credit {
         "/gymmesh.mux.v1.Credit".into()
     }
 }
-/// No new calls, please.
+/// The sender accepts no new calls.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GoAway {
-    /// One line on why.
+    /// The reason, in one line.
     #[prost(string, tag = "1")]
     pub reason: ::prost::alloc::string::String,
 }
@@ -235,8 +235,8 @@ pub mod mux_service_client {
     )]
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
-    /// Every call that arrives here goes through the same checks, authorisation and
-    /// metrics as a plain one.
+    /// Every call on the mux passes the same checks, authorisation and metrics as a plain
+    /// RPC.
     #[derive(Debug, Clone)]
     pub struct MuxServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -316,9 +316,9 @@ pub mod mux_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Carries calls both ways. Each side may call the other. Frames of one call
-        /// are in order; frames of different calls are not ordered. When the stream
-        /// breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
+        /// Carries calls in both directions. Each side may call the other. Frames of one call
+        /// are in order; frames of different calls are not ordered. When the stream breaks,
+        /// every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
         pub async fn exchange(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ExchangeRequest>,
@@ -356,16 +356,16 @@ pub mod mux_service_server {
                 Item = std::result::Result<super::ExchangeResponse, tonic::Status>,
             > + std::marker::Send
             + 'static;
-        /// Carries calls both ways. Each side may call the other. Frames of one call
-        /// are in order; frames of different calls are not ordered. When the stream
-        /// breaks, every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
+        /// Carries calls in both directions. Each side may call the other. Frames of one call
+        /// are in order; frames of different calls are not ordered. When the stream breaks,
+        /// every call in flight on it ends with UNAVAILABLE / MUX_BROKEN.
         async fn exchange(
             &self,
             request: tonic::Request<tonic::Streaming<super::ExchangeRequest>>,
         ) -> std::result::Result<tonic::Response<Self::ExchangeStream>, tonic::Status>;
     }
-    /// Every call that arrives here goes through the same checks, authorisation and
-    /// metrics as a plain one.
+    /// Every call on the mux passes the same checks, authorisation and metrics as a plain
+    /// RPC.
     #[derive(Debug)]
     pub struct MuxServiceServer<T> {
         inner: Arc<T>,

@@ -217,6 +217,9 @@ pub struct CreateSessionRequest {
     /// The agent's instance, `Instance.id`.
     #[prost(string, tag = "7")]
     pub agent_instance_id: ::prost::alloc::string::String,
+    /// Whether the answer is to have the task's `choices`.
+    #[prost(bool, tag = "8")]
+    pub wants_choices: bool,
 }
 impl ::prost::Name for CreateSessionRequest {
     const NAME: &'static str = "CreateSessionRequest";
@@ -261,6 +264,12 @@ pub struct CreateSessionResponse {
     /// Sandboxes of the session that the agent may work in. No event has a lease.
     #[prost(message, repeated, tag = "8")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::sandbox::v1::SandboxGrant>,
+    /// With `wants_choices`: the answers among which the task has the model choose, each
+    /// whole and as the verifier reads it, in an order that does not depend on the right
+    /// one; empty: the task is open. For agents that have them scored instead of sampling
+    /// an answer.
+    #[prost(string, repeated, tag = "9")]
+    pub choices: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for CreateSessionResponse {
     const NAME: &'static str = "CreateSessionResponse";

@@ -728,6 +728,11 @@ pub struct ModelCallCompleted {
     /// such as an unknown parameter or kind of tool: names, each once.
     #[prost(string, repeated, tag = "16")]
     pub left_out: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The texts that the agent had scored instead of sampling an answer, in the
+    /// environment's order; empty for a sampled answer. The answer is one of them, and
+    /// `trainable` is false.
+    #[prost(message, repeated, tag = "17")]
+    pub choices: ::prost::alloc::vec::Vec<ScoredChoice>,
 }
 impl ::prost::Name for ModelCallCompleted {
     const NAME: &'static str = "ModelCallCompleted";
@@ -737,6 +742,32 @@ impl ::prost::Name for ModelCallCompleted {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/gymmesh.rollout.v1.ModelCallCompleted".into()
+    }
+}
+/// A text that a model scored.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ScoredChoice {
+    /// The text.
+    #[prost(string, tag = "1")]
+    pub text: ::prost::alloc::string::String,
+    /// The sum of its tokens' log probabilities.
+    #[prost(double, tag = "2")]
+    pub logprob: f64,
+    /// How many tokens it has.
+    #[prost(uint32, tag = "3")]
+    pub tokens: u32,
+    /// Whether the model would write it at temperature 0.
+    #[prost(bool, tag = "4")]
+    pub greedy: bool,
+}
+impl ::prost::Name for ScoredChoice {
+    const NAME: &'static str = "ScoredChoice";
+    const PACKAGE: &'static str = "gymmesh.rollout.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.rollout.v1.ScoredChoice".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.rollout.v1.ScoredChoice".into()
     }
 }
 /// A tool call is on its way to the environment. Not sent for a call that the

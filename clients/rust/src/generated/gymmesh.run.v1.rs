@@ -308,6 +308,28 @@ pub struct StreamGroupsRequest {
     /// behind the current ones; they are counted in the run, not sent.
     #[prost(uint64, optional, tag = "3")]
     pub max_staleness: ::core::option::Option<u64>,
+    /// The name of one of several consumers that share the run's groups, such as the
+    /// rank of a data-parallel trainer; at most 200 characters. Empty: a reader of all
+    /// groups.
+    #[prost(string, tag = "4")]
+    pub consumer: ::prost::alloc::string::String,
+    /// How many consumers share the groups. Required with `consumer`, and the same in
+    /// all of them; at most the finished groups that the collector keeps. Another number
+    /// is accepted once no consumer has a stream: all earlier ones are then dead.
+    #[prost(uint32, tag = "5")]
+    pub consumers: u32,
+    /// Required with `consumer`: what the consumer's process drew at random when it
+    /// started, so that it is told from the one before it that had its name. It takes
+    /// the place of that one at once.
+    #[prost(string, tag = "6")]
+    pub incarnation: ::prost::alloc::string::String,
+    /// Whether this incarnation had a stream before and still has the groups that it
+    /// was sent. Those after `after_cursor` are sent again with the same cursors. A
+    /// collector that took it for dead, or does not know it since it was restarted,
+    /// answers ABORTED / CONSUMER_REPLACED. A consumer that does not continue leaves
+    /// `after_cursor` zero.
+    #[prost(bool, tag = "7")]
+    pub continues: bool,
 }
 impl ::prost::Name for StreamGroupsRequest {
     const NAME: &'static str = "StreamGroupsRequest";
@@ -319,10 +341,50 @@ impl ::prost::Name for StreamGroupsRequest {
         "/gymmesh.run.v1.StreamGroupsRequest".into()
     }
 }
-/// One finished group.
+/// A trainer has groups.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AcknowledgeGroupsRequest {
+    /// The run.
+    #[prost(string, tag = "1")]
+    pub run_id: ::prost::alloc::string::String,
+    /// The consumer; empty: the reader of all groups.
+    #[prost(string, tag = "2")]
+    pub consumer: ::prost::alloc::string::String,
+    /// Acknowledges all groups that this consumer was sent, up to this cursor.
+    #[prost(uint64, tag = "3")]
+    pub cursor: u64,
+    /// Required with `consumer`: the consumer's, as in its StreamGroupsRequest.
+    #[prost(string, tag = "4")]
+    pub incarnation: ::prost::alloc::string::String,
+}
+impl ::prost::Name for AcknowledgeGroupsRequest {
+    const NAME: &'static str = "AcknowledgeGroupsRequest";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.AcknowledgeGroupsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.AcknowledgeGroupsRequest".into()
+    }
+}
+/// They are acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AcknowledgeGroupsResponse {}
+impl ::prost::Name for AcknowledgeGroupsResponse {
+    const NAME: &'static str = "AcknowledgeGroupsResponse";
+    const PACKAGE: &'static str = "gymmesh.run.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "gymmesh.run.v1.AcknowledgeGroupsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/gymmesh.run.v1.AcknowledgeGroupsResponse".into()
+    }
+}
+/// One finished group, or for a consumer the message that all were sent.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StreamGroupsResponse {
-    /// Grows from group to group.
+    /// Grows from group to group. Groups that are sent to another consumer get new
+    /// cursors: what a group is, its task says.
     #[prost(uint64, tag = "1")]
     pub cursor: u64,
     /// The task.
@@ -331,6 +393,14 @@ pub struct StreamGroupsResponse {
     /// Its repeats by repeat_index, failed ones included.
     #[prost(message, repeated, tag = "3")]
     pub rollouts: ::prost::alloc::vec::Vec<super::super::rollout::v1::Rollout>,
+    /// For a consumer, and without a group: the run is over, and every group was sent
+    /// to some consumer. A consumer should acknowledge what it has, and wait for
+    /// groups of a consumer that dies, or for the end of the stream.
+    #[prost(bool, tag = "4")]
+    pub all_sent: bool,
+    /// For a consumer: how many groups it is sent at most before it acknowledges one.
+    #[prost(uint32, tag = "5")]
+    pub most_unacknowledged: u32,
 }
 impl ::prost::Name for StreamGroupsResponse {
     const NAME: &'static str = "StreamGroupsResponse";
@@ -399,7 +469,8 @@ pub mod run_service_client {
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
     /// Served by a collector, on loopback or a unix socket, to callers that hold its
-    /// token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+    /// token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+    /// serve it at another address, too, to the callers that its configuration names.
     #[derive(Debug, Clone)]
     pub struct RunServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -532,6 +603,25 @@ pub mod run_service_client {
         /// trainer. A group is sent once its outcomes are on disk; groups that were
         /// not acknowledged by `after_cursor` are sent again on a new stream. Ends
         /// with OK when the run is finished and all was sent.
+        ///
+        /// Several consumers can share the groups of a run, such as the ranks of a
+        /// data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+        /// them. The collector must
+        ///
+        /// * send nothing before `consumers` of them have a stream, or until a minute has
+        ///  passed since the first one came (its lease for consumers, if that is longer);
+        /// * send a group to a consumer that has a stream and holds fewer groups than
+        ///  `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+        /// * take a consumer for dead that has had no stream for a lease, or whose place
+        ///  another `incarnation` took. The groups that it did not acknowledge are sent
+        ///  to the others, with new cursors, and nothing more is accepted from it:
+        ///  ABORTED / CONSUMER_REPLACED;
+        /// * end the streams with OK when the run is over and every group was
+        ///  acknowledged. Until then groups of a consumer that dies may come.
+        ///
+        /// A run is read by one reader of all groups, or shared by consumers, as the
+        /// first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+        /// RUN_STATE.
         pub async fn stream_groups(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamGroupsRequest>,
@@ -549,6 +639,29 @@ pub mod run_service_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("gymmesh.run.v1.RunService", "StreamGroups"));
             self.inner.server_streaming(req, path, codec).await
+        }
+        /// Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+        /// not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+        /// gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+        /// another one's.
+        pub async fn acknowledge_groups(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AcknowledgeGroupsRequest>,
+        ) -> std::result::Result<tonic::Response<super::AcknowledgeGroupsResponse>, tonic::Status>
+        {
+            self.inner.ready().await.map_err(|e| {
+                tonic::Status::unknown(format!("Service was not ready: {}", e.into()))
+            })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/gymmesh.run.v1.RunService/AcknowledgeGroups",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new(
+                "gymmesh.run.v1.RunService",
+                "AcknowledgeGroups",
+            ));
+            self.inner.unary(req, path, codec).await
         }
     }
 }
@@ -591,13 +704,41 @@ pub mod run_service_server {
         /// trainer. A group is sent once its outcomes are on disk; groups that were
         /// not acknowledged by `after_cursor` are sent again on a new stream. Ends
         /// with OK when the run is finished and all was sent.
+        ///
+        /// Several consumers can share the groups of a run, such as the ranks of a
+        /// data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+        /// them. The collector must
+        ///
+        /// * send nothing before `consumers` of them have a stream, or until a minute has
+        ///  passed since the first one came (its lease for consumers, if that is longer);
+        /// * send a group to a consumer that has a stream and holds fewer groups than
+        ///  `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+        /// * take a consumer for dead that has had no stream for a lease, or whose place
+        ///  another `incarnation` took. The groups that it did not acknowledge are sent
+        ///  to the others, with new cursors, and nothing more is accepted from it:
+        ///  ABORTED / CONSUMER_REPLACED;
+        /// * end the streams with OK when the run is over and every group was
+        ///  acknowledged. Until then groups of a consumer that dies may come.
+        ///
+        /// A run is read by one reader of all groups, or shared by consumers, as the
+        /// first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+        /// RUN_STATE.
         async fn stream_groups(
             &self,
             request: tonic::Request<super::StreamGroupsRequest>,
         ) -> std::result::Result<tonic::Response<Self::StreamGroupsStream>, tonic::Status>;
+        /// Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+        /// not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+        /// gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+        /// another one's.
+        async fn acknowledge_groups(
+            &self,
+            request: tonic::Request<super::AcknowledgeGroupsRequest>,
+        ) -> std::result::Result<tonic::Response<super::AcknowledgeGroupsResponse>, tonic::Status>;
     }
     /// Served by a collector, on loopback or a unix socket, to callers that hold its
-    /// token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+    /// token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+    /// serve it at another address, too, to the callers that its configuration names.
     #[derive(Debug)]
     pub struct RunServiceServer<T> {
         inner: Arc<T>,
@@ -826,6 +967,47 @@ pub mod run_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/gymmesh.run.v1.RunService/AcknowledgeGroups" => {
+                    #[allow(non_camel_case_types)]
+                    struct AcknowledgeGroupsSvc<T: RunService>(pub Arc<T>);
+                    impl<T: RunService> tonic::server::UnaryService<super::AcknowledgeGroupsRequest>
+                        for AcknowledgeGroupsSvc<T>
+                    {
+                        type Response = super::AcknowledgeGroupsResponse;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AcknowledgeGroupsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RunService>::acknowledge_groups(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AcknowledgeGroupsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

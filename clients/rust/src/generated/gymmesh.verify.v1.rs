@@ -3,10 +3,10 @@
 /// An answer that earns the best reward.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ExpectedAnswer {
-    /// What it is made of.
+    /// The kind of the answer.
     #[prost(enumeration = "AnswerKind", tag = "1")]
     pub kind: i32,
-    /// The bare answer, as it appears in a sentence, a box or a fence; empty for
+    /// The bare answer, without the sentence, box or fence around it; empty for
     /// ANSWER_KIND_CALLS.
     #[prost(bytes = "vec", tag = "2")]
     pub answer: ::prost::alloc::vec::Vec<u8>,
@@ -14,7 +14,7 @@ pub struct ExpectedAnswer {
     /// omitted: the caller makes the calls.
     #[prost(message, repeated, tag = "3")]
     pub items: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
-    /// The reward that it earns; absent: the environment's highest.
+    /// The reward of the answer; absent: the environment's highest.
     #[prost(double, optional, tag = "4")]
     pub reward: ::core::option::Option<f64>,
     /// The choices, for ANSWER_KIND_CHOICE.
@@ -37,7 +37,7 @@ pub struct GetExpectedRequest {
     /// The task, with its payload.
     #[prost(message, optional, tag = "1")]
     pub task: ::core::option::Option<super::super::rollout::v1::Task>,
-    /// The session that the answer is for, where it depends on one.
+    /// The session that the answer is for, if it depends on a session.
     #[prost(string, tag = "2")]
     pub session_id: ::prost::alloc::string::String,
 }
@@ -54,7 +54,7 @@ impl ::prost::Name for GetExpectedRequest {
 /// The expected answers.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetExpectedResponse {
-    /// Any number of them, the most usual first.
+    /// Any number of answers, the most usual first.
     #[prost(message, repeated, tag = "1")]
     pub answers: ::prost::alloc::vec::Vec<ExpectedAnswer>,
 }
@@ -68,10 +68,10 @@ impl ::prost::Name for GetExpectedResponse {
         "/gymmesh.verify.v1.GetExpectedResponse".into()
     }
 }
-/// What is to be judged.
+/// The attempt to judge.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyRequest {
-    /// The session of the attempt; empty when it does not exist, or no longer.
+    /// The session of the attempt; empty if it does not exist or no longer exists.
     #[prost(string, tag = "1")]
     pub session_id: ::prost::alloc::string::String,
     /// The task, with its payload.
@@ -95,7 +95,7 @@ pub struct VerifyRequest {
     #[prost(double, repeated, tag = "7")]
     pub turn_rewards: ::prost::alloc::vec::Vec<f64>,
     /// The state that the session had, kept from an earlier Verify, for a rollout
-    /// that is judged again. Used only when there is no session.
+    /// that is judged again. The verifier uses it only if there is no session.
     #[prost(message, optional, tag = "8")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
     /// Sandboxes that the agent worked in, for the verifier to inspect.
@@ -118,15 +118,16 @@ pub struct VerifyResponse {
     /// The verdict; nothing of the request is echoed.
     #[prost(message, optional, tag = "1")]
     pub verification: ::core::option::Option<super::super::rollout::v1::Verification>,
-    /// The session's state as the verifier saw it; set exactly when GetEnvironment
-    /// says `keeps_state` and there was a session or a state.
+    /// The session's state as the verifier saw it. Set exactly if `keeps_state` of
+    /// GetEnvironment is true and there was a session or a state.
     #[prost(message, optional, tag = "2")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
-    /// Sandboxes of the session that no answer named before and that are not lent, those
-    /// of the verifier included. The agent has an event for each, before `verified`.
+    /// Sandboxes of the session that are not lent and that no earlier answer named, those
+    /// of the verifier included. The agent sends an event for each, before `verified`.
     #[prost(message, repeated, tag = "3")]
     pub sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxOpened>,
-    /// As in CallToolResponse: those that the environment has ended, and no event named.
+    /// Sandboxes that the environment has ended and that no event named, as in
+    /// CallToolResponse.
     #[prost(message, repeated, tag = "4")]
     pub ended_sandboxes: ::prost::alloc::vec::Vec<super::super::rollout::v1::SandboxEnded>,
 }
@@ -152,13 +153,13 @@ pub struct GroupMember {
     /// Everything after the first items, in order.
     #[prost(message, repeated, tag = "3")]
     pub transcript: ::prost::alloc::vec::Vec<super::super::responses::v1::Item>,
-    /// Why it stopped.
+    /// Why the rollout stopped.
     #[prost(enumeration = "super::super::rollout::v1::StopReason", tag = "4")]
     pub stop_reason: i32,
-    /// Its own verdict so far, PENDING or otherwise.
+    /// The member's verdict so far, PENDING or otherwise.
     #[prost(message, optional, tag = "5")]
     pub verification: ::core::option::Option<super::super::rollout::v1::Verification>,
-    /// The state that its session had, where it was kept.
+    /// The state of the member's session, if it was kept.
     #[prost(message, optional, tag = "6")]
     pub final_state: ::core::option::Option<super::super::rollout::v1::FinalState>,
 }
@@ -172,7 +173,7 @@ impl ::prost::Name for GroupMember {
         "/gymmesh.verify.v1.GroupMember".into()
     }
 }
-/// The repeats that are to be judged together.
+/// The repeats to judge together.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerifyGroupRequest {
     /// The task that all of them ran.
@@ -198,7 +199,7 @@ pub struct GroupVerdict {
     /// The rollout.
     #[prost(string, tag = "1")]
     pub rollout_id: ::prost::alloc::string::String,
-    /// Its verdict.
+    /// The member's verdict.
     #[prost(message, optional, tag = "2")]
     pub verification: ::core::option::Option<super::super::rollout::v1::Verification>,
 }
@@ -374,18 +375,17 @@ pub mod verify_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Judges one attempt. Called once the rollout has stopped and before its
-        /// session is closed; without a session when `verify_needs_session` is false.
-        /// A required session that does not exist, or no longer, is NOT_FOUND /
+        /// Judges one attempt. The agent calls it after the rollout has stopped and before it
+        /// closes the session; without a session if `verify_needs_session` is false. If a
+        /// required session does not exist or no longer exists, the call is NOT_FOUND /
         /// SESSION_NOT_FOUND. A session that is not required is ignored.
         ///
-        /// The verdict is VERIFIED with a finite reward; PENDING when it comes later
-        /// or with the group; SKIPPED when this task is deliberately not judged, with
-        /// the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+        /// The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
+        /// the group; SKIPPED, with a reason, if the environment deliberately does not judge
+        /// the task. A fault is never a reward: a fault of the verifier is INTERNAL /
         /// VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
-        /// VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
-        /// judged. The same request returns the same verdict, unless a judge model is
-        /// asked.
+        /// VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
+        /// The same request returns the same verdict, unless the verifier asks a judge model.
         ///
         /// An error has no `model_usage`. If models were called before it, the status's
         /// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
@@ -404,11 +404,10 @@ pub mod verify_service_client {
                 .insert(GrpcMethod::new("gymmesh.verify.v1.VerifyService", "Verify"));
             self.inner.unary(req, path, codec).await
         }
-        /// Judges the repeats of one task together (ranking, diversity, relative
-        /// rewards). Called when every member has stopped; members that failed are
-        /// omitted. There is one verdict for each member, in the order of the members.
-        /// Offered only when GetEnvironment says `judges_groups`; otherwise
-        /// UNIMPLEMENTED / NOT_OFFERED.
+        /// Judges the repeats of one task together (ranking, diversity, relative rewards). The
+        /// caller waits until every repeat has stopped, and omits those that failed. There is
+        /// one verdict for each member, in the order of the members. If `judges_groups` of
+        /// GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED.
         pub async fn verify_group(
             &mut self,
             request: impl tonic::IntoRequest<super::VerifyGroupRequest>,
@@ -443,18 +442,17 @@ pub mod verify_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with VerifyServiceServer.
     #[async_trait]
     pub trait VerifyService: std::marker::Send + std::marker::Sync + 'static {
-        /// Judges one attempt. Called once the rollout has stopped and before its
-        /// session is closed; without a session when `verify_needs_session` is false.
-        /// A required session that does not exist, or no longer, is NOT_FOUND /
+        /// Judges one attempt. The agent calls it after the rollout has stopped and before it
+        /// closes the session; without a session if `verify_needs_session` is false. If a
+        /// required session does not exist or no longer exists, the call is NOT_FOUND /
         /// SESSION_NOT_FOUND. A session that is not required is ignored.
         ///
-        /// The verdict is VERIFIED with a finite reward; PENDING when it comes later
-        /// or with the group; SKIPPED when this task is deliberately not judged, with
-        /// the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+        /// The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
+        /// the group; SKIPPED, with a reason, if the environment deliberately does not judge
+        /// the task. A fault is never a reward: a fault of the verifier is INTERNAL /
         /// VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
-        /// VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
-        /// judged. The same request returns the same verdict, unless a judge model is
-        /// asked.
+        /// VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
+        /// The same request returns the same verdict, unless the verifier asks a judge model.
         ///
         /// An error has no `model_usage`. If models were called before it, the status's
         /// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
@@ -462,11 +460,10 @@ pub mod verify_service_server {
             &self,
             request: tonic::Request<super::VerifyRequest>,
         ) -> std::result::Result<tonic::Response<super::VerifyResponse>, tonic::Status>;
-        /// Judges the repeats of one task together (ranking, diversity, relative
-        /// rewards). Called when every member has stopped; members that failed are
-        /// omitted. There is one verdict for each member, in the order of the members.
-        /// Offered only when GetEnvironment says `judges_groups`; otherwise
-        /// UNIMPLEMENTED / NOT_OFFERED.
+        /// Judges the repeats of one task together (ranking, diversity, relative rewards). The
+        /// caller waits until every repeat has stopped, and omits those that failed. There is
+        /// one verdict for each member, in the order of the members. If `judges_groups` of
+        /// GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED.
         async fn verify_group(
             &self,
             request: tonic::Request<super::VerifyGroupRequest>,
@@ -671,8 +668,9 @@ pub mod audit_service_client {
     )]
     use tonic::codegen::http::Uri;
     use tonic::codegen::*;
-    /// Answers for audits of the verifier, which no policy may see. Lives at the address
-    /// of the VerifyService. An operator grants the permission; by default nobody has it.
+    /// Expected answers, for audits of the verifier. No policy may see them. Lives at the
+    /// address of the VerifyService. An operator grants the permission; by default nobody
+    /// has it.
     #[derive(Debug, Clone)]
     pub struct AuditServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -752,10 +750,10 @@ pub mod audit_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Returns answers that earn the best reward for a task. Callers without the
-        /// permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
-        /// none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
-        /// list.
+        /// Returns answers that earn the best reward for a task. A caller without the
+        /// permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
+        /// offer expected answers is UNIMPLEMENTED / NOT_OFFERED. A task without an expected
+        /// answer gets an empty list.
         pub async fn get_expected(
             &mut self,
             request: impl tonic::IntoRequest<super::GetExpectedRequest>,
@@ -789,17 +787,18 @@ pub mod audit_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with AuditServiceServer.
     #[async_trait]
     pub trait AuditService: std::marker::Send + std::marker::Sync + 'static {
-        /// Returns answers that earn the best reward for a task. Callers without the
-        /// permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
-        /// none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
-        /// list.
+        /// Returns answers that earn the best reward for a task. A caller without the
+        /// permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
+        /// offer expected answers is UNIMPLEMENTED / NOT_OFFERED. A task without an expected
+        /// answer gets an empty list.
         async fn get_expected(
             &self,
             request: tonic::Request<super::GetExpectedRequest>,
         ) -> std::result::Result<tonic::Response<super::GetExpectedResponse>, tonic::Status>;
     }
-    /// Answers for audits of the verifier, which no policy may see. Lives at the address
-    /// of the VerifyService. An operator grants the permission; by default nobody has it.
+    /// Expected answers, for audits of the verifier. No policy may see them. Lives at the
+    /// address of the VerifyService. An operator grants the permission; by default nobody
+    /// has it.
     #[derive(Debug)]
     pub struct AuditServiceServer<T> {
         inner: Arc<T>,

@@ -44,6 +44,11 @@ pub mod gymmesh {
             include!("gymmesh.mux.v1.rs");
         }
     }
+    pub mod relay {
+        pub mod v1 {
+            include!("gymmesh.relay.v1.rs");
+        }
+    }
     pub mod resource {
         pub mod v1 {
             include!("gymmesh.resource.v1.rs");

@@ -29,7 +29,14 @@ from gymmesh_client.collector.requests import RolloutRequest, missing_rollouts
 from gymmesh_client.collector.worker import Worker
 from gymmesh_client.collector.workers import CANCEL_S, AttemptInFlight, Workers
 from gymmesh_client.dispatch import Assignment, Dispatcher, RunStateError
-from gymmesh_client.groups import Group, GroupStore, GroupStream, JudgedGroups, unjudged
+from gymmesh_client.groups import (
+    Group,
+    GroupStore,
+    GroupStream,
+    JudgedGroups,
+    SharedStream,
+    unjudged,
+)
 from gymmesh_client.summary import Tally, counts_of
 
 _SAMPLE_S: Final = 1.0
@@ -37,6 +44,7 @@ _SAMPLE_S: Final = 1.0
 _STARTS_AT_ONCE: Final = 128
 # So many outcomes may wait for the disk or for judges, and as many as may be in flight.
 _MOST_WAITING: Final = 256
+_NO_GROUPS: Final = "groups are only kept if CollectOptions(hand_out=…) is above 0"
 
 
 class Collector:
@@ -72,11 +80,13 @@ class Collector:
         self._tasks: Iterable[pb.Task] = ()
         self._judged = JudgedGroups()
         self._groups: GroupStream | None = None
+        self._shared: SharedStream | None = None
         takes_group = None
         if options.hand_out:
             most, parts = options.hand_out, options.hand_out_parts
             store = GroupStore(most, options.concurrency, options.repeats, parts=parts)
             self._groups = GroupStream(store, on_room=self._workers.wake)
+            self._shared = SharedStream(self._groups, options.consumer_lease_s)
             takes_group = store.takes
         self._dispatcher = Dispatcher(self._numbered_rollouts(), options, takes_group)
         self._recorder = Recorder(output, self.tally, stored, self._groups)
@@ -262,8 +272,15 @@ class Collector:
     def group_stream(self) -> GroupStream:
         """The finished groups. Raises ValueError when the options hand out none."""
         if self._groups is None:
-            raise ValueError("groups are only kept if CollectOptions(hand_out=…) is above 0")
+            raise ValueError(_NO_GROUPS)
         return self._groups
+
+    @property
+    def shared_stream(self) -> SharedStream:
+        """The finished groups for consumers that share them. Raises ValueError as above."""
+        if self._shared is None:
+            raise ValueError(_NO_GROUPS)
+        return self._shared
 
     def weights(self, version: int) -> None:
         """Announce that the policy's weights now have this version."""

@@ -28,6 +28,8 @@ class CollectOptions(DispatchOptions):
             acknowledged; 0: groups are not handed out.
         hand_out_parts: whether to hand out groups that an earlier session started; they only
             contain this session's rollouts.
+        consumer_lease_s: how long one of several consumers that share the groups may be without a
+            stream, in seconds. After that its groups go to the others.
         rollout: options sent with each rollout.
     """
 
@@ -40,6 +42,7 @@ class CollectOptions(DispatchOptions):
     group_s: float = 300.0
     hand_out: int = 0
     hand_out_parts: bool = False
+    consumer_lease_s: float = 60.0
     rollout: agent_pb2.RolloutOptions | None = None
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2
 from gymmesh.run.v1 import run_pb2
 from gymmesh_client.collector import Collector
+from gymmesh_client.groups import ConsumerClaim
 from gymmesh_client.run_file import RunIdentity
 from gymmesh_runtime.errors import MeshError
 
@@ -95,19 +96,53 @@ class CollectorRun:
     async def groups(
         self, after_cursor: int, max_staleness: int | None
     ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
-        """Finished groups as they come."""
-        if not self._collector.options.hand_out:
-            raise MeshError(
-                errors_pb2.ERROR_REASON_NOT_OFFERED,
-                f"run {self.run_id} hands out no groups; start it with --stream",
-                metadata={"method": "gymmesh.run.v1.RunService/StreamGroups"},
-            )
+        """Finished groups as they come, to one reader."""
+        self._check_hands_out()
         stream = self._collector.group_stream
         async with aclosing(stream.groups(after_cursor, max_staleness)) as groups:
             async for group in groups:
                 yield run_pb2.StreamGroupsResponse(
                     cursor=group.cursor, task=group.task, rollouts=group.rollouts
                 )
+
+    async def shared_groups(
+        self, claim: ConsumerClaim, max_staleness: int | None
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
+        """Finished groups as they come, for one of the consumers that share them."""
+        self._check_hands_out()
+        shared = self._collector.shared_stream
+        async with aclosing(shared.groups(claim, max_staleness)) as groups:
+            async for one in groups:
+                reply = run_pb2.StreamGroupsResponse(
+                    cursor=one.cursor,
+                    all_sent=one.group is None,
+                    most_unacknowledged=one.most_unacknowledged,
+                )
+                if one.group is not None:
+                    reply.task.CopyFrom(one.group.task)
+                    reply.rollouts.extend(one.group.rollouts)
+                yield reply
+
+    def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
+        """A reader has all groups that it was sent up to a cursor; `consumer` empty: the reader
+        of all groups.
+        """
+        self._check_hands_out()
+        if consumer:
+            self._collector.shared_stream.acknowledge(consumer, incarnation, cursor)
+            return
+        stream = self._collector.group_stream
+        stream.refuse_others("one reader")
+        stream.check_cursor("cursor", cursor)
+        stream.acknowledge(cursor)
+
+    def _check_hands_out(self) -> None:
+        if not self._collector.options.hand_out:
+            raise MeshError(
+                errors_pb2.ERROR_REASON_NOT_OFFERED,
+                f"run {self.run_id} hands out no groups; start it with --stream",
+                metadata={"method": "gymmesh.run.v1.RunService/StreamGroups"},
+            )
 
 
 def identity_digest(identity: RunIdentity) -> bytes:

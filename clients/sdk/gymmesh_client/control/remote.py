@@ -1,4 +1,6 @@
-"""Runs of this user's other processes: found in the registry, called with their tokens."""
+"""Runs of other processes: this user's, found in the registry and called with their tokens, and
+those of other machines, at their addresses.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +11,29 @@ from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
-from gymmesh_client.control.registry import RunEntry, read_entries
+from gymmesh_client.control.consumer import GroupConsumer
+from gymmesh_client.control.registry import read_entries
 from gymmesh_client.control.servicer import AUTHORIZATION, RUN_SERVICE
 from gymmesh_runtime.errors import MeshError
-from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.peers import Instance, PeerDirectory
+from gymmesh_runtime.security import Credentials, SecurityConfig
+from gymmesh_runtime.wire import KEEPALIVE_KEY, KEEPALIVE_S
 
 _CALL_S: Final = 20.0  # a collector that starts on a busy machine imports for seconds
 
 
 class RemoteRun:
-    """A run that another process collects. Every method raises MeshError."""
+    """A run that another process collects. Every method raises MeshError.
 
-    def __init__(self, entry: RunEntry, peer: Any) -> None:
-        self.run_id = entry.run_id
-        self.output = entry.output
+    Args:
+        token: what each call shows; empty: what the connection shows is enough.
+    """
+
+    def __init__(self, run_id: str, output: str, peer: Any, token: str = "") -> None:
+        self.run_id = run_id
+        self.output = output
         self._peer = peer
-        self._metadata = {AUTHORIZATION: f"Bearer {entry.token}"}
+        self._metadata = {AUTHORIZATION: f"Bearer {token}"} if token else {}
 
     async def get(self) -> run_pb2.Run:
         """How far it is."""
@@ -63,6 +72,30 @@ class RemoteRun:
                 async for _ in rest:
                     return
 
+    async def acknowledge(self, cursor: int) -> None:
+        """Acknowledge the groups up to a cursor, while `groups` goes on."""
+        request = run_pb2.AcknowledgeGroupsRequest(run_id=self.run_id, cursor=cursor)
+        await self._peer.AcknowledgeGroups(request, timeout=_CALL_S, metadata=self._metadata)
+
+    def consumer(
+        self,
+        name: str,
+        *,
+        consumers: int,
+        max_staleness: int | None = None,
+        reconnect_s: float = 60.0,
+    ) -> GroupConsumer:
+        """One of several consumers that share the groups; see GroupConsumer. Close it."""
+        return GroupConsumer(
+            self._peer,
+            self._metadata,
+            run_id=self.run_id,
+            name=name,
+            consumers=consumers,
+            max_staleness=max_staleness,
+            reconnect_s=reconnect_s,
+        )
+
 
 @asynccontextmanager
 async def open_runs() -> AsyncIterator[list[RemoteRun]]:
@@ -70,9 +103,37 @@ async def open_runs() -> AsyncIterator[list[RemoteRun]]:
     directory = PeerDirectory()
     try:
         yield [
-            RemoteRun(entry, directory.plain_peer(entry.address, RUN_SERVICE))
+            RemoteRun(
+                entry.run_id,
+                entry.output,
+                directory.plain_peer(entry.address, RUN_SERVICE),
+                entry.token,
+            )
             for entry in read_entries()
         ]
+    finally:
+        await directory.close()
+
+
+@asynccontextmanager
+async def runs_at(
+    address: str, security: SecurityConfig | None = None
+) -> AsyncIterator[list[RemoteRun]]:
+    """The runs of the collector that listens at an address (`--stream-listen`), oldest first.
+
+    Args:
+        security: the certificates and the token to show.
+
+    Raises ConfigError for files that can't be used, and MeshError.
+    """
+    directory = PeerDirectory(credentials=Credentials(security))
+    # Collectors allow pings; with them a collector that is gone without a word is noticed.
+    pinged = {KEEPALIVE_KEY: str(KEEPALIVE_S)}
+    directory.upsert(Instance(id=address, service=RUN_SERVICE, address=address, meta=pinged))
+    try:
+        peer: Any = directory.plain_peer(address, RUN_SERVICE)
+        reply = await peer.ListRuns(run_pb2.ListRunsRequest(), timeout=_CALL_S)
+        yield [RemoteRun(run.run_id, run.output, peer) for run in reversed(reply.runs)]
     finally:
         await directory.close()
 
@@ -93,5 +154,5 @@ def find_run(runs: list[RemoteRun], wanted: str) -> RemoteRun:
     elif wanted:
         problem = f"no active run {wanted!r}; active runs: {ids}"
     else:
-        problem = "no active run of this user on this machine"
+        problem = "no active run here"
     raise MeshError(errors_pb2.ERROR_REASON_RUN_NOT_FOUND, problem, metadata={"run_id": wanted})

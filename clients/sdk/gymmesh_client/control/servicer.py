@@ -13,9 +13,10 @@ from gymmesh.errors.v1 import errors_pb2
 from gymmesh.run.v1 import run_pb2
 from gymmesh_client.control.registry import RunEntry, remove_entry, write_entry
 from gymmesh_client.dispatch import RunStateError
+from gymmesh_client.groups import ConsumerClaim
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.context import CallContext
-from gymmesh_runtime.errors import MeshError, field_invalid
+from gymmesh_runtime.errors import MeshError, field_invalid, field_missing
 from gymmesh_runtime.wire import MeshServer
 
 RUN_SERVICE: Final = "gymmesh.run.v1.RunService"
@@ -51,18 +52,29 @@ class RunHandle(Protocol):
     def groups(
         self, after_cursor: int, max_staleness: int | None
     ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
-        """Finished groups; MeshError NOT_OFFERED when the run keeps none."""
+        """Finished groups for one reader; MeshError NOT_OFFERED when the run keeps none."""
+
+    def shared_groups(
+        self, claim: ConsumerClaim, max_staleness: int | None
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
+        """Finished groups for one of several consumers; MeshError as above."""
+
+    def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
+        """A reader has the groups that it was sent; `consumer` empty: the only one. MeshError as
+        AcknowledgeGroups says.
+        """
 
 
 class RunServicer:
     """The RPCs, named as in run.proto, which says what each does.
 
     Args:
-        token: what callers must present as `authorization: Bearer <token>`.
+        token: what callers must present as `authorization: Bearer <token>`; None: the server
+            knows its callers by itself.
     """
 
-    def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
+    def __init__(self, token: str | None) -> None:
+        self._expected = None if token is None else f"Bearer {token}".encode()
         self._runs: dict[str, RunHandle] = {}
 
     def add(self, run: RunHandle) -> None:
@@ -108,11 +120,30 @@ class RunServicer:
         self._check(context)
         run = self._find(request.run_id)
         staleness = request.max_staleness if request.HasField("max_staleness") else None
-        async with aclosing(run.groups(request.after_cursor, staleness)) as groups:
+        if request.consumer:
+            found = run.shared_groups(_claim(request), staleness)
+        elif request.consumers or request.incarnation or request.continues:
+            raise field_missing("consumer", f"{RUN_SERVICE}/StreamGroups")
+        else:
+            found = run.groups(request.after_cursor, staleness)
+        async with aclosing(found) as groups:
             async for group in groups:
                 yield group
 
+    async def AcknowledgeGroups(
+        self, request: run_pb2.AcknowledgeGroupsRequest, context: CallContext
+    ) -> run_pb2.AcknowledgeGroupsResponse:
+        self._check(context)
+        run = self._find(request.run_id)
+        method = f"{RUN_SERVICE}/AcknowledgeGroups"
+        if bool(request.consumer) != bool(request.incarnation):
+            raise field_missing("incarnation" if request.consumer else "consumer", method)
+        run.acknowledge(request.consumer, request.incarnation, request.cursor)
+        return run_pb2.AcknowledgeGroupsResponse()
+
     def _check(self, context: CallContext) -> None:
+        if self._expected is None:
+            return
         given = context.metadata.get(AUTHORIZATION, "").encode()
         if not hmac.compare_digest(given, self._expected):
             raise MeshError(
@@ -162,6 +193,16 @@ class RunServer:
         entry = RunEntry(run.run_id, f"{_LOOPBACK}:{self._port}", self._token, os.getpid(), output)
         write_entry(entry)
         self._entries.append(entry)
+
+
+def _claim(request: run_pb2.StreamGroupsRequest) -> ConsumerClaim:
+    return ConsumerClaim(
+        name=request.consumer,
+        incarnation=request.incarnation,
+        consumers=request.consumers,
+        continues=request.continues,
+        after_cursor=request.after_cursor,
+    )
 
 
 def _carry_out(run: RunHandle, request: run_pb2.ControlRunRequest) -> None:

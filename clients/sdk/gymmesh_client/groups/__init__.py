@@ -3,18 +3,26 @@
 judging   groups whose repeats are judged together
 store     finished groups on their way to a trainer (pure)
 stream    hands them out, and waits for more
+shares    which consumer gets which group, where several share them (pure)
+shared_stream
+          hands them out to consumers
 """
 
 from gymmesh_client.groups.judging import HeldRollout, JudgedGroups, judge, left_pending, unjudged
+from gymmesh_client.groups.shared_stream import SharedGroup, SharedStream
+from gymmesh_client.groups.shares import ConsumerClaim
 from gymmesh_client.groups.store import Group, GroupStore, weights_of
 from gymmesh_client.groups.stream import GroupStream
 
 __all__ = [
+    "ConsumerClaim",
     "Group",
     "GroupStore",
     "GroupStream",
     "HeldRollout",
     "JudgedGroups",
+    "SharedGroup",
+    "SharedStream",
     "judge",
     "left_pending",
     "unjudged",

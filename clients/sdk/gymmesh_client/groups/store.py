@@ -172,10 +172,23 @@ class GroupStore:
         """The first group after a cursor that is not acknowledged."""
         return next((group for at, group in self._ready.items() if at > cursor), None)
 
+    def get(self, cursor: int) -> Group:
+        """The group of this cursor, which is not acknowledged yet. Raises KeyError."""
+        return self._ready[cursor]
+
+    def release(self, cursor: int) -> None:
+        """Forget this one group: a consumer has it."""
+        self._ready.pop(cursor, None)
+
     def acknowledge(self, cursor: int) -> None:
         """Forget all groups up to a cursor: the trainer has them."""
         for at in [at for at in self._ready if at <= cursor]:
             del self._ready[at]
+
+    @property
+    def most(self) -> int:
+        """With so many finished groups unacknowledged, no new one starts."""
+        return self._most
 
     def is_stale(self, group: Group, max_staleness: int | None) -> bool:
         """Whether a group's oldest weights are more than so many versions behind. Weights of

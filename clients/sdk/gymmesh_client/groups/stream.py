@@ -1,16 +1,19 @@
-"""Hands finished groups out as they come."""
+"""Hands finished groups out as they come: all of them to one reader, or shared by consumers
+(`shared_stream`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Final, Literal
 
+from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.groups import metrics
 from gymmesh_client.groups.store import Group, GroupStore
-from gymmesh_runtime.errors import field_invalid
+from gymmesh_runtime.errors import MeshError, field_invalid
 
 _LOG: Final = logging.getLogger("gymmesh.collect")
 _ANNOUNCE: Final = "Announce each version to the model service (SetWeightsVersion)"
@@ -27,8 +30,11 @@ _NOT_APPLIED: Final = (
 _COMES_BACK_S: Final = 5.0
 
 
+ReaderKind = Literal["one reader", "consumers"]
+
+
 class GroupStream:
-    """Finished groups, for any number of readers.
+    """Finished groups, for one kind of readers.
 
     Args:
         store: what keeps them.
@@ -37,6 +43,10 @@ class GroupStream:
 
     def __init__(self, store: GroupStore, on_room: Callable[[], None]) -> None:
         self.store = store
+        #: Who reads the groups, once the first stream has begun.
+        self.readers: ReaderKind | None = None
+        #: Called by `wake`, too.
+        self.on_wake: Callable[[], None] = lambda: None
         #: Whether the last reader was sent everything, after the last group came.
         self.delivered = False
         self._on_room = on_room
@@ -49,19 +59,35 @@ class GroupStream:
             metrics.GROUPS.labels("finished").inc()
             self.wake()
 
+    def refuse_others(self, readers: ReaderKind) -> None:
+        """Raises RUN_STATE where the groups are read by the other kind of readers."""
+        if self.readers not in (None, readers):
+            raise MeshError(
+                errors_pb2.ERROR_REASON_RUN_STATE,
+                f"the groups of this run are read by {self.readers}, so {readers} can't read them: "
+                "each group goes to one reader. Give every reader a consumer name, or none",
+            )
+
+    def check_cursor(self, field: str, cursor: int) -> None:
+        """Raises FIELD_INVALID for a cursor of the reader of all groups that was not issued."""
+        if cursor > self.store.finished:
+            raise field_invalid(
+                field,
+                f"{cursor} was not issued by this session (the last is {self.store.finished}). "
+                "Start at 0 after a restart of the collector",
+            )
+
     async def groups(self, after: int, max_staleness: int | None) -> AsyncGenerator[Group, None]:
         """The groups after a cursor, which acknowledges all up to it; ends with the run.
 
         Raises:
-            MeshError: FIELD_INVALID; the cursor is none of this session's.
+            MeshError: FIELD_INVALID; the cursor is none of this session's. RUN_STATE; consumers
+                share the groups.
         """
+        self.refuse_others("one reader")
+        self.check_cursor("after_cursor", after)
         store = self.store
-        if after > store.finished:
-            raise field_invalid(
-                "after_cursor",
-                f"{after} was not issued by this session (the last is {store.finished}). "
-                "Start at 0 after a restart of the collector",
-            )
+        self.readers = "one reader"
         self.delivered = False
         self.acknowledge(after)
         cursor = after
@@ -75,19 +101,35 @@ class GroupStream:
                 await self._changed.wait()
                 continue
             cursor = group.cursor
-            if group.unknown_weights and max_staleness is not None:
-                self._warn_once(_NOT_APPLIED if store.newest_weights is None else _COUNT_AS_STALE)
-            if store.is_stale(group, max_staleness):
-                store.discard_stale(group)
-                metrics.GROUPS.labels("stale").inc()
-                self._on_room()
-            else:
+            if not self.too_old(group, max_staleness):
                 yield group
+
+    def too_old(self, group: Group, max_staleness: int | None) -> bool:
+        """Whether a group is too old to be handed out. Then it is counted, and gone."""
+        store = self.store
+        if group.unknown_weights and max_staleness is not None:
+            self._warn_once(_NOT_APPLIED if store.newest_weights is None else _COUNT_AS_STALE)
+        if not store.is_stale(group, max_staleness):
+            return False
+        store.discard_stale(group)
+        metrics.GROUPS.labels("stale").inc()
+        self._on_room()
+        return True
 
     def acknowledge(self, cursor: int) -> None:
         """Let go of all groups up to a cursor: the trainer has them."""
         before = self.store.unacknowledged
         self.store.acknowledge(cursor)
+        self._acknowledged(before)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """Let go of these groups: a consumer has them."""
+        before = self.store.unacknowledged
+        for number in numbers:
+            self.store.release(number)
+        self._acknowledged(before)
+
+    def _acknowledged(self, before: int) -> None:
         metrics.GROUPS.labels("acknowledged").inc(before - self.store.unacknowledged)
         self.wake()
         self._on_room()
@@ -96,6 +138,7 @@ class GroupStream:
         """Let all readers look again: a group came, one left, or no more will come."""
         self._changed.set()
         self._changed = asyncio.Event()
+        self.on_wake()
 
     def close(self) -> None:
         """No more groups will come."""

@@ -67,10 +67,13 @@ class LostTokens:
         self.account(rollout, trained, kept)
         return kept
 
-    def account(self, rollout: Rollout, trained: int, kept: Sequence[TrainingSample] = ()) -> None:
+    def account(
+        self, rollout: Rollout, trained: int, kept: Sequence[TrainingSample] = (), why: str = ""
+    ) -> None:
         """Count what is handed over of a rollout; refuse it, or warn, where it is not all.
 
-        trained: the tokens handed over. Raises UserError.
+        trained: the tokens handed over. why: why the others are not; empty: it is found out.
+        Raises UserError.
         """
         sampled = rollout.counts.sampled
         if trained < sampled:
@@ -78,7 +81,7 @@ class LostTokens:
             sentence = (
                 f"rollout {rollout.id} of task {rollout.task.id}: {self._trainer} can't represent "
                 f"{lost} of its {sampled} sampled tokens ({lost / sampled:.0%}): "
-                f"{_why(rollout, len(kept))}"
+                f"{why or _why(rollout, len(kept))}"
             )
             if self._refuses:
                 raise UserError(

@@ -18,6 +18,8 @@ tasks.py       tasks as trainers have them
 stored.py      rollouts of a step that is resumed
 settings.py    how to collect
 place.py       the mesh: in this process, or elsewhere
+shared_groups.py
+               a rank's share of the groups that another process collects
 shared_mesh.py one mesh for hooks that are called for each rollout
 loop_thread.py an event loop in a thread of its own
 """
@@ -28,6 +30,7 @@ from gymmesh_trainers.trainer_collector.filters import pass_rate, spread
 from gymmesh_trainers.trainer_collector.loop_thread import LoopThread
 from gymmesh_trainers.trainer_collector.place import MeshPlace, Model, open_environment
 from gymmesh_trainers.trainer_collector.settings import Settings
+from gymmesh_trainers.trainer_collector.shared_groups import SharedGroups, SyncSharedGroups
 from gymmesh_trainers.trainer_collector.shared_mesh import SharedMesh
 from gymmesh_trainers.trainer_collector.sources import Mix, Stages, TaskSet, TaskStream
 from gymmesh_trainers.trainer_collector.steps import Step
@@ -41,10 +44,12 @@ __all__ = [
     "Mix",
     "Model",
     "Settings",
+    "SharedGroups",
     "SharedMesh",
     "Stages",
     "Step",
     "SyncCollector",
+    "SyncSharedGroups",
     "SyncStep",
     "TaskLike",
     "TaskSet",

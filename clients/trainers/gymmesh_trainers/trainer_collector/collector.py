@@ -43,6 +43,13 @@ from gymmesh_trainers.trainer_collector.sources import TaskStream
 from gymmesh_trainers.trainer_collector.steps import Leftovers, Step, StepOptions
 from gymmesh_trainers.trainer_collector.tasks import TaskLike, Tasks, as_message
 from gymmesh_trainers.trainer_collector.weights import WeightsVersions
+from gymmesh_trainers.weights import (
+    InFlight,
+    PushFailed,
+    WeightsEndpoint,
+    WeightsPush,
+    push_weights,
+)
 
 
 class TrainerCollector:
@@ -63,6 +70,9 @@ class TrainerCollector:
         place: where to collect, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         model: the policy; None: from the configuration.
         model_name: the model's name at its endpoint, where `model` is a URL; empty: its only one.
+            With `relay`, the name under which the mesh finds it; empty: one of its own is drawn.
+        relay: a relay of a remote mesh (HOST:PORT), which calls the backend `model` over a
+            connection that this process dials.
         model_addresses: model services (HOST:PORT) of a remote mesh to notify of new weights.
         security: certificates and token for a remote mesh.
         tasks: the source for steps without their own tasks: a list or a task file, repeated without
@@ -85,6 +95,7 @@ class TrainerCollector:
         model_name: str = "",
         model_addresses: Sequence[str] = (),
         security: SecurityConfig | None = None,
+        relay: str = "",
         tasks: TaskStream | Sequence[TaskLike] | Path | str | None = None,
         start_step: int | None = None,
         **settings: Any,
@@ -102,16 +113,16 @@ class TrainerCollector:
             self._ready,
             self._missing_tokens,
         )
-        self._open = (place, model, model_name, model_addresses, security)
+        self._open = (place, model, model_name, model_addresses, security, relay)
         self._stack = AsyncExitStack()
         self._policy: Policy | None = None
-        self._unsent: int | None = None  # a version that the mesh has not been notified of
+        self._unsent = False  # whether the mesh has not been notified of the loaded state's version
         self._id = uuid.uuid4().hex[:12]
         self._singles = 0
         self._evaluations: set[Runs] = set()
 
     async def __aenter__(self) -> TrainerCollector:
-        place, model, name, addresses, security = self._open
+        place, model, name, addresses, security, relay = self._open
         opened = open_place(
             place,
             model,
@@ -121,6 +132,7 @@ class TrainerCollector:
             timeout_s=self.settings.timeout_s,
             side_data=bool(self.settings.side_data),
             side_data_path=self.settings.side_data_path,
+            relay=relay,
         )
         self._policy = await self._stack.enter_async_context(opened)
         return self
@@ -146,16 +158,66 @@ class TrainerCollector:
         """The default number of the next step."""
         return self._steps.last_step + 1
 
-    async def set_weights_version(self, version: int) -> None:
+    async def set_weights_version(self, version: int, *, adapter: str = "") -> None:
         """The policy's weights are at this version now: new tokens carry it, and staleness is
         counted from it. Tokens that were sampled before the first call count as of the version
-        before its own. Raises MeshError where a model service refuses, and TypeError or ValueError
-        for what is no version.
+        before its own. adapter: the name of the adapter (LoRA) at the endpoints that generates
+        from now on; empty: their own weights. Raises MeshError where a model service refuses, and
+        TypeError or ValueError for what is no version.
         """
         whole_number("version", version, 0)
-        await self._opened().set_weights_version(version)
-        self._unsent = None
-        self._weights.announce(version)
+        await self._opened().set_weights_version(version, adapter)
+        self._announced(version, adapter)
+
+    async def push_weights(
+        self,
+        folder: Path | str,
+        version: int,
+        *,
+        adapter: str = "",
+        in_flight: InFlight = "continue",
+        endpoints: Sequence[WeightsEndpoint] | None = None,
+        folder_there: str = "",
+        timeout_s: float = 600.0,
+        unload_wait_s: float = 0.0,
+    ) -> WeightsPush:
+        """Load weights from a folder on the policy's inference servers, then announce the version.
+
+        Args:
+            endpoints: all servers of the policy; None: those that `model` or the configuration
+                of this process names.
+            folder, version, adapter, in_flight, folder_there, timeout_s, unload_wait_s: as for
+                `gymmesh_trainers.weights.push_weights`.
+
+        Raises:
+            PushFailed: not every endpoint and model service has the weights; it says which.
+            UserError: the arguments cannot be meant; nothing was touched.
+        """
+        whole_number("version", version, 0)
+        policy = self._opened()
+        try:
+            async with policy.services() as services:
+                done = await push_weights(
+                    folder,
+                    version,
+                    endpoints=policy.endpoints if endpoints is None else endpoints,
+                    services=services,
+                    adapter=adapter,
+                    in_flight=in_flight,
+                    folder_there=folder_there,
+                    timeout_s=timeout_s,
+                    unload_wait_s=unload_wait_s,
+                )
+        except PushFailed as error:
+            if error.step == "resume":  # every model service has been told
+                self._announced(version, error.push.adapter)
+            raise
+        self._announced(version, done.adapter)
+        return done
+
+    def _announced(self, version: int, adapter: str) -> None:
+        self._unsent = False
+        self._weights.announce(version, adapter)
 
     # -- steps --------------------------------------------------------------------------------
 
@@ -279,7 +341,7 @@ class TrainerCollector:
             RuntimeError: a step has started.
         """
         self._steps.load_state_dict(state)
-        self._unsent = self._weights.announced
+        self._unsent = self._weights.announced is not None
 
     # -- side data ----------------------------------------------------------------------------
 
@@ -384,8 +446,9 @@ class TrainerCollector:
     async def _ready(self) -> Policy:
         """The open mesh, which knows the weights' version of a loaded state."""
         policy = self._opened()
-        if self._unsent is not None:
-            await self.set_weights_version(self._unsent)
+        version = self._weights.announced
+        if self._unsent and version is not None:
+            await self.set_weights_version(version, adapter=self._weights.adapter)
         return policy
 
     def _opened(self) -> Policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +15,17 @@ import msgspec
 from gymmesh.model.v1 import model_pb2, tokens_pb2
 from gymmesh_client import UserError
 from gymmesh_client.side_data import fetch_side_data
-from gymmesh_mesh import SCHEMES, Mesh, MeshConfig, Objects, discovered, embedded, read_target
+from gymmesh_mesh import (
+    SCHEMES,
+    DialedOut,
+    Mesh,
+    MeshConfig,
+    Objects,
+    dial_out,
+    discovered,
+    embedded,
+    read_target,
+)
 from gymmesh_mesh import remote as remote_mesh
 from gymmesh_mesh.authoring.task_checks import TaskChecks
 from gymmesh_mesh.model_checks import set_weights
@@ -27,6 +38,12 @@ from gymmesh_resource.rewards import function_environment
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.peers import PeerDirectory
 from gymmesh_runtime.security import Credentials, SecurityConfig
+from gymmesh_trainers.weights import (
+    PolicyServices,
+    WeightsEndpoint,
+    endpoints_of,
+    model_services,
+)
 
 MeshPlace = (
     Environment[Any]
@@ -59,6 +76,8 @@ class Policy:
         addresses: model services to notify of new weights.
         checks: what the environments say of tasks; None: they are elsewhere.
         environments: the names of those; None: not known.
+        endpoints: the servers that a configuration names, whose weights can be pushed.
+        own: the model of this process that the mesh calls over a relay; None: the mesh has its own.
     """
 
     mesh: Mesh
@@ -67,16 +86,32 @@ class Policy:
     security: SecurityConfig | None = None
     checks: TaskChecks | None = None
     environments: Collection[str] | None = None
+    endpoints: Sequence[WeightsEndpoint] = ()
+    own: DialedOut | None = None
 
-    async def set_weights_version(self, version: int) -> None:
+    async def set_weights_version(self, version: int, adapter: str = "") -> None:
         """Notify the model services that can be reached. Raises MeshError."""
-        name = self.role or self.mesh.defaults.model
-        for instance in self.mesh.directory.serving(_MODEL, name):
-            peer = self.mesh.directory.peer(instance)
-            request = model_pb2.SetWeightsVersionRequest(version=version)
+        if self.own is not None:
+            await self.own.set_weights_version(version, adapter)
+            return
+        request = model_pb2.SetWeightsVersionRequest(version=version, adapter=adapter)
+        for peer in self._peers().values():
             await peer.SetWeightsVersion(request, timeout=_SET_S)
         if self.addresses:
-            await set_weights(self.addresses, version, self.security)
+            await set_weights(self.addresses, version, self.security, adapter)
+
+    @asynccontextmanager
+    async def services(self) -> AsyncIterator[PolicyServices]:
+        """The model services that can be reached, and those at `addresses`."""
+        peers = self._peers()
+        async with model_services(self.addresses, self.security) as others:
+            yield PolicyServices(peers) + others
+
+    def _peers(self) -> dict[str, Any]:
+        """The model services in the mesh's directory, by their ids."""
+        directory = self.mesh.directory
+        found = directory.serving(_MODEL, self.role or self.mesh.defaults.model)
+        return {one.id: directory.peer(one) for one in found}
 
     async def fetch_side_data(self, side: tokens_pb2.SideData, folder: Path, model: str) -> None:
         """Copy side data from an instance of the model service that has it. Raises MeshError."""
@@ -104,9 +139,12 @@ async def open_place(
     timeout_s: float = _ATTEMPT_S,
     side_data: bool = False,
     side_data_path: Path | None = None,
+    relay: str = "",
 ) -> AsyncIterator[Policy]:
     """Open the mesh.
 
+    relay: HOST:PORT of a relay of a remote mesh, which then calls the backend `model` in this
+    process, under `model_name` or a name that is drawn.
     timeout_s: seconds that the caller gives to an attempt of a rollout. Where the place is an
     environment, and no configuration says more, nothing in the mesh ends it earlier.
     side_data: whether the policy is to give side data. side_data_path: where a policy of this
@@ -117,19 +155,32 @@ async def open_place(
     """
     addresses = _addresses(place)
     if not addresses and not (isinstance(place, str) and place.startswith(SCHEMES)):
+        if relay:
+            raise UserError("relay: is for a mesh elsewhere; what is collected here needs none")
         config, objects = _embedded(place, model, model_name, timeout_s)
         if side_data:
             config = _with_side_data(config, side_data_path)
         checks = TaskChecks(config.environments, objects.environments)
         async with embedded(config, objects) as mesh:
+            name = config.defaults.model
+            is_own = name in objects.backends or name not in config.models
             yield Policy(
-                mesh, "", model_addresses, security, checks, frozenset(config.environments)
+                mesh,
+                "",
+                model_addresses,
+                security,
+                checks,
+                frozenset(config.environments),
+                () if is_own else endpoints_of(config.models[name]),
             )
         return
-    if model is not None and not isinstance(model, str):
+    if relay:
+        if not isinstance(model, Backend):
+            raise UserError("relay: also pass model=, the backend that the mesh is to call")
+    elif model is not None and not isinstance(model, str):
         raise UserError(
-            "model: a remote mesh has its own models. Pass the name of one of them, or collect in "
-            "this process"
+            "model: a remote mesh has its own models. Pass the name of one of them, the address of "
+            "a relay of that mesh (relay=), or collect in this process"
         )
     if addresses:
         opened = remote_mesh(addresses, security=security)
@@ -138,8 +189,14 @@ async def open_place(
         agent = target.agent or MeshConfig().defaults.agent
         target = type(target)(target.discovery, target.address, agent)
         opened = discovered(target, security=security)
-    async with opened as mesh:
-        yield Policy(mesh, model or "", model_addresses, security)
+    if not isinstance(model, Backend):
+        async with opened as mesh:
+            yield Policy(mesh, model or "", model_addresses, security)
+        return
+    # Two trainers that offer the same name would answer for each other.
+    name = model_name or f"policy-{uuid.uuid4().hex[:12]}"
+    async with opened as mesh, dial_out(relay, name, model, security=security) as own:
+        yield Policy(mesh, name, model_addresses, security, own=own)
 
 
 @asynccontextmanager

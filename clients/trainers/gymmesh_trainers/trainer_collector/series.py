@@ -222,6 +222,7 @@ class StepSeries:
             weights_version=self._weights.announced,
             newest_version=self._weights.newest,
             first_version=self._weights.first,
+            weights_adapter=self._weights.adapter,
             counts=dict(self.counts),
             carried=[*self._restored, *carried],
             returned=[_saved(one) for one in self._returned],
@@ -253,7 +254,12 @@ class StepSeries:
         self.counts.update(loaded.counts)
         self._restored = loaded.carried
         self._returned = deque(map(_restored_task, loaded.returned))
-        self._weights.restore(loaded.weights_version, loaded.newest_version, loaded.first_version)
+        self._weights.restore(
+            loaded.weights_version,
+            loaded.newest_version,
+            loaded.first_version,
+            loaded.weights_adapter,
+        )
 
 
 def refuse_unnumbered(settings: Settings) -> None:

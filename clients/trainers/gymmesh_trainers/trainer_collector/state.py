@@ -49,6 +49,7 @@ class CollectorState(msgspec.Struct, kw_only=True):
         version: of this form.
         step: the last step that began; 0: none.
         weights_version: the version that was announced last; None: none.
+        weights_adapter: the adapter that was announced with it; empty: none.
         newest_version: the newest version that was announced or seen.
         first_version: the oldest of these.
         counts: of the collector.
@@ -62,6 +63,7 @@ class CollectorState(msgspec.Struct, kw_only=True):
     weights_version: int | None
     newest_version: int | None
     first_version: int | None = None  # later than the others: a state may be without it
+    weights_adapter: str = ""  # likewise
     counts: dict[str, int]
     carried: list[SavedRun]
     returned: list[SavedTask]

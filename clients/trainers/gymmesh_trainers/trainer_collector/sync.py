@@ -16,6 +16,7 @@ from gymmesh_trainers.trainer_collector.place import MeshPlace, Model
 from gymmesh_trainers.trainer_collector.settings import with_settings
 from gymmesh_trainers.trainer_collector.steps import Leftovers, Step, StepEnd
 from gymmesh_trainers.trainer_collector.tasks import TaskLike, Tasks
+from gymmesh_trainers.weights import WeightsPush
 
 T = TypeVar("T")
 
@@ -106,8 +107,12 @@ class SyncCollector:
     def next_step(self) -> int:
         return self._collector.next_step
 
-    def set_weights_version(self, version: int) -> None:
-        self._thread.run(self._collector.set_weights_version(version))
+    def set_weights_version(self, version: int, *, adapter: str = "") -> None:
+        self._thread.run(self._collector.set_weights_version(version, adapter=adapter))
+
+    def push_weights(self, folder: Path | str, version: int, **options: Any) -> WeightsPush:
+        """As TrainerCollector.push_weights. options: its other arguments."""
+        return self._thread.run(self._collector.push_weights(folder, version, **options))
 
     def step(
         self,

@@ -13,6 +13,7 @@ class WeightsVersions:
 
     Attributes:
         announced: the version that the trainer announced last; None: none.
+        adapter: the adapter's name that was announced with it; empty: none.
         newest: the newest version that was announced or seen in rollouts; None: none.
         first: the oldest of these; None: none.
         max_staleness: versions that a rollout's oldest weights may be behind; None: any.
@@ -20,13 +21,15 @@ class WeightsVersions:
 
     def __init__(self, max_staleness: int | None) -> None:
         self.announced: int | None = None
+        self.adapter = ""
         self.newest: int | None = None
         self.first: int | None = None
         self.max_staleness = max_staleness
 
-    def announce(self, version: int) -> None:
+    def announce(self, version: int, adapter: str = "") -> None:
         """The weights are at this version now."""
         self.announced = version
+        self.adapter = adapter
         self.see(version)
 
     def see(self, version: int) -> None:
@@ -34,8 +37,11 @@ class WeightsVersions:
         self.newest = version if self.newest is None else max(self.newest, version)
         self.first = version if self.first is None else min(self.first, version)
 
-    def restore(self, announced: int | None, newest: int | None, first: int | None) -> None:
+    def restore(
+        self, announced: int | None, newest: int | None, first: int | None, adapter: str = ""
+    ) -> None:
         """Know what a saved state knew."""
+        self.adapter = adapter
         self.announced, self.newest = announced, newest
         self.first = newest if first is None else first
 

@@ -25,23 +25,33 @@ class NotOneConversation(ValueError):
 def items_of(branches: Sequence[Any], tools: Iterable[str]) -> list[responses_pb2.Item]:
     """The items after the prompt, of a trace's branches. Raises NotOneConversation.
 
+    A conversation has several branches where the chat template rendered its history anew: each
+    branch then has the first messages of the last one.
+
     tools: the names of the session's tools; some harnesses put a prefix before them.
     """
     if not branches:
         return []
-    if len(branches) > 1:
-        raise NotOneConversation(
-            f"the trace has {len(branches)} conversations (compaction, sub-agents), but the "
-            "environment scores one"
-        )
-    items: list[responses_pb2.Item] = []
+    last = [node.message for node in branches[-1].nodes]
+    identities = [_identity(one) for one in last]
+    sampled: dict[int, Any] = {}
+    for branch in branches:
+        own = [_identity(node.message) for node in branch.nodes]
+        answers = {place: node for place, node in enumerate(branch.nodes) if node.sampled}
+        twice = any(sampled.get(place, node) is not node for place, node in answers.items())
+        if twice or own != identities[: len(own)]:
+            raise NotOneConversation(
+                f"the trace has {len(branches)} conversations (compaction, sub-agents), but the "
+                "environment scores one"
+            )
+        sampled |= answers
     names = sorted(tools, key=len, reverse=True)
-    begun = False
-    for node in branches[0].nodes:
-        begun = begun or node.sampled
-        if begun:
-            items += _items(node.message, names)
-    return items
+    found: list[responses_pb2.Item] = []
+    for place in range(min(sampled, default=len(last)), len(last)):
+        # As the model said it: a harness may send an answer back without its reasoning.
+        message = sampled[place].message if place in sampled else last[place]
+        found += _items(message, names)
+    return found
 
 
 def with_outputs(
@@ -81,6 +91,15 @@ def stop_reason_of(trace: Any, *, done: bool) -> pb.StopReason.ValueType:
     if trace.is_truncated:
         return pb.STOP_REASON_MAX_OUTPUT_TOKENS
     return pb.STOP_REASON_MODEL_FINISHED
+
+
+def _identity(message: Any) -> tuple[object, ...]:
+    """What two messages have in common that are the same one, reasoning aside."""
+    content = message.content
+    if isinstance(content, list):
+        content = "".join(part.text for part in content if part.type == "text")
+    calls = [(one.id, one.name, one.arguments) for one in getattr(message, "tool_calls", ()) or ()]
+    return message.role, content or "", calls, getattr(message, "tool_call_id", None)
 
 
 def _items(message: Any, names: Sequence[str]) -> list[responses_pb2.Item]:

@@ -38,6 +38,9 @@ MODEL_SERVICE = "gymmesh.model.v1.ModelService"
 PICK_S = 5.0
 # So many instances are asked for one answer; the first included.
 _MOST_ASKED = 3
+# An instance is asked again so often after the connection to it broke. The answer to the same
+# request_id is the same one, if the instance still has it.
+_MOST_BROKEN = 8
 # Conversations that a service dropped so often are dropped again: it holds too few.
 _MOST_UNKNOWN = 2
 # The least that OpenAI's Responses API takes as `max_output_tokens`; a smaller cap would be
@@ -183,13 +186,16 @@ class ModelClient:
         self._clock = clock
         self._deltas = events if plan.deltas else None
         self._unknown = 0  # how often a service had dropped the conversation
+        # The calls of which it had: a repeat under the same request_id is to be the same request.
+        self._sent_whole = set[str]()
         self._streamed = set[str]()  # the calls of which a delta was sent on
 
     async def ask(self, request: ModelRequest) -> model_pb2.CreateResponseResponse:
         """The model service's reply.
 
-        Where an instance cannot be reached or is shutting down, others of the same name are asked,
-        unless a part of the answer was sent on already.
+        Where an instance cannot be reached or is shutting down, others of the same name are asked.
+        Where the connection broke during the call, the instance is asked again under the same
+        request_id. Neither is done once a part of the answer was sent on.
 
         Raises:
             MeshError: as the service says.
@@ -232,22 +238,28 @@ class ModelClient:
     ) -> ReplyT:
         """The reply of an instance, of another one where it can't be reached."""
         instance = await self._pick(request.model)
-        for _ in range(_MOST_ASKED - 1):
+        asked, broken = 1, 0
+        while True:
             try:
                 return await ask_at(instance)
             except MeshError as error:
-                other = None
-                if request.call_id not in self._streamed:
-                    other = await self._services.directory.instead(
-                        instance,
-                        error,
-                        affinity=self._attempt.rollout_id,
-                        timeout=min(PICK_S, self._clock.remaining()),
-                    )
+                if request.call_id in self._streamed:
+                    raise
+                if error.reason == errors_pb2.ERROR_REASON_MUX_BROKEN and broken < _MOST_BROKEN:
+                    broken += 1
+                    continue
+                if asked == _MOST_ASKED:
+                    raise
+                asked += 1
+                other = await self._services.directory.instead(
+                    instance,
+                    error,
+                    affinity=self._attempt.rollout_id,
+                    timeout=min(PICK_S, self._clock.remaining()),
+                )
                 if other is None:
                     raise
                 instance = other
-        return await ask_at(instance)
 
     async def weights_version(self, model: str) -> int | None:
         """The current version of a model's weights; None when it is not known."""
@@ -283,7 +295,8 @@ class ModelClient:
         if continuation is None:
             request.is_plain = True
             return await self._send(peer, self._message(request))
-        if continuation.known_items and self._unknown < _MOST_UNKNOWN:
+        shortens = self._unknown < _MOST_UNKNOWN and request.call_id not in self._sent_whole
+        if continuation.known_items and shortens:
             short = self._message(request, continuation.known_items)
             short.conversation.id = continuation.conversation_id
             short.conversation.parent_call_id = request.parent
@@ -294,6 +307,7 @@ class ModelClient:
                 if error.reason != errors_pb2.ERROR_REASON_CONVERSATION_UNKNOWN:
                     raise
                 self._unknown += 1
+                self._sent_whole.add(request.call_id)
         whole = self._message(request)
         whole.conversation.id = continuation.conversation_id
         tokens = self._continuations.prefix_tokens(request)

@@ -19,7 +19,7 @@ from gymmesh_runtime.timers import cancel_and_wait
 #: The contract's kinds. An instance may register any kind; a label takes no made-up values.
 _KINDS: Final = frozenset(
     f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
-    for noun in ("agent", "discovery", "model", "resource", "run", "sandbox", "verify")
+    for noun in ("agent", "discovery", "model", "relay", "resource", "run", "sandbox", "verify")
 )
 _HEALTH: Final = {
     discovery_pb2.HEALTH_SERVING: "serving",

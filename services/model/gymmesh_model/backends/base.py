@@ -10,7 +10,7 @@ import msgspec
 
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.calls import CallProgress, CallSettings, RetryLog
+from gymmesh_model.backends.calls import CallProgress, CallSettings, CallWeights, RetryLog
 from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.routing import Pool
 from gymmesh_model.tokens import Prefix, TokenRecord
@@ -33,6 +33,7 @@ class BackendCall(msgspec.Struct, eq=False):
         write the history differently; for a backend with the capability `append_only`.
     settings: `params` without the input, shared by many calls, so that a backend can cache what
         it derives from them. The input is then a list. None if they are not known separately.
+    weights: which weights answer. Only a backend with the capability `adapters` names one.
     """
 
     params: dict[str, Any]
@@ -46,6 +47,12 @@ class BackendCall(msgspec.Struct, eq=False):
     settings: CallSettings | None = None
     retries: RetryLog | None = None
     append_only: bool = False
+    weights: CallWeights | None = None
+
+    @property
+    def adapter(self) -> str:
+        """The adapter's name at the endpoint, for a request that is written now; empty: none."""
+        return "" if self.weights is None else self.weights.adapter
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +67,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     follow_weights: calls the given function with each version of the weights that the endpoint
         reports, until `close`.
     announce_weights: notifies the endpoint that it samples from this version from now on.
+    adapters: calls name `BackendCall.adapter` at the endpoint.
     """
 
     takes_items: bool = False
@@ -68,6 +76,7 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     abort: Callable[[str], Awaitable[bool]] | None = None
     follow_weights: Callable[[Callable[[int], None]], None] | None = None
     announce_weights: Callable[[int], Awaitable[None]] | None = None
+    adapters: bool = False
 
 
 class Backend(BackendFacts, ABC):

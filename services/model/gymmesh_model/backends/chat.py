@@ -80,6 +80,7 @@ class ChatBackend(Backend):
             takes_items=True,
             keep_aborted=options.keep_aborted,
             pool=self._http.pool,
+            adapters=True,
         )
         self.endpoint_model = config.model or ""
         # Whether the template was found to take one tool call an answer.
@@ -126,10 +127,19 @@ class ChatBackend(Backend):
             raise
 
     def _create(self, call: BackendCall, timeout: float) -> Answering:
-        body = sendable(lambda: write_whole(self._body(call)))  # a short one alone is kept
+        # A short one alone is kept.
+        body = sendable(lambda: write_whole(self._body(call)), call.weights)
         params = call.params if call.settings is None else call.settings.params
         read = partial(self._respond, params)
-        return self._http.post(PATH, body, timeout, read, key=call.rollout_id, log=call.retries)
+        return self._http.post(
+            PATH,
+            body,
+            timeout,
+            read,
+            key=call.rollout_id,
+            log=call.retries,
+            weights=call.weights,
+        )
 
     def _stream(self, call: BackendCall, progress: CallProgress, timeout: float) -> Answering:
         def reader() -> ChatReader:
@@ -138,7 +148,14 @@ class ChatBackend(Backend):
 
         body = write_whole(self._body(call) | STREAMED)
         return self._http.stream(
-            PATH, body, timeout, reader, progress, key=call.rollout_id, log=call.retries
+            PATH,
+            body,
+            timeout,
+            reader,
+            progress,
+            key=call.rollout_id,
+            log=call.retries,
+            weights=call.weights,
         )
 
     def _respond(self, params: Mapping[str, Any], raw: bytes) -> responses_pb2.Response:
@@ -151,6 +168,8 @@ class ChatBackend(Backend):
         body = chat_body(call, self._options)
         if self._one_call:
             body["messages"] = one_call_each(body["messages"])
+        if call.adapter:
+            body["model"] = call.adapter
         return lower_thinking(body) if self._lowers else body
 
 

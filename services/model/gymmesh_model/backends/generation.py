@@ -54,21 +54,25 @@ class Generation:
         token_ids: the sampled ids, including the stop token if one was sampled.
         logprobs: one for each id; empty if the engine returns none.
         finished: whether the model ended its answer; None: it did if the last id is a stop token.
-        weights: the versions of the weights with the first token of each; empty: as announced.
+        weights: the versions of the weights with the first token of each, and the name of the
+            adapter that generated from it on, if one did; empty: as announced.
         distribution: the distribution of the log probabilities; unspecified: the backend's
             `logprob_distribution`.
         constrained: stretches of the ids that were not sampled freely, in order.
         side_data: rows beside the tokens, as a TokenBackend with these names in `side_data` must
             give; others are ignored. Positions count from the prompt's first token.
+        aborted: whether the engine was stopped, so that this is only an answer's beginning. No
+            answer of a `Generate`: its call fails.
     """
 
     token_ids: Sequence[int]
     logprobs: Sequence[float] = ()
     finished: bool | None = None
-    weights: Sequence[tuple[int, int]] = field(default=())
+    weights: Sequence[tuple[int, int] | tuple[int, int, str]] = field(default=())
     distribution: tokens_pb2.LogprobDistribution.ValueType = _UNKNOWN
     constrained: Sequence[tokens_pb2.ConstrainedSpan] = field(default=())
     side_data: Sequence[SideRows] = field(default=())
+    aborted: bool = False
 
     @staticmethod
     def ended(

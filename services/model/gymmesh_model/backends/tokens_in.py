@@ -63,6 +63,7 @@ from gymmesh_model.convert import (
 )
 from gymmesh_model.errors import (
     AnswerInvalid,
+    answer_failed,
     refused,
     timed_out,
 )
@@ -243,6 +244,8 @@ class TokenBackend(Backend):
         def read(made: object) -> Generation:
             if not isinstance(made, Generation):
                 raise AnswerInvalid(f"{WANTED}; it returned {type(made).__name__}")
+            if made.aborted:
+                raise answer_failed(self.endpoint_model, "abort")
             ids = checked_ids(made.token_ids)
             trained = call.record is not None and call.record.logprobs_asked
             logprobs = checked_logprobs(made.logprobs, len(ids), trained=trained)

@@ -6,6 +6,8 @@ model's own tokenizer. vLLM 0.32 and later need no tokenizer here: see the backe
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.token_engines import (
     ConfiguredTokens,
@@ -13,6 +15,7 @@ from gymmesh_model.backends.token_engines import (
     ServerEngine,
     TokenOptions,
     VllmCompletions,
+    VllmGenerate,
 )
 from gymmesh_model.config import ModelConfig
 
@@ -26,15 +29,20 @@ class VllmTokensOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_
         answers them; 0 asks never.
     routed_experts: whether the server runs with `--enable-return-routed-experts`, so that they can
         be captured as side data.
+    api: where the server is asked: `POST /v1/completions`; or `POST /inference/v1/generate` (0.32
+        and later, `--enable-scale-out`), whose answers say which weights sampled each token.
     """
 
     logprobs_mode: LogprobsMode | None = None
     weights_poll_s: float = 2.0
     routed_experts: bool = False
+    api: Literal["completions", "generate"] = "completions"
 
     def __post_init__(self) -> None:
         if not 0 <= self.weights_poll_s < float("inf"):
             raise ValueError("'weights_poll_s' must not be negative")
+        if self.routed_experts and self.api == "generate":
+            raise ValueError("'routed_experts' needs 'api: completions'")
 
 
 class VllmTokensBackend(ConfiguredTokens):
@@ -48,7 +56,7 @@ class VllmTokensBackend(ConfiguredTokens):
 
     @classmethod
     def engine(cls, name: str, config: ModelConfig, options: VllmTokensOptions) -> ServerEngine:
-        protocol = VllmCompletions(
+        protocol = (VllmGenerate if options.api == "generate" else VllmCompletions)(
             model=config.model or "",
             priority=options.priority,
             logprobs_mode=options.logprobs_mode,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model import metrics
-from gymmesh_model.backends.calls import CallProgress, RetryLog
+from gymmesh_model.backends.calls import CallProgress, CallWeights, RetryLog
 from gymmesh_model.serving.conversations import OpenCall
 from gymmesh_model.tokens import TokenRecord, count
 
@@ -24,7 +23,7 @@ class CallState(msgspec.Struct, eq=False):
     a call that is streamed. identity: the caller's, to whom its conversation belongs. queue_s:
     seconds that it waited for a place; made_s: that the backend took, retries included, which
     `retries` has. turn: its place in its conversation. record: its tokens,
-    where they are wanted and can be had. versions: the weights in force while it ran, oldest first.
+    where they are wanted and can be had. weights: those that answer it, once it has begun.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.
@@ -45,7 +44,7 @@ class CallState(msgspec.Struct, eq=False):
     turn: OpenCall | None = None
     record: TokenRecord | None = None
     from_cache: bool = False
-    versions: Sequence[int] = ()
+    weights: CallWeights | None = None
 
 
 class CallCounts:

@@ -12,7 +12,13 @@ from gymmesh.model.v1 import model_pb2
 from gymmesh.responses.v1 import responses_pb2
 from gymmesh_model.answer_cache import AnswerCache, AnswerKeys
 from gymmesh_model.backends.base import Backend, BackendCall
-from gymmesh_model.backends.calls import CallProgress, CallSettings, KnownSettings, RetryLog
+from gymmesh_model.backends.calls import (
+    CallProgress,
+    CallSettings,
+    CallWeights,
+    KnownSettings,
+    RetryLog,
+)
 from gymmesh_model.backends.scores import check_continuations
 from gymmesh_model.config import ModelConfig, merge_params
 from gymmesh_model.errors import timed_out, unreadable, unsupported
@@ -153,6 +159,7 @@ class CallRunner:
             _refuse_images(request.params.input)
         params, items, settings = self._read(request.params, apart=True)
         while True:
+            weights, used = self._weights.begin(), self._weights.current
             call = BackendCall(
                 params,
                 request.rollout_id,
@@ -162,16 +169,15 @@ class CallRunner:
                 items=items,
                 settings=settings,
                 retries=RetryLog(),
+                weights=weights,
             )
-            versions = self._weights.begin()
             try:
                 scores = await self.backend.score(call, request.continuations)
             finally:
-                if versions:
-                    self._weights.end(versions)
-            if len(versions) < 2 and (not versions) == (self._weights.version is None):
-                if versions:
-                    scores.weights_version = versions[0]
+                self._weights.end(weights)
+            if self._weights.current == used:
+                if used is not None:
+                    scores.weights_version = used.version
                 return scores
 
     async def _generate(self, work: CallState) -> CreatedResponse:
@@ -188,15 +194,17 @@ class CallRunner:
                     waiting.dec()
                 started = monotonic()
                 work.queue_s = started - arrived
-            work.versions = versions = self._weights.begin()
+            if self._weights.is_loading():
+                work.queue_s = await self._new_weights(work, arrived)
+                started = monotonic()
+            work.weights = weights = self._weights.begin()
             try:
                 if self._cache is not None:
                     made = await self._kept_or_made(self._cache, self._call_of(work), work)
                 else:
                     made = await self._make(self._call_of(work), work.progress)
             finally:
-                if versions:
-                    self._weights.end(versions)
+                self._weights.end(weights)
                 limiter.leave()
             if work.record is not None and work.record.side_data:
                 await self._store(work, work.record, arrived)
@@ -241,7 +249,7 @@ class CallRunner:
     async def _kept_or_made(
         self, cache: AnswerCache, call: BackendCall, work: CallState
     ) -> responses_pb2.Response:
-        key = self._keys.key(call, self._weights.version)
+        key = self._keys.key(call, self._weights.version, call.adapter)
         kept = None if key is None else await cache.get(key)
         if kept is not None:
             work.from_cache = True
@@ -282,7 +290,24 @@ class CallRunner:
             settings,
             work.retries,
             request.append_only,
+            work.weights,
         )
+
+    async def _new_weights(self, work: CallState, arrived: float) -> float:
+        """Waits for weights that are being loaded; returns the seconds since the call arrived.
+
+        Raises MODEL_TIMEOUT, and gives the call's place back then.
+        """
+        try:
+            async with asyncio.timeout(work.timeout - work.queue_s):
+                await self._weights.loaded()
+        except BaseException as error:
+            self._limiter.leave()
+            if isinstance(error, TimeoutError):
+                where = "its new weights were not loaded"
+                raise timed_out(self._name, work.timeout, where) from None
+            raise
+        return monotonic() - arrived
 
     def _read(
         self, params: responses_pb2.ResponseParams, *, apart: bool
@@ -336,15 +361,27 @@ class CallRunner:
         record = work.record
         if record is not None and record.known:
             answer.tokens.CopyFrom(record.capture())
-            if record.weights:
-                self._weights.follow(record.weights[-1].version)
-        if work.versions and not answer.tokens.weights:
-            written = len(answer.tokens.output_token_ids) // 4
-            written = written or max(0, made.usage.output_tokens)
-            answer.tokens.weights.extend(spans(work.versions, written))
+        self._say_weights(answer, work.weights)
         if work.turn is not None:
             self._conversations.keep(work.turn, answer, record)
         return answer
+
+    def _say_weights(self, answer: CreatedResponse, weights: CallWeights | None) -> None:
+        """Says which weights answered: as the backend reports it, else as announced.
+
+        A call that named an adapter is the adapter's: what a backend reports of it without naming
+        one is of the weights below.
+        """
+        told = answer.tokens.weights
+        adapter = "" if weights is None else weights.adapter
+        if told and adapter and not told[-1].adapter:
+            del told[:]
+        if told and not told[-1].adapter:
+            self._weights.follow(told[-1].version)
+        if weights is not None and weights.seen and not told:
+            written = len(answer.tokens.output_token_ids) // 4
+            written = written or max(0, answer.response.usage.output_tokens)
+            told.extend(spans(weights.seen, written))
 
     def _aborted(self, work: CallState) -> CreatedResponse:
         """What there is of an aborted answer: of one that is not streamed, nothing."""

@@ -107,14 +107,19 @@ class Prefix:
         return self.tokens[len(self.tokens) - self.output_tokens * TOKEN_BYTES :]
 
 
-def weights_spans(said: Iterable[tuple[int, int]]) -> list[tokens_pb2.WeightsSpan]:
-    """Spans of versions with the first output token of each. Raises AnswerInvalid for such as
-    leave open which version sampled a token.
+def weights_spans(
+    said: Iterable[tuple[int, int] | tuple[int, int, str]],
+) -> list[tokens_pb2.WeightsSpan]:
+    """Spans of versions with the first output token of each, and the adapter's name, if there is
+    one. Raises AnswerInvalid for such as leave open which version sampled a token.
     """
     spans: list[tokens_pb2.WeightsSpan] = []
     try:
-        for version, first in said:
-            spans.append(tokens_pb2.WeightsSpan(version=version, first_token=first))
+        for version, first, *adapter in said:
+            span = tokens_pb2.WeightsSpan(version=version, first_token=first)
+            if adapter:
+                [span.adapter] = adapter
+            spans.append(span)
     except (TypeError, ValueError):
         raise AnswerInvalid("its weight versions are not a list of spans") from None
     places = [span.first_token for span in spans]

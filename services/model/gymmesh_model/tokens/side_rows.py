@@ -73,6 +73,23 @@ class SideRows:
         """How many rows there are."""
         return memoryview(self.data).nbytes // self.size
 
+    @property
+    def end(self) -> int:
+        """The token after the last row's."""
+        return self.first_token + self.tokens
+
+    def followed_by(self, other: SideRows) -> SideRows:
+        """These rows and those of `other` behind them; a row that both have is this one's.
+
+        Raises AnswerInvalid for rows of another type, and for a gap.
+        """
+        if (other.name, other.dtype, other.shape) != (self.name, self.dtype, self.shape):
+            raise AnswerInvalid(f"side data '{self.name}' has another type in a later part")
+        if other.first_token > self.end:
+            raise AnswerInvalid(f"side data '{self.name}' has no row for token {self.end}")
+        rest = other.behind(self.end)
+        return replace(self, data=bytes(self.data) + bytes(rest.data))
+
     def behind(self, known: int) -> SideRows:
         """Without the rows of the first `known` tokens; the numbers are not copied."""
         skipped = min(max(known - self.first_token, 0), self.tokens)

@@ -31,6 +31,7 @@ from gymmesh_runtime.security.identity import Identities
 from gymmesh_runtime.security.limits import IdentityLimiter
 from gymmesh_runtime.security.ownership import may_use, owned, shown
 from gymmesh_runtime.security.pem import CHECK_S
+from gymmesh_runtime.security.permissions import may_register
 from gymmesh_runtime.security.readers import Readers
 from gymmesh_runtime.security.refusals import Refusals
 from gymmesh_runtime.security.tokens import AUTHORIZATION, TokenFile, presented
@@ -53,6 +54,7 @@ __all__ = [
     "audited",
     "check_exposure",
     "check_plain",
+    "may_register",
     "may_use",
     "owned",
     "presented",

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
+from google.protobuf.message import DecodeError
+
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.contract import MethodSpec
 from gymmesh_runtime.errors import MeshError
@@ -31,12 +33,19 @@ ACTIONS: Final[Mapping[str, Callable[[Any, Any], dict[str, Any]]]] = {
         "action": request.WhichOneof("command") or "",
     },
     "gymmesh.model.v1.ModelService/SetWeightsVersion": lambda request, _: {
-        "version": request.version
+        "version": request.version,
+        **({"adapter": request.adapter} if request.adapter else {}),
+        **({"loading_s": request.loading_s} if request.HasField("loading_s") else {}),
     },
     "gymmesh.discovery.v1.DiscoveryService/Register": lambda request, response: {
         "instance_id": request.instance.id,
         "address": request.instance.address,
         "lease": _digest("" if response is None else response.lease_id),
+    },
+    "gymmesh.relay.v1.RelayService/Offer": lambda request, response: {
+        "instance_id": request.instance_id,
+        "name": request.name,
+        "address": "" if response is None else response.address,
     },
     "gymmesh.discovery.v1.DiscoveryService/Deregister": lambda request, _: {
         "lease": _digest(request.lease_id)
@@ -64,9 +73,20 @@ def audited(spec: MethodSpec, handler: Any) -> Any:
             outcome = type(error).__name__
             raise
         finally:
-            _write(context.identity, method, target(request, response), outcome)
+            told = target(_read(spec, request), response)
+            _write(context.identity, method, told, outcome)
 
     return handle
+
+
+def _read(spec: MethodSpec, request: Any) -> Any:
+    """The request; one that is passed on unread is read here. An empty one if it can't be read."""
+    if not isinstance(request, bytes):
+        return request
+    try:
+        return spec.request_class.FromString(request)
+    except DecodeError:
+        return spec.request_class()
 
 
 def denied(identity: str, method: str, error: MeshError) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_runtime.contract import methods_by_full_name
 from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security.config import IdentityConfig
 from gymmesh_runtime.security.identity import Identity
 
 # What a server also offers that is not of the contract, which therefore cannot say it itself.
@@ -31,6 +32,29 @@ def permission_of(method: str) -> str:
         return _FOREIGN[service]
     spec = methods_by_full_name().get(method)
     return "" if spec is None else spec.permission
+
+
+def may_register(
+    identities: Mapping[str, IdentityConfig], identity: str, service: str, method: str
+) -> None:
+    """Raises NOT_PERMITTED for a kind of service that the caller of a method may not register: else
+    a service whose certificate was taken could answer in another one's place.
+
+    ``service``: the full name of its main gRPC service. An identity that is not configured, as
+    where there are none, may register all.
+    """
+    known = identities.get(identity)
+    if known is None or not known.registers:
+        return
+    noun = service.removeprefix("gymmesh.").partition(".")[0]
+    named = f"gymmesh.{noun}.v1.{noun.capitalize()}Service"
+    if service != named or noun not in known.registers:
+        raise MeshError(
+            errors_pb2.ERROR_REASON_NOT_PERMITTED,
+            f"'{identity}' may only register {', '.join(known.registers)}, not "
+            f"{service or 'a service'}",
+            metadata={"method": method},
+        )
 
 
 def refusal_of(identity: Identity | None, method: str) -> MeshError | None:

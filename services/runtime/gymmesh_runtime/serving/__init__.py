@@ -8,6 +8,7 @@ spare_memory     gives freed memory back to the system
 exposition       metrics over HTTP
 registration     keeps an instance registered
 directory_watch  follows which instances are alive
+relayed          serves over a connection that this process dials
 """
 
 from gymmesh_runtime.serving.directory_watch import DirectoryWatch
@@ -17,14 +18,18 @@ from gymmesh_runtime.serving.loop import run, run_bounded
 from gymmesh_runtime.serving.process_limits import allow_files, limit_met, prepare_process
 from gymmesh_runtime.serving.processors import usable_processors
 from gymmesh_runtime.serving.registration import DiscoveryPeer, Registration
+from gymmesh_runtime.serving.relayed import RELAYED_IDENTITY, RelayDialer, RelayedInstance
 from gymmesh_runtime.serving.spare_memory import give_back_spare_memory
 
 __all__ = [
+    "RELAYED_IDENTITY",
     "DirectoryWatch",
     "DiscoveryPeer",
     "HttpConnections",
     "MetricsEndpoint",
     "Registration",
+    "RelayDialer",
+    "RelayedInstance",
     "allow_files",
     "give_back_spare_memory",
     "heartbeat",

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gymmesh.discovery.v1 import discovery_pb2
 from gymmesh_runtime.peers import PeerDirectory
+from gymmesh_runtime.serving.registration import DiscoveryPeer
 
 IS_FACE = True  # see tools/import_faces.py
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHost:
+    """Where a service's process listens and registers.
+
+    Attributes:
+        listen: the host that it listens on.
+        advertise: the host that others connect to.
+        discovery: the registry; None: nothing is registered.
+    """
+
+    listen: str
+    advertise: str
+    discovery: DiscoveryPeer | None
 
 
 class Service(ABC):
@@ -43,6 +60,11 @@ class Service(ABC):
         """What adds gRPC services that are not of the contract to a server."""
         return ()
 
+    def hosted(self, host: ServiceHost) -> None:
+        """Learns what its process can do for it, before it is opened; not called in a process that
+        serves nobody else.
+        """
+
     async def open(self, directory: PeerDirectory) -> None:
         """Opens backends in order. Raises a typed error with one clear sentence."""
 
@@ -51,6 +73,9 @@ class Service(ABC):
 
     def follow_meta(self, changed: Callable[[], None]) -> None:
         """Calls `changed` after each later change of `meta`."""
+
+    def renew_soon(self) -> None:
+        """The registry came back: renews what the service has registered there beside itself."""
 
     def drain(self, seconds: float) -> None:
         """Its process goes down: what runs has this long to end. Returns at once."""

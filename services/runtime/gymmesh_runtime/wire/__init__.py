@@ -4,7 +4,11 @@ from gymmesh_runtime.sizes import KIB
 from gymmesh_runtime.wire.channels import PeerChannel
 from gymmesh_runtime.wire.direct import DirectPeer
 from gymmesh_runtime.wire.health_port import HealthPort
+from gymmesh_runtime.wire.mux.calling import call_stream, call_unary
+from gymmesh_runtime.wire.mux.calls import IncomingCall
 from gymmesh_runtime.wire.mux.connection import MuxConnection
+from gymmesh_runtime.wire.mux.exchange import Exchange
+from gymmesh_runtime.wire.mux.outbox import OutboxClosed
 from gymmesh_runtime.wire.mux.peer import MuxPeer
 from gymmesh_runtime.wire.options import KEEPALIVE_KEY, KEEPALIVE_S, keepalive_allowed
 from gymmesh_runtime.wire.pacing import SendTimer
@@ -17,13 +21,18 @@ __all__ = [
     "KEEPALIVE_S",
     "KIB",
     "DirectPeer",
+    "Exchange",
     "HealthPort",
+    "IncomingCall",
     "MeshServer",
     "MuxConnection",
     "MuxPeer",
+    "OutboxClosed",
     "PeerChannel",
     "PlainPeer",
     "SendTimer",
     "Unreached",
+    "call_stream",
+    "call_unary",
     "keepalive_allowed",
 ]

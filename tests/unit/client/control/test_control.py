@@ -24,6 +24,7 @@ from gymmesh_client.control.registry import (
 )
 from gymmesh_client.control.servicer import AUTHORIZATION
 from gymmesh_client.dispatch import RunStateError
+from gymmesh_client.groups import ConsumerClaim
 from gymmesh_runtime.context import CallContext
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -70,6 +71,15 @@ class TinyRun:
                 yield run_pb2.StreamGroupsResponse(cursor=cursor)
         finally:
             self.told.append("no more groups")
+
+    async def shared_groups(
+        self, claim: ConsumerClaim, max_staleness: int | None
+    ) -> AsyncGenerator[run_pb2.StreamGroupsResponse, None]:
+        self.told.append(f"{claim.name} of {claim.consumers}")
+        yield run_pb2.StreamGroupsResponse(cursor=1)
+
+    def acknowledge(self, consumer: str, incarnation: str, cursor: int) -> None:
+        self.told.append(f"{consumer or 'the reader'} has {cursor}")
 
 
 @pytest.fixture(autouse=True)
@@ -147,6 +157,11 @@ async def test_without_the_token_nothing_is_said(metadata: dict[str, str]) -> No
                 timeout=60,
                 metadata=metadata,
             ),
+            peer.AcknowledgeGroups(
+                run_pb2.AcknowledgeGroupsRequest(run_id="run-1", cursor=1),
+                timeout=60,
+                metadata=metadata,
+            ),
             anext(
                 peer.StreamGroups(
                     run_pb2.StreamGroupsRequest(run_id="run-1"), timeout=60, metadata=metadata
@@ -158,6 +173,42 @@ async def test_without_the_token_nothing_is_said(metadata: dict[str, str]) -> No
                 await call
             assert caught.value.reason == Reason.ERROR_REASON_CREDENTIAL_INVALID
             assert entry.token not in str(caught.value)
+        await directory.close()
+    assert not one.told
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "field"),
+    [
+        ("StreamGroups", run_pb2.StreamGroupsRequest(consumers=2), "consumer"),
+        ("StreamGroups", run_pb2.StreamGroupsRequest(incarnation="x"), "consumer"),
+        ("AcknowledgeGroups", run_pb2.AcknowledgeGroupsRequest(), "cursor"),
+        (
+            "AcknowledgeGroups",
+            run_pb2.AcknowledgeGroupsRequest(cursor=1, consumer="rank-0"),
+            "incarnation",
+        ),
+        (
+            "AcknowledgeGroups",
+            run_pb2.AcknowledgeGroupsRequest(cursor=1, incarnation="x"),
+            "consumer",
+        ),
+    ],
+)
+async def test_what_a_consumer_must_say(method: str, request_: Any, field: str) -> None:
+    one = TinyRun("run-1")
+    directory = PeerDirectory()
+    async with RunServer() as server:
+        server.add(one, "")
+        (entry,) = read_entries()
+        peer: Any = directory.plain_peer(entry.address, "gymmesh.run.v1.RunService")
+        request_.run_id = "run-1"
+        shown = {"authorization": f"Bearer {entry.token}"}
+        call = getattr(peer, method)(request_, timeout=60, metadata=shown)
+        with pytest.raises(MeshError) as caught:
+            await (anext(call) if method == "StreamGroups" else call)
+        assert caught.value.reason == Reason.ERROR_REASON_REQUIRED_FIELD_MISSING
+        assert caught.value.metadata["field"] == field
         await directory.close()
     assert not one.told
 

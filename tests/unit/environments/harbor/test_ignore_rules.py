@@ -31,7 +31,7 @@ def test_rules_hold_below_their_folder_and_deeper_ones_win(tmp_path: Path) -> No
     ("place", "text", "said"),
     [
         ("tests/.harborignore", "test.sh\n", r"tests/test\.sh: is excluded by \.harborignore"),
-        ("solution/.harborignore", "*.sh\n", r"solution/solve\.sh: is left out"),
+        ("solution/.harborignore", "*.sh\n", r"solution/solve\.sh: is excluded"),
         ("tests/.harborignore", "a\\\n", r"tests/\.harborignore: Invalid git pattern"),
     ],
 )

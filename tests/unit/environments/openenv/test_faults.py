@@ -84,7 +84,7 @@ async def test_a_server_that_does_not_answer_is_a_time_out_and_its_late_answer_i
         server.hangs = False
         again = await fails(moved(mesh, session, 2))
     assert late.reason == Reason.ERROR_REASON_TOOL_TIMEOUT
-    assert (again.reason, "given up" in again.message) == (FAULT, True)
+    assert (again.reason, "abandoned" in again.message) == (FAULT, True)
 
 
 async def test_an_episode_that_is_over_at_reset_is_a_fault() -> None:

@@ -312,10 +312,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     "metadata": {"run_id": "run-3", "state": "FINISHED"}}
     """
     ERROR_REASON_CONSUMER_REPLACED: _ErrorReason.ValueType  # 92
-    """ABORTED. The consumer was taken for dead, and its groups were sent to others. It
-    starts again at cursor 0 and drops what it had not acknowledged.
+    """ABORTED. The consumer was taken for dead (`cause` is `lease`), another process
+    took its name (`name`), or the collector was restarted (`restart`). It starts
+    anew, without a cursor. Groups that it had not acknowledged are sent to others,
+    and it must drop them; after a restart they are sent to nobody.
     Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
-    "metadata": {"run_id": "run-3", "consumer": "rank-2"}}
+    "metadata": {"consumer": "rank-2", "cause": "lease"}}
     """
     ERROR_REASON_LEASE_NOT_FOUND: _ErrorReason.ValueType  # 100
     """NOT_FOUND. The registration's lease expired or never existed; register again.
@@ -719,10 +721,12 @@ Example: {"reason": "RUN_STATE", "domain": "gymmesh",
 "metadata": {"run_id": "run-3", "state": "FINISHED"}}
 """
 ERROR_REASON_CONSUMER_REPLACED: ErrorReason.ValueType  # 92
-"""ABORTED. The consumer was taken for dead, and its groups were sent to others. It
-starts again at cursor 0 and drops what it had not acknowledged.
+"""ABORTED. The consumer was taken for dead (`cause` is `lease`), another process
+took its name (`name`), or the collector was restarted (`restart`). It starts
+anew, without a cursor. Groups that it had not acknowledged are sent to others,
+and it must drop them; after a restart they are sent to nobody.
 Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
-"metadata": {"run_id": "run-3", "consumer": "rank-2"}}
+"metadata": {"consumer": "rank-2", "cause": "lease"}}
 """
 ERROR_REASON_LEASE_NOT_FOUND: ErrorReason.ValueType  # 100
 """NOT_FOUND. The registration's lease expired or never existed; register again.

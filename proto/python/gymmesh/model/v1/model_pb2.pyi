@@ -459,6 +459,8 @@ class ModelCapabilities(_message.Message):
     SIDE_DATA_FIELD_NUMBER: _builtins.int
     LOGPROB_DISTRIBUTION_FIELD_NUMBER: _builtins.int
     SCORING_FIELD_NUMBER: _builtins.int
+    ADAPTERS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_LOADING_FIELD_NUMBER: _builtins.int
     streaming: _builtins.bool
     """StreamResponse sends deltas."""
     token_ids: _builtins.bool
@@ -483,6 +485,12 @@ class ModelCapabilities(_message.Message):
     """Which distribution captured log probabilities are of."""
     scoring: _builtins.bool
     """ScoreContinuations is offered."""
+    adapters: _builtins.bool
+    """Calls can name an adapter: `SetWeightsVersionRequest.adapter` is honoured."""
+    weights_loading: _builtins.bool
+    """Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured.
+    A server without it would announce the version at once.
+    """
     @_builtins.property
     def side_data(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The side data that can be captured and stored, by name."""
@@ -502,10 +510,12 @@ class ModelCapabilities(_message.Message):
         side_data: _abc.Iterable[_builtins.str] | None = ...,
         logprob_distribution: _tokens_pb2.LogprobDistribution.ValueType = ...,
         scoring: _builtins.bool = ...,
+        adapters: _builtins.bool = ...,
+        weights_loading: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "append_only", b"append_only", "conversations", b"conversations", "images", b"images", "logprob_distribution", b"logprob_distribution", "logprobs", b"logprobs", "scoring", b"scoring", "seed", b"seed", "side_data", b"side_data", "streaming", b"streaming", "token_ids", b"token_ids", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "adapters", b"adapters", "append_only", b"append_only", "conversations", b"conversations", "images", b"images", "logprob_distribution", b"logprob_distribution", "logprobs", b"logprobs", "scoring", b"scoring", "seed", b"seed", "side_data", b"side_data", "streaming", b"streaming", "token_ids", b"token_ids", "tools", b"tools", "weights_loading", b"weights_loading"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -524,6 +534,9 @@ class GetModelResponse(_message.Message):
     CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     WEIGHTS_VERSION_FIELD_NUMBER: _builtins.int
     CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
+    ADAPTERS_IN_USE_FIELD_NUMBER: _builtins.int
+    CALLS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The service's name in the mesh, such as `policy`."""
     backend: _builtins.str
@@ -538,9 +551,22 @@ class GetModelResponse(_message.Message):
     """The current version of the weights; absent when not known."""
     contract_version: _builtins.str
     """The contract's version, such as `1.0`."""
+    adapter: _builtins.str
+    """The adapter (LoRA) that generates; empty: none."""
+    calls_in_flight: _builtins.int
+    """Calls that the endpoint may be answering: begun, not answered yet, and not waiting
+    for new weights. While calls wait (`loading_s`) this number only falls; at zero
+    nothing that this service sent is at the endpoint.
+    """
     @_builtins.property
     def capabilities(self) -> Global___ModelCapabilities:
         """What it can do."""
+
+    @_builtins.property
+    def adapters_in_use(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The adapters that calls in flight have named, without order. Only an adapter that
+        no service lists, and that generates no more, may be unloaded from the endpoints.
+        """
 
     def __init__(
         self,
@@ -552,10 +578,13 @@ class GetModelResponse(_message.Message):
         context_tokens: _builtins.int = ...,
         weights_version: _builtins.int | None = ...,
         contract_version: _builtins.str = ...,
+        adapter: _builtins.str = ...,
+        adapters_in_use: _abc.Iterable[_builtins.str] | None = ...,
+        calls_in_flight: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "capabilities", b"capabilities", "weights_version", b"weights_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "backend", b"backend", "capabilities", b"capabilities", "context_tokens", b"context_tokens", "contract_version", b"contract_version", "endpoint_model", b"endpoint_model", "name", b"name", "weights_version", b"weights_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version", "adapter", b"adapter", "adapters_in_use", b"adapters_in_use", "backend", b"backend", "calls_in_flight", b"calls_in_flight", "capabilities", b"capabilities", "context_tokens", b"context_tokens", "contract_version", b"contract_version", "endpoint_model", b"endpoint_model", "name", b"name", "weights_version", b"weights_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__weights_version: _TypeAlias = _typing.Literal["weights_version"]  # noqa: Y015
     _WhichOneofArgType__weights_version: _TypeAlias = _typing.Literal["_weights_version", b"_weights_version"]  # noqa: Y015
@@ -565,35 +594,52 @@ Global___GetModelResponse: _TypeAlias = GetModelResponse  # noqa: Y015
 
 @_typing.final
 class SetWeightsVersionRequest(_message.Message):
-    """New weights are in place."""
+    """New weights are in place, or about to be loaded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
     ADAPTER_FIELD_NUMBER: _builtins.int
+    LOADING_S_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """The version that generates from now on; 0 is a version like any other."""
     adapter: _builtins.str
-    """The name of the adapter (LoRA) that generates from now on; empty: none."""
+    """The name of the adapter (LoRA) at the endpoint that generates from now on; empty:
+    none.
+    """
+    loading_s: _builtins.int
+    """Present: the version is about to be loaded and not in force yet. For so many
+    seconds, at most 3,600, calls that the server has not sent to its endpoint wait.
+    The next SetWeightsVersion without this field ends the wait, and so does 0, which
+    leaves the weights as they were. An answer that the endpoint aborts meanwhile is
+    not a failure: the call waits too, and then continues from its tokens, or begins
+    again where the backend cannot continue. Not after the call's deadline.
+    """
     def __init__(
         self,
         *,
         version: _builtins.int | None = ...,
         adapter: _builtins.str = ...,
+        loading_s: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s", "_version", b"_version", "loading_s", b"loading_s", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "adapter", b"adapter", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s", "_version", b"_version", "adapter", b"adapter", "loading_s", b"loading_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__loading_s: _TypeAlias = _typing.Literal["loading_s"]  # noqa: Y015
+    _WhichOneofArgType__loading_s: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s"]  # noqa: Y015
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loading_s) -> _WhichOneofReturnType__loading_s | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___SetWeightsVersionRequest: _TypeAlias = SetWeightsVersionRequest  # noqa: Y015
 
 @_typing.final
 class SetWeightsVersionResponse(_message.Message):
-    """The version is in force."""
+    """The version is in force, or calls wait for it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -136,11 +136,17 @@ class ModelServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetWeightsVersion(self, request, context):
-        """Tells the service that the weights were swapped. Calls that begin
-        afterwards carry the new version; a call in flight gets a further
-        WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-        FIELD_INVALID; the current one again is a success. A service whose model
-        does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+        """Tells the service which weights generate: the endpoint's own, or an adapter
+        (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+        name the adapter at the endpoint. A call in flight without a new adapter gets a
+        further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+        adapter that they named, or the endpoint's own weights, until they end.
+
+        With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+        than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+        one with another adapter; the current one again is a success. A service whose
+        backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+        may a service whose model does not change (a hosted one) to any version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -73,11 +73,17 @@ class ModelServiceStub:
     calling the endpoint.
     """
     SetWeightsVersion: _grpc.UnaryUnaryMultiCallable[_model_pb2.SetWeightsVersionRequest, _model_pb2.SetWeightsVersionResponse]
-    """Tells the service that the weights were swapped. Calls that begin
-    afterwards carry the new version; a call in flight gets a further
-    WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-    FIELD_INVALID; the current one again is a success. A service whose model
-    does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+    """Tells the service which weights generate: the endpoint's own, or an adapter
+    (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+    name the adapter at the endpoint. A call in flight without a new adapter gets a
+    further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+    adapter that they named, or the endpoint's own weights, until they end.
+
+    With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+    than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+    one with another adapter; the current one again is a success. A service whose
+    backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+    may a service whose model does not change (a hosted one) to any version.
     """
     ScoreContinuations: _grpc.UnaryUnaryMultiCallable[_model_pb2.ScoreContinuationsRequest, _model_pb2.ScoreContinuationsResponse]
     """Scores texts that the model did not write: for each continuation, the log
@@ -143,11 +149,17 @@ class ModelServiceAsyncStub(ModelServiceStub):
     calling the endpoint.
     """
     SetWeightsVersion: _aio.UnaryUnaryMultiCallable[_model_pb2.SetWeightsVersionRequest, _model_pb2.SetWeightsVersionResponse]  # type: ignore[assignment]
-    """Tells the service that the weights were swapped. Calls that begin
-    afterwards carry the new version; a call in flight gets a further
-    WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-    FIELD_INVALID; the current one again is a success. A service whose model
-    does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+    """Tells the service which weights generate: the endpoint's own, or an adapter
+    (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+    name the adapter at the endpoint. A call in flight without a new adapter gets a
+    further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+    adapter that they named, or the endpoint's own weights, until they end.
+
+    With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+    than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+    one with another adapter; the current one again is a success. A service whose
+    backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+    may a service whose model does not change (a hosted one) to any version.
     """
     ScoreContinuations: _aio.UnaryUnaryMultiCallable[_model_pb2.ScoreContinuationsRequest, _model_pb2.ScoreContinuationsResponse]  # type: ignore[assignment]
     """Scores texts that the model did not write: for each continuation, the log
@@ -240,11 +252,17 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.SetWeightsVersionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.SetWeightsVersionResponse, _abc.Awaitable[_model_pb2.SetWeightsVersionResponse]]:
-        """Tells the service that the weights were swapped. Calls that begin
-        afterwards carry the new version; a call in flight gets a further
-        WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-        FIELD_INVALID; the current one again is a success. A service whose model
-        does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+        """Tells the service which weights generate: the endpoint's own, or an adapter
+        (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+        name the adapter at the endpoint. A call in flight without a new adapter gets a
+        further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+        adapter that they named, or the endpoint's own weights, until they end.
+
+        With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+        than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+        one with another adapter; the current one again is a success. A service whose
+        backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+        may a service whose model does not change (a hosted one) to any version.
         """
 
     @_abc_1.abstractmethod

@@ -26,7 +26,7 @@ from gymmesh.access.v1 import access_pb2 as gymmesh_dot_access_dot_v1_dot_access
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgymmesh/relay/v1/relay.proto\x12\x10gymmesh.relay.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1fgoogle/api/field_behavior.proto\"U\n\x0cOfferRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x19\n\x0binstance_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x16\n\x08services\x18\x03 \x03(\tB\x04\xe2\x41\x01\x02\"1\n\rOfferResponse\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x32^\n\x0cRelayService\x12N\n\x05Offer\x12\x1e.gymmesh.relay.v1.OfferRequest\x1a\x1f.gymmesh.relay.v1.OfferResponse\"\x04\x88\xa0\x19\x04\x42z\n\x13io.gymmesh.relay.v1B\nRelayProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/relay/v1;relayv1\xaa\x02\x10Gymmesh.Relay.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cgymmesh/relay/v1/relay.proto\x12\x10gymmesh.relay.v1\x1a\x1egymmesh/access/v1/access.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x8f\x02\n\x0cOfferRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\x12\x19\n\x0binstance_id\x18\x02 \x01(\tB\x04\xe2\x41\x01\x02\x12\x16\n\x08services\x18\x03 \x03(\tB\x04\xe2\x41\x01\x02\x12\x11\n\x03key\x18\x04 \x01(\tB\x04\xe2\x41\x01\x02\x12<\n\x04meta\x18\x05 \x03(\x0b\x32(.gymmesh.relay.v1.OfferRequest.MetaEntryB\x04\xe2\x41\x01\x01\x12\x1e\n\x10\x63ontract_version\x18\x06 \x01(\tB\x04\xe2\x41\x01\x01\x12\x1a\n\x0clast_address\x18\x07 \x01(\tB\x04\xe2\x41\x01\x01\x1a+\n\tMetaEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"1\n\rOfferResponse\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x32^\n\x0cRelayService\x12N\n\x05Offer\x12\x1e.gymmesh.relay.v1.OfferRequest\x1a\x1f.gymmesh.relay.v1.OfferResponse\"\x04\x88\xa0\x19\x05\x42z\n\x13io.gymmesh.relay.v1B\nRelayProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/relay/v1;relayv1\xaa\x02\x10Gymmesh.Relay.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,18 +34,30 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'gymmesh.relay.v1.relay_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\023io.gymmesh.relay.v1B\nRelayProtoP\001ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/relay/v1;relayv1\252\002\020Gymmesh.Relay.V1'
+  _globals['_OFFERREQUEST_METAENTRY']._loaded_options = None
+  _globals['_OFFERREQUEST_METAENTRY']._serialized_options = b'8\001'
   _globals['_OFFERREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_OFFERREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
   _globals['_OFFERREQUEST'].fields_by_name['instance_id']._loaded_options = None
   _globals['_OFFERREQUEST'].fields_by_name['instance_id']._serialized_options = b'\342A\001\002'
   _globals['_OFFERREQUEST'].fields_by_name['services']._loaded_options = None
   _globals['_OFFERREQUEST'].fields_by_name['services']._serialized_options = b'\342A\001\002'
+  _globals['_OFFERREQUEST'].fields_by_name['key']._loaded_options = None
+  _globals['_OFFERREQUEST'].fields_by_name['key']._serialized_options = b'\342A\001\002'
+  _globals['_OFFERREQUEST'].fields_by_name['meta']._loaded_options = None
+  _globals['_OFFERREQUEST'].fields_by_name['meta']._serialized_options = b'\342A\001\001'
+  _globals['_OFFERREQUEST'].fields_by_name['contract_version']._loaded_options = None
+  _globals['_OFFERREQUEST'].fields_by_name['contract_version']._serialized_options = b'\342A\001\001'
+  _globals['_OFFERREQUEST'].fields_by_name['last_address']._loaded_options = None
+  _globals['_OFFERREQUEST'].fields_by_name['last_address']._serialized_options = b'\342A\001\001'
   _globals['_RELAYSERVICE'].methods_by_name['Offer']._loaded_options = None
-  _globals['_RELAYSERVICE'].methods_by_name['Offer']._serialized_options = b'\210\240\031\004'
-  _globals['_OFFERREQUEST']._serialized_start=115
-  _globals['_OFFERREQUEST']._serialized_end=200
-  _globals['_OFFERRESPONSE']._serialized_start=202
-  _globals['_OFFERRESPONSE']._serialized_end=251
-  _globals['_RELAYSERVICE']._serialized_start=253
-  _globals['_RELAYSERVICE']._serialized_end=347
+  _globals['_RELAYSERVICE'].methods_by_name['Offer']._serialized_options = b'\210\240\031\005'
+  _globals['_OFFERREQUEST']._serialized_start=116
+  _globals['_OFFERREQUEST']._serialized_end=387
+  _globals['_OFFERREQUEST_METAENTRY']._serialized_start=344
+  _globals['_OFFERREQUEST_METAENTRY']._serialized_end=387
+  _globals['_OFFERRESPONSE']._serialized_start=389
+  _globals['_OFFERRESPONSE']._serialized_end=438
+  _globals['_RELAYSERVICE']._serialized_start=440
+  _globals['_RELAYSERVICE']._serialized_end=534
 # @@protoc_insertion_point(module_scope)

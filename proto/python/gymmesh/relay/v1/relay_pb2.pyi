@@ -8,6 +8,18 @@ The service dials the relay, opens MuxService.Exchange, and calls Offer on it. T
 relay then listens on a port for the service, registers that address with
 discovery, and makes every call that arrives there on the connection, on which
 calls go both ways. Callers see an ordinary instance.
+
+  instance                 relay                          callers
+  Exchange, Offer   ->     listens, registers         ->  find the instance
+                    <-     the call, on the Exchange  <-  a call to the address
+  the answer        ->     the answer                 ->
+
+The relay checks callers as every server of the mesh does. It passes requests and
+responses on unread, with the time that remains, the call's metadata without
+`authorization`, and the caller's cancellation. In the metadata
+`gymmesh-relayed-identity` it sends the name of the caller's identity, empty where
+callers have none, and it drops this key from what callers send. The instance keeps
+what it stores by a caller's ids apart by this name.
 """
 
 from collections import abc as _abc
@@ -31,16 +43,59 @@ class OfferRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetaEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     INSTANCE_ID_FIELD_NUMBER: _builtins.int
     SERVICES_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    META_FIELD_NUMBER: _builtins.int
+    CONTRACT_VERSION_FIELD_NUMBER: _builtins.int
+    LAST_ADDRESS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name in the mesh, such as `policy`."""
     instance_id: _builtins.str
-    """The instance's id; the same id after a reconnection keeps the address."""
+    """The instance's id, unique among live instances. With the same id after a
+    reconnection the instance keeps its address.
+    """
+    key: _builtins.str
+    """A secret that the instance draws when it starts, and sends with each offer: it
+    shows that a later connection is the same instance's. At least 16 characters.
+    """
+    contract_version: _builtins.str
+    """The contract's version that the instance speaks."""
+    last_address: _builtins.str
+    """The address of the last OfferResponse that the instance got, if any. A relay that
+    was started again listens there again if it can, so that callers find the
+    instance before the lease of its past life has run out.
+    """
     @_builtins.property
     def services(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The gRPC services that it serves, such as `gymmesh.model.v1.ModelService`."""
+        """The gRPC services that the caller serves on the connection, its main one first,
+        such as `gymmesh.model.v1.ModelService`. They belong to the contract.
+        """
+
+    @_builtins.property
+    def meta(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What the registry lists as the instance's `meta`."""
 
     def __init__(
         self,
@@ -48,10 +103,14 @@ class OfferRequest(_message.Message):
         name: _builtins.str = ...,
         instance_id: _builtins.str = ...,
         services: _abc.Iterable[_builtins.str] | None = ...,
+        key: _builtins.str = ...,
+        meta: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        contract_version: _builtins.str = ...,
+        last_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance_id", b"instance_id", "name", b"name", "services", b"services"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contract_version", b"contract_version", "instance_id", b"instance_id", "key", b"key", "last_address", b"last_address", "meta", b"meta", "name", b"name", "services", b"services"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

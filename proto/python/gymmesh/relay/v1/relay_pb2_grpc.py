@@ -47,15 +47,29 @@ class RelayServiceServicer:
     """
 
     def Offer(self, request, context):
-        """Offers the services of the caller to the mesh, for as long as the connection
-        lasts that the call came on; it must come on an Exchange. A plain call is
-        FAILED_PRECONDITION / NOT_OFFERED.
+        """Makes the caller an instance of the mesh, for as long as the Exchange lasts that
+        the call came on. A call that did not come on one is UNIMPLEMENTED / NOT_OFFERED.
 
-        When the connection breaks, the relay keeps the address for `grace_s`. Calls
-        that arrive meanwhile wait, within their deadlines, for the instance to offer
-        itself again; calls that were on the connection end with UNAVAILABLE /
-        MUX_BROKEN. Afterwards the relay deregisters the instance. An instance that is
-        connected already is replaced by the new connection.
+        When the connection breaks, the relay keeps the address for `grace_s`. Calls that
+        were on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may go on
+        with them, so that a retry with the same `request_id` gets their answer. Calls
+        that arrive meanwhile wait, within their deadlines, until the instance has
+        connected and offered itself again. After `grace_s` the relay deregisters the
+        instance, and calls that wait end with UNAVAILABLE / PEER_UNAVAILABLE.
+
+        An instance that is leaving sends `go_away` on its connection: the relay then
+        refuses new calls with UNAVAILABLE / DRAINING, and deregisters the instance
+        when the connection has ended.
+
+        An offer with the `instance_id` of an instance that the relay has takes its place:
+        calls go to the new connection, and what is left on the old one ends with
+        MUX_BROKEN. Only the same identity with the same `key`, `name` and `services` may do
+        so; otherwise the offer is ALREADY_EXISTS / INSTANCE_EXISTS. An offer on the
+        connection that the instance has already only replaces its `meta`.
+
+        More instances than the relay takes are RESOURCE_EXHAUSTED / QUEUE_FULL. A kind or
+        a name that the caller's identity may not offer is PERMISSION_DENIED /
+        NOT_PERMITTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -8,6 +8,18 @@ The service dials the relay, opens MuxService.Exchange, and calls Offer on it. T
 relay then listens on a port for the service, registers that address with
 discovery, and makes every call that arrives there on the connection, on which
 calls go both ways. Callers see an ordinary instance.
+
+  instance                 relay                          callers
+  Exchange, Offer   ->     listens, registers         ->  find the instance
+                    <-     the call, on the Exchange  <-  a call to the address
+  the answer        ->     the answer                 ->
+
+The relay checks callers as every server of the mesh does. It passes requests and
+responses on unread, with the time that remains, the call's metadata without
+`authorization`, and the caller's cancellation. In the metadata
+`gymmesh-relayed-identity` it sends the name of the caller's identity, empty where
+callers have none, and it drops this key from what callers send. The instance keeps
+what it stores by a caller's ids apart by this name.
 """
 
 from collections import abc as _abc
@@ -41,15 +53,29 @@ class RelayServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RelayServiceAsyncStub: ...
     Offer: _grpc.UnaryUnaryMultiCallable[_relay_pb2.OfferRequest, _relay_pb2.OfferResponse]
-    """Offers the services of the caller to the mesh, for as long as the connection
-    lasts that the call came on; it must come on an Exchange. A plain call is
-    FAILED_PRECONDITION / NOT_OFFERED.
+    """Makes the caller an instance of the mesh, for as long as the Exchange lasts that
+    the call came on. A call that did not come on one is UNIMPLEMENTED / NOT_OFFERED.
 
-    When the connection breaks, the relay keeps the address for `grace_s`. Calls
-    that arrive meanwhile wait, within their deadlines, for the instance to offer
-    itself again; calls that were on the connection end with UNAVAILABLE /
-    MUX_BROKEN. Afterwards the relay deregisters the instance. An instance that is
-    connected already is replaced by the new connection.
+    When the connection breaks, the relay keeps the address for `grace_s`. Calls that
+    were on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may go on
+    with them, so that a retry with the same `request_id` gets their answer. Calls
+    that arrive meanwhile wait, within their deadlines, until the instance has
+    connected and offered itself again. After `grace_s` the relay deregisters the
+    instance, and calls that wait end with UNAVAILABLE / PEER_UNAVAILABLE.
+
+    An instance that is leaving sends `go_away` on its connection: the relay then
+    refuses new calls with UNAVAILABLE / DRAINING, and deregisters the instance
+    when the connection has ended.
+
+    An offer with the `instance_id` of an instance that the relay has takes its place:
+    calls go to the new connection, and what is left on the old one ends with
+    MUX_BROKEN. Only the same identity with the same `key`, `name` and `services` may do
+    so; otherwise the offer is ALREADY_EXISTS / INSTANCE_EXISTS. An offer on the
+    connection that the instance has already only replaces its `meta`.
+
+    More instances than the relay takes are RESOURCE_EXHAUSTED / QUEUE_FULL. A kind or
+    a name that the caller's identity may not offer is PERMISSION_DENIED /
+    NOT_PERMITTED.
     """
 
 @_typing.type_check_only
@@ -58,15 +84,29 @@ class RelayServiceAsyncStub(RelayServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Offer: _aio.UnaryUnaryMultiCallable[_relay_pb2.OfferRequest, _relay_pb2.OfferResponse]  # type: ignore[assignment]
-    """Offers the services of the caller to the mesh, for as long as the connection
-    lasts that the call came on; it must come on an Exchange. A plain call is
-    FAILED_PRECONDITION / NOT_OFFERED.
+    """Makes the caller an instance of the mesh, for as long as the Exchange lasts that
+    the call came on. A call that did not come on one is UNIMPLEMENTED / NOT_OFFERED.
 
-    When the connection breaks, the relay keeps the address for `grace_s`. Calls
-    that arrive meanwhile wait, within their deadlines, for the instance to offer
-    itself again; calls that were on the connection end with UNAVAILABLE /
-    MUX_BROKEN. Afterwards the relay deregisters the instance. An instance that is
-    connected already is replaced by the new connection.
+    When the connection breaks, the relay keeps the address for `grace_s`. Calls that
+    were on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may go on
+    with them, so that a retry with the same `request_id` gets their answer. Calls
+    that arrive meanwhile wait, within their deadlines, until the instance has
+    connected and offered itself again. After `grace_s` the relay deregisters the
+    instance, and calls that wait end with UNAVAILABLE / PEER_UNAVAILABLE.
+
+    An instance that is leaving sends `go_away` on its connection: the relay then
+    refuses new calls with UNAVAILABLE / DRAINING, and deregisters the instance
+    when the connection has ended.
+
+    An offer with the `instance_id` of an instance that the relay has takes its place:
+    calls go to the new connection, and what is left on the old one ends with
+    MUX_BROKEN. Only the same identity with the same `key`, `name` and `services` may do
+    so; otherwise the offer is ALREADY_EXISTS / INSTANCE_EXISTS. An offer on the
+    connection that the instance has already only replaces its `meta`.
+
+    More instances than the relay takes are RESOURCE_EXHAUSTED / QUEUE_FULL. A kind or
+    a name that the caller's identity may not offer is PERMISSION_DENIED /
+    NOT_PERMITTED.
     """
 
 class RelayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -78,15 +118,29 @@ class RelayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _relay_pb2.OfferRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_relay_pb2.OfferResponse, _abc.Awaitable[_relay_pb2.OfferResponse]]:
-        """Offers the services of the caller to the mesh, for as long as the connection
-        lasts that the call came on; it must come on an Exchange. A plain call is
-        FAILED_PRECONDITION / NOT_OFFERED.
+        """Makes the caller an instance of the mesh, for as long as the Exchange lasts that
+        the call came on. A call that did not come on one is UNIMPLEMENTED / NOT_OFFERED.
 
-        When the connection breaks, the relay keeps the address for `grace_s`. Calls
-        that arrive meanwhile wait, within their deadlines, for the instance to offer
-        itself again; calls that were on the connection end with UNAVAILABLE /
-        MUX_BROKEN. Afterwards the relay deregisters the instance. An instance that is
-        connected already is replaced by the new connection.
+        When the connection breaks, the relay keeps the address for `grace_s`. Calls that
+        were on the connection end with UNAVAILABLE / MUX_BROKEN. The instance may go on
+        with them, so that a retry with the same `request_id` gets their answer. Calls
+        that arrive meanwhile wait, within their deadlines, until the instance has
+        connected and offered itself again. After `grace_s` the relay deregisters the
+        instance, and calls that wait end with UNAVAILABLE / PEER_UNAVAILABLE.
+
+        An instance that is leaving sends `go_away` on its connection: the relay then
+        refuses new calls with UNAVAILABLE / DRAINING, and deregisters the instance
+        when the connection has ended.
+
+        An offer with the `instance_id` of an instance that the relay has takes its place:
+        calls go to the new connection, and what is left on the old one ends with
+        MUX_BROKEN. Only the same identity with the same `key`, `name` and `services` may do
+        so; otherwise the offer is ALREADY_EXISTS / INSTANCE_EXISTS. An offer on the
+        connection that the instance has already only replaces its `meta`.
+
+        More instances than the relay takes are RESOURCE_EXHAUSTED / QUEUE_FULL. A kind or
+        a name that the caller's identity may not offer is PERMISSION_DENIED /
+        NOT_PERMITTED.
         """
 
 def add_RelayServiceServicer_to_server(servicer: RelayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

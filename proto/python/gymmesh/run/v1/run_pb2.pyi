@@ -461,6 +461,8 @@ class StreamGroupsRequest(_message.Message):
     MAX_STALENESS_FIELD_NUMBER: _builtins.int
     CONSUMER_FIELD_NUMBER: _builtins.int
     CONSUMERS_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     after_cursor: _builtins.int
@@ -473,11 +475,25 @@ class StreamGroupsRequest(_message.Message):
     """
     consumer: _builtins.str
     """The name of one of several consumers that share the run's groups, such as the
-    rank of a data-parallel trainer. Empty: a reader of all groups.
+    rank of a data-parallel trainer; at most 200 characters. Empty: a reader of all
+    groups.
     """
     consumers: _builtins.int
     """How many consumers share the groups. Required with `consumer`, and the same in
-    all of them.
+    all of them; at most the finished groups that the collector keeps. Another number
+    is accepted once no consumer has a stream: all earlier ones are then dead.
+    """
+    incarnation: _builtins.str
+    """Required with `consumer`: what the consumer's process drew at random when it
+    started, so that it is told from the one before it that had its name. It takes
+    the place of that one at once.
+    """
+    continues: _builtins.bool
+    """Whether this incarnation had a stream before and still has the groups that it
+    was sent. Those after `after_cursor` are sent again with the same cursors. A
+    collector that took it for dead, or does not know it since it was restarted,
+    answers ABORTED / CONSUMER_REPLACED. A consumer that does not continue leaves
+    `after_cursor` zero.
     """
     def __init__(
         self,
@@ -487,10 +503,12 @@ class StreamGroupsRequest(_message.Message):
         max_staleness: _builtins.int | None = ...,
         consumer: _builtins.str = ...,
         consumers: _builtins.int = ...,
+        incarnation: _builtins.str = ...,
+        continues: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness", "max_staleness", b"max_staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness", "after_cursor", b"after_cursor", "consumer", b"consumer", "consumers", b"consumers", "max_staleness", b"max_staleness", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness", "after_cursor", b"after_cursor", "consumer", b"consumer", "consumers", b"consumers", "continues", b"continues", "incarnation", b"incarnation", "max_staleness", b"max_staleness", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_staleness: _TypeAlias = _typing.Literal["max_staleness"]  # noqa: Y015
     _WhichOneofArgType__max_staleness: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness"]  # noqa: Y015
@@ -500,29 +518,33 @@ Global___StreamGroupsRequest: _TypeAlias = StreamGroupsRequest  # noqa: Y015
 
 @_typing.final
 class AcknowledgeGroupsRequest(_message.Message):
-    """A consumer has groups."""
+    """A trainer has groups."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     CONSUMER_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     consumer: _builtins.str
     """The consumer; empty: the reader of all groups."""
     cursor: _builtins.int
     """Acknowledges all groups that this consumer was sent, up to this cursor."""
+    incarnation: _builtins.str
+    """Required with `consumer`: the consumer's, as in its StreamGroupsRequest."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         consumer: _builtins.str = ...,
         cursor: _builtins.int = ...,
+        incarnation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "cursor", b"cursor", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "cursor", b"cursor", "incarnation", b"incarnation", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -547,15 +569,26 @@ Global___AcknowledgeGroupsResponse: _TypeAlias = AcknowledgeGroupsResponse  # no
 
 @_typing.final
 class StreamGroupsResponse(_message.Message):
-    """One finished group."""
+    """One finished group, or for a consumer the message that all were sent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CURSOR_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     ROLLOUTS_FIELD_NUMBER: _builtins.int
+    ALL_SENT_FIELD_NUMBER: _builtins.int
+    MOST_UNACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     cursor: _builtins.int
-    """Grows from group to group."""
+    """Grows from group to group. Groups that are sent to another consumer get new
+    cursors: what a group is, its task says.
+    """
+    all_sent: _builtins.bool
+    """For a consumer, and without a group: the run is over, and every group was sent
+    to some consumer. A consumer should acknowledge what it has, and wait for
+    groups of a consumer that dies, or for the end of the stream.
+    """
+    most_unacknowledged: _builtins.int
+    """For a consumer: how many groups it is sent at most before it acknowledges one."""
     @_builtins.property
     def task(self) -> _rollout_pb2.Task:
         """The task."""
@@ -570,10 +603,12 @@ class StreamGroupsResponse(_message.Message):
         cursor: _builtins.int = ...,
         task: _rollout_pb2.Task | None = ...,
         rollouts: _abc.Iterable[_rollout_pb2.Rollout] | None = ...,
+        all_sent: _builtins.bool = ...,
+        most_unacknowledged: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "rollouts", b"rollouts", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_sent", b"all_sent", "cursor", b"cursor", "most_unacknowledged", b"most_unacknowledged", "rollouts", b"rollouts", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

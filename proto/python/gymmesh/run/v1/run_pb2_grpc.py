@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class RunServiceStub:
     """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+    serve it at another address, too, to the callers that its configuration names.
     """
 
     def __init__(self, channel):
@@ -65,7 +66,8 @@ class RunServiceStub:
 
 class RunServiceServicer:
     """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+    serve it at another address, too, to the callers that its configuration names.
     """
 
     def ListRuns(self, request, context):
@@ -97,17 +99,33 @@ class RunServiceServicer:
         not acknowledged by `after_cursor` are sent again on a new stream. Ends
         with OK when the run is finished and all was sent.
 
-        Consumers that share the groups (`consumer` is set) get each group once: it is
-        sent to the consumer that was sent the fewest tokens so far. Groups that a
-        consumer did not acknowledge are sent to the others when it is dead: when it had
-        no stream for the time that the collector allows.
+        Several consumers can share the groups of a run, such as the ranks of a
+        data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+        them. The collector must
+        - send nothing before `consumers` of them have a stream, or until a minute has
+        passed since the first one came (its lease for consumers, if that is longer);
+        - send a group to a consumer that has a stream and holds fewer groups than
+        `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+        - take a consumer for dead that has had no stream for a lease, or whose place
+        another `incarnation` took. The groups that it did not acknowledge are sent
+        to the others, with new cursors, and nothing more is accepted from it:
+        ABORTED / CONSUMER_REPLACED;
+        - end the streams with OK when the run is over and every group was
+        acknowledged. Until then groups of a consumer that dies may come.
+
+        A run is read by one reader of all groups, or shared by consumers, as the
+        first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+        RUN_STATE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcknowledgeGroups(self, request, context):
-        """Acknowledges groups while their stream goes on.
+        """Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+        not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+        gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+        another one's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,7 +169,8 @@ def add_RunServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RunService:
     """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+    serve it at another address, too, to the callers that its configuration names.
     """
 
     @staticmethod

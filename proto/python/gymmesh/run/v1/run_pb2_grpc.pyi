@@ -28,7 +28,8 @@ GRPC_VERSION: str
 
 class RunServiceStub:
     """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+    serve it at another address, too, to the callers that its configuration names.
     """
 
     @_typing.overload
@@ -50,18 +51,36 @@ class RunServiceStub:
     not acknowledged by `after_cursor` are sent again on a new stream. Ends
     with OK when the run is finished and all was sent.
 
-    Consumers that share the groups (`consumer` is set) get each group once: it is
-    sent to the consumer that was sent the fewest tokens so far. Groups that a
-    consumer did not acknowledge are sent to the others when it is dead: when it had
-    no stream for the time that the collector allows.
+    Several consumers can share the groups of a run, such as the ranks of a
+    data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+    them. The collector must
+    - send nothing before `consumers` of them have a stream, or until a minute has
+      passed since the first one came (its lease for consumers, if that is longer);
+    - send a group to a consumer that has a stream and holds fewer groups than
+      `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+    - take a consumer for dead that has had no stream for a lease, or whose place
+      another `incarnation` took. The groups that it did not acknowledge are sent
+      to the others, with new cursors, and nothing more is accepted from it:
+      ABORTED / CONSUMER_REPLACED;
+    - end the streams with OK when the run is over and every group was
+      acknowledged. Until then groups of a consumer that dies may come.
+
+    A run is read by one reader of all groups, or shared by consumers, as the
+    first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+    RUN_STATE.
     """
     AcknowledgeGroups: _grpc.UnaryUnaryMultiCallable[_run_pb2.AcknowledgeGroupsRequest, _run_pb2.AcknowledgeGroupsResponse]
-    """Acknowledges groups while their stream goes on."""
+    """Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+    not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+    gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+    another one's.
+    """
 
 @_typing.type_check_only
 class RunServiceAsyncStub(RunServiceStub):
     """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+    serve it at another address, too, to the callers that its configuration names.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -80,17 +99,35 @@ class RunServiceAsyncStub(RunServiceStub):
     not acknowledged by `after_cursor` are sent again on a new stream. Ends
     with OK when the run is finished and all was sent.
 
-    Consumers that share the groups (`consumer` is set) get each group once: it is
-    sent to the consumer that was sent the fewest tokens so far. Groups that a
-    consumer did not acknowledge are sent to the others when it is dead: when it had
-    no stream for the time that the collector allows.
+    Several consumers can share the groups of a run, such as the ranks of a
+    data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+    them. The collector must
+    - send nothing before `consumers` of them have a stream, or until a minute has
+      passed since the first one came (its lease for consumers, if that is longer);
+    - send a group to a consumer that has a stream and holds fewer groups than
+      `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+    - take a consumer for dead that has had no stream for a lease, or whose place
+      another `incarnation` took. The groups that it did not acknowledge are sent
+      to the others, with new cursors, and nothing more is accepted from it:
+      ABORTED / CONSUMER_REPLACED;
+    - end the streams with OK when the run is over and every group was
+      acknowledged. Until then groups of a consumer that dies may come.
+
+    A run is read by one reader of all groups, or shared by consumers, as the
+    first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+    RUN_STATE.
     """
     AcknowledgeGroups: _aio.UnaryUnaryMultiCallable[_run_pb2.AcknowledgeGroupsRequest, _run_pb2.AcknowledgeGroupsResponse]  # type: ignore[assignment]
-    """Acknowledges groups while their stream goes on."""
+    """Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+    not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+    gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+    another one's.
+    """
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by a collector, on loopback or a unix socket, to callers that hold its
-    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+    token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+    serve it at another address, too, to the callers that its configuration names.
     """
 
     @_abc_1.abstractmethod
@@ -131,10 +168,23 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         not acknowledged by `after_cursor` are sent again on a new stream. Ends
         with OK when the run is finished and all was sent.
 
-        Consumers that share the groups (`consumer` is set) get each group once: it is
-        sent to the consumer that was sent the fewest tokens so far. Groups that a
-        consumer did not acknowledge are sent to the others when it is dead: when it had
-        no stream for the time that the collector allows.
+        Several consumers can share the groups of a run, such as the ranks of a
+        data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+        them. The collector must
+        - send nothing before `consumers` of them have a stream, or until a minute has
+          passed since the first one came (its lease for consumers, if that is longer);
+        - send a group to a consumer that has a stream and holds fewer groups than
+          `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+        - take a consumer for dead that has had no stream for a lease, or whose place
+          another `incarnation` took. The groups that it did not acknowledge are sent
+          to the others, with new cursors, and nothing more is accepted from it:
+          ABORTED / CONSUMER_REPLACED;
+        - end the streams with OK when the run is over and every group was
+          acknowledged. Until then groups of a consumer that dies may come.
+
+        A run is read by one reader of all groups, or shared by consumers, as the
+        first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+        RUN_STATE.
         """
 
     @_abc_1.abstractmethod
@@ -143,6 +193,10 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_pb2.AcknowledgeGroupsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.AcknowledgeGroupsResponse, _abc.Awaitable[_run_pb2.AcknowledgeGroupsResponse]]:
-        """Acknowledges groups while their stream goes on."""
+        """Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+        not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+        gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+        another one's.
+        """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

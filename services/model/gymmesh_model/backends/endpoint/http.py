@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from gymmesh.errors.v1 import errors_pb2 as errors
 from gymmesh.responses.v1 import responses_pb2
-from gymmesh_model.backends.calls import CallProgress, RetryLog, StreamReader
+from gymmesh_model.backends.calls import CallProgress, CallWeights, RetryLog, StreamReader
 from gymmesh_model.backends.endpoint.attempts import Attempts
 from gymmesh_model.backends.endpoint.classify import http_failure
 from gymmesh_model.backends.endpoint.load_poll import follow_load
@@ -17,7 +17,7 @@ from gymmesh_model.backends.endpoint.secret_texts import secret_texts
 from gymmesh_model.backends.endpoint.sse import read_events
 from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.config import AdaptConfig, ModelConfig
-from gymmesh_model.errors import answer_invalid, misconfigured, unreachable
+from gymmesh_model.errors import answer_invalid, is_abort, misconfigured, unreachable
 from gymmesh_model.routing import Pool, PoolEndpoint
 from gymmesh_model.transport import (
     Body,
@@ -38,14 +38,16 @@ SHORT: Final = 4096
 """Up to here a body takes less memory than what it is made of."""
 
 
-def sendable(make: Callable[[], bytes]) -> bytes | Sendable:
+def sendable(make: Callable[[], bytes], weights: CallWeights | None = None) -> bytes | Sendable:
     """The body that `make` writes, for `HttpEndpoint.post`.
 
-    A short body is kept, so its source need not be. A long one is dropped after sending. Raises the
-    errors of `make`.
+    A short body is kept, so its source need not be. A long one is dropped after sending, and so is
+    one that names an adapter. weights: the call's. Raises the errors of `make`.
     """
     body = make()
-    return exactly(body) if len(body) <= SHORT else Sendable(make, body)
+    if len(body) <= SHORT and (weights is None or not weights.adapter):
+        return exactly(body)
+    return Sendable(make, body, weights)
 
 
 def exactly(written: bytes) -> bytes:
@@ -60,15 +62,26 @@ class Sendable:
     memory anyway.
     """
 
-    __slots__ = ("_first", "_make")
+    __slots__ = ("_adapter", "_first", "_make", "_weights")
 
-    def __init__(self, make: Callable[[], bytes], first: bytes | None = None) -> None:
-        """first: what `make` gave, if it was called already; else what it raises is raised."""
+    def __init__(
+        self,
+        make: Callable[[], bytes],
+        first: bytes | None = None,
+        weights: CallWeights | None = None,
+    ) -> None:
+        """first: what `make` gave, if it was called already; else what it raises is raised.
+        weights: of the call, whose adapter the body names; written anew for another one.
+        """
         self._make = make
         self._first: bytes | None = make() if first is None else first
+        self._weights = weights
+        self._adapter = "" if weights is None else weights.adapter
 
     def __call__(self) -> bytes:
         first, self._first = self._first, None
+        if self._weights is not None and self._weights.adapter != self._adapter:
+            first = None
         return self._make() if first is None else first
 
 
@@ -138,6 +151,7 @@ class HttpEndpoint:
         headers: Mapping[str, str] | None = None,
         key: str = "",
         log: RetryLog | None = None,
+        weights: CallWeights | None = None,
     ) -> Coroutine[Any, Any, T]:
         """Posts JSON and returns what the answer with status 200 says, retrying where safe.
 
@@ -146,22 +160,27 @@ class HttpEndpoint:
         the call is for, which decides on the endpoint. timeout: seconds for it all. log: where
         retries are noted. read: makes
         the result of the answer's body, or raises the failure that the body reports, so that
-        it counts as one of the call. Raises MeshError with a MODEL_* reason; after retries it is
-        the last failure, whose metadata then has `attempts`.
+        it counts as one of the call. weights: those that the call is made with; an answer that is
+        aborted since they change is asked for again, which is no retry. Raises MeshError with a
+        MODEL_* reason; after retries it is the last failure, whose metadata then has `attempts`.
         """
 
         async def once(endpoint: PoolEndpoint) -> T:
             at = endpoint.at(url)
-            try:
-                answer = await self._opened().post(at, body, headers)
-            except TransportError as error:
-                raise self._failure(error, at) from None
-            if answer.status != 200:
-                raise self._refusal(answer, answer.body, at)
-            try:
-                return read(answer.body)
-            except MeshError as error:
-                raise self._explained(error, at, answer.body) from None
+            while True:
+                if weights is not None:
+                    await weights.before_request(again=not isinstance(body, bytes))
+                try:
+                    answer = await self._opened().post(at, body, headers)
+                except TransportError as error:
+                    raise self._failure(error, at) from None
+                if answer.status != 200:
+                    raise self._refusal(answer, answer.body, at)
+                try:
+                    return read(answer.body)
+                except MeshError as error:
+                    if weights is None or not (is_abort(error) and weights.explains_abort()):
+                        raise self._explained(error, at, answer.body) from None
 
         return self._attempts.run(once, timeout, key=key, log=log)
 
@@ -193,15 +212,19 @@ class HttpEndpoint:
         headers: Mapping[str, str] | None = None,
         key: str = "",
         log: RetryLog | None = None,
+        weights: CallWeights | None = None,
     ) -> responses_pb2.Response:
         """Posts JSON, feeds the streamed answer to a reader, and returns what that has read.
 
-        url, key, timeout, log: as for `post`. make_reader: a new one for each try. progress: of the
-        call, which is not tried again once it has begun. Raises MeshError with a MODEL_* reason.
+        url, key, timeout, log, weights: as for `post`, but an aborted answer is a failure.
+        make_reader: a new one for each try. progress: of the call, which is not tried again once
+        it has begun. Raises MeshError with a MODEL_* reason.
         """
 
         async def once(endpoint: PoolEndpoint) -> StreamReader:
             reader, at = make_reader(), endpoint.at(url)
+            if weights is not None:
+                await weights.before_request(again=False)
             try:
                 async with self._opened().stream(at, body, headers) as answer:
                     if answer.status != 200:

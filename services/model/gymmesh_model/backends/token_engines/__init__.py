@@ -1,6 +1,7 @@
 """Inference servers that take token ids and sample token ids: engines for `TokenBackend`.
 
 engine.py     calls such a server: retries, several URLs, aborts
+continued.py  an answer in parts, as new weights interrupt it (pure)
 protocols.py  what is sent and what comes back, for vLLM and SGLang (pure)
 servers.py    `VllmEngine` and `SglangEngine`, as a program makes them
 backend.py    the backend of a configuration that names such a server, and its options
@@ -15,6 +16,7 @@ from gymmesh_model.backends.token_engines.protocols import (
     SglangGenerate,
     TokenProtocol,
     VllmCompletions,
+    VllmGenerate,
 )
 from gymmesh_model.backends.token_engines.servers import SglangEngine, VllmEngine
 from gymmesh_model.backends.token_engines.tokenizer import load_tokenizer
@@ -30,5 +32,6 @@ __all__ = [
     "TokenProtocol",
     "VllmCompletions",
     "VllmEngine",
+    "VllmGenerate",
     "load_tokenizer",
 ]

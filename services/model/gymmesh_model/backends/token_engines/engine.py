@@ -20,10 +20,11 @@ from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.scores import TokenScores
+from gymmesh_model.backends.token_engines.continued import ContinuedAnswer
 from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
-from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid
+from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid, timed_out
 from gymmesh_model.ids import new_id
 from gymmesh_model.routing import PoolEndpoint
 from gymmesh_model.tokens import TokenRecord
@@ -70,7 +71,9 @@ class ServerEngine(Engine, BackendFacts):
         self._distribution = _Learned(self._probed, _UNKNOWN)
         self._aborting = set[asyncio.Task[bool]]()
         self.side_data = protocol.side_data
-        self.features = Features(pool=self._http.pool, follow_weights=self._follow_weights)
+        self.features = Features(
+            pool=self._http.pool, follow_weights=self._follow_weights, adapters=True
+        )
 
     async def open(self) -> None:
         await self._http.open()
@@ -90,30 +93,66 @@ class ServerEngine(Engine, BackendFacts):
         wanted = call.record is not None and call.record.logprobs_asked
         shown = await self._distribution.get() if wanted else _UNKNOWN
         experts_from = _experts_from(call.record)
+        answer, deadline = ContinuedAnswer(prompt, params), monotonic() + call.timeout
+        while True:
+            left = deadline - monotonic()
+            if left <= 0:
+                raise timed_out(self._name, call.timeout)
+            part = await self._part(
+                answer.prompt,
+                answer.params,
+                call,
+                left,
+                logprobs=wanted,
+                experts_from=answer.rows_end(experts_from),
+            )
+            answer.add(self._trusted(part, call), call.weights.seen if call.weights else ())
+            if answer.is_whole:
+                break
+        if answer.is_unknown and call.weights is not None:
+            call.weights.seen = []  # those of the last part are not the answer's
+        made = answer.generation()
+        return made if made.distribution else replace(made, distribution=shown)
+
+    async def _part(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        call: BackendCall,
+        timeout: float,
+        *,
+        logprobs: bool,
+        experts_from: int | None,
+    ) -> Generation:
+        """What one request gives: an answer, or its beginning where new weights interrupt it."""
         sent: list[str] = []
 
         def body() -> bytes:
             # A server refuses the id of a request that it may still work on.
             sent.append(new_id("gen_"))
-            return dumps(
-                self._protocol.request(
-                    prompt, params, sent[-1], logprobs=wanted, experts_from=experts_from
-                )
+            asked = self._protocol.request(
+                prompt,
+                params,
+                sent[-1],
+                logprobs=logprobs,
+                adapter=call.adapter,
+                experts_from=experts_from,
             )
+            return dumps(asked)
 
         try:
-            made = await self._http.post(
+            return await self._http.post(
                 self._protocol.path,
-                Sendable(body),
-                call.timeout,
-                partial(self._read, prompt, params, experts_from),
+                Sendable(body, weights=call.weights),
+                timeout,
+                partial(self._read, prompt, params, call, experts_from),
                 key=call.rollout_id,
                 log=call.retries,
+                weights=call.weights,
             )
         except asyncio.CancelledError:
             self._abort(sent)
             raise
-        return made if made.distribution else replace(made, distribution=shown)
 
     async def score(
         self, prompt: list[int], continuations: Sequence[list[int]], call: BackendCall
@@ -125,15 +164,16 @@ class ServerEngine(Engine, BackendFacts):
         sent: list[str] = []
         try:
             for after in continuations:
-                body = partial(self._score_body, prompt, after, sent)
+                body = partial(self._score_body, prompt, after, call, sent)
                 found.append(
                     await self._http.post(
                         self._protocol.path,
-                        Sendable(body),
+                        Sendable(body, weights=call.weights),
                         max(deadline - clock(), _LEAST_SECONDS),
                         partial(self._read_scores, prompt, after),
                         key=call.rollout_id,
                         log=call.retries,
+                        weights=call.weights,
                     )
                 )
         except asyncio.CancelledError:
@@ -141,9 +181,12 @@ class ServerEngine(Engine, BackendFacts):
             raise
         return found
 
-    def _score_body(self, prompt: list[int], after: list[int], sent: list[str]) -> bytes:
+    def _score_body(
+        self, prompt: list[int], after: list[int], call: BackendCall, sent: list[str]
+    ) -> bytes:
         sent.append(new_id("score_"))
-        return dumps(self._protocol.score_request(prompt, after, sent[-1]))
+        asked = self._protocol.score_request(prompt, after, sent[-1], adapter=call.adapter)
+        return dumps(asked)
 
     def _read_scores(self, prompt: list[int], after: list[int], raw: bytes) -> TokenScores:
         """Raises MeshError."""
@@ -154,22 +197,38 @@ class ServerEngine(Engine, BackendFacts):
             raise answer_invalid(self._name, str(error)) from None
 
     def _read(
-        self, prompt: list[int], params: SamplingParams, experts_from: int | None, raw: bytes
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        call: BackendCall,
+        experts_from: int | None,
+        raw: bytes,
     ) -> Generation:
         """Raises MeshError."""
-        answer = read_answer(self._name, raw, self._http.secrets)
+        is_changing = call.weights is not None and call.weights.explains_abort()
+        answer = read_answer(self._name, raw, self._http.secrets, is_aborted=lambda: is_changing)
         try:
             reason = self._protocol.finish_reason(answer)
-            if finish_of(reason) in (Finish.FAILED, Finish.ABORTED):
+            finish = finish_of(reason)
+            if finish is Finish.FAILED or (finish is Finish.ABORTED and not is_changing):
                 raise answer_failed(self._name, reason)
             made = self._protocol.generation(answer, prompt, params)
-            if experts_from is None:
+            if experts_from is None or (made.aborted and not made.token_ids):
                 return made
             sampled = len(made.token_ids)
             rows = self._protocol.routed_experts(answer, len(prompt), sampled, experts_from)
             return replace(made, side_data=[rows])
         except AnswerInvalid as error:
             raise answer_invalid(self._name, str(error)) from None
+
+    def _trusted(self, part: Generation, call: BackendCall) -> Generation:
+        """The part without a version that a server reports only when it ends, where the part began
+        with older weights.
+        """
+        seen = call.weights.seen if call.weights is not None else ()
+        if not self._protocol.reports_last_version or not seen or len(part.weights) != 1:
+            return part
+        return replace(part, weights=()) if seen[0].version < part.weights[0][0] else part
 
     # -- aborts -------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ The ids of an answer are those that the server sampled, never ids of its text: a
 them is refused.
 
 Facts: vLLM's `POST /v1/completions` (a prompt may be a list of ids; `return_token_ids`, and for
-versions without it `return_tokens_as_token_ids`), SGLang's `POST /generate` (`input_ids`,
-`meta_info.output_token_logprobs`; to score, `logprob_start_len` and
+versions without it `return_tokens_as_token_ids`) and `POST /inference/v1/generate`; SGLang's
+`POST /generate` (`input_ids`, `meta_info.output_token_logprobs`; to score, `logprob_start_len` and
 `meta_info.input_token_logprobs`). Routed experts: routed_experts.py.
 """
 
@@ -28,6 +28,7 @@ from gymmesh_model.backends.scores import (
 from gymmesh_model.backends.vllm import distribution_of, version_of
 from gymmesh_model.errors import AnswerInvalid
 from gymmesh_model.tokens import SideRows
+from gymmesh_responses import Finish, finish_of
 
 Json = dict[str, Any]
 LogprobsMode = Literal["raw_logprobs", "processed_logprobs"]
@@ -45,10 +46,12 @@ class TokenProtocol(ABC):
     Attributes:
         path: where it samples, see `PoolEndpoint.at`.
         abort_path: where a request is aborted by its id; empty: closing its connection does it.
+        reports_last_version: whether an answer may only say which weights were there at its end.
     """
 
     path: ClassVar[str]
     abort_path: ClassVar[str] = ""
+    reports_last_version: ClassVar[bool] = False
 
     @property
     def side_data(self) -> Sequence[str]:
@@ -63,12 +66,13 @@ class TokenProtocol(ABC):
         request_id: str,
         *,
         logprobs: bool,
+        adapter: str = "",
         experts_from: int | None = None,
     ) -> Json:
         """The body that asks for an answer to a prompt.
 
-        logprobs: whether they are wanted. experts_from: the first token whose routed experts are;
-        None: none are.
+        logprobs: whether they are wanted. adapter: the name of the adapter that answers; empty: the
+        model itself. experts_from: the first token whose routed experts are wanted; None: none are.
         """
 
     @abstractmethod
@@ -79,12 +83,14 @@ class TokenProtocol(ABC):
     def generation(
         self, answer: Mapping[str, Any], prompt: Sequence[int], params: SamplingParams
     ) -> Generation:
-        """The tokens that the server sampled. Raises AnswerInvalid if they are not exact, and
-        MeshError as `Generation.ended`.
+        """What the server sampled, an aborted answer's beginning too. Raises AnswerInvalid for what
+        is not exact, and MeshError for an answer that the server says is a failure.
         """
 
     @abstractmethod
-    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
+    def score_request(
+        self, prompt: Sequence[int], after: Sequence[int], request_id: str, *, adapter: str = ""
+    ) -> Json:
         """The body that asks for the log probabilities of ids after a prompt."""
 
     @abstractmethod
@@ -137,6 +143,7 @@ class VllmCompletions(TokenProtocol):
         request_id: str,
         *,
         logprobs: bool,
+        adapter: str = "",
         experts_from: int | None = None,
     ) -> Json:
         body: Json = {
@@ -148,8 +155,8 @@ class VllmCompletions(TokenProtocol):
         body |= {
             key: value for key, value in params.as_dict().items() if key not in ("max_tokens",)
         }
-        if self.model:
-            body["model"] = self.model
+        if adapter or self.model:
+            body["model"] = adapter or self.model
         if params.stop_token_ids:
             body["stop_token_ids"] = list(params.stop_token_ids)
         if self.priority:
@@ -177,7 +184,7 @@ class VllmCompletions(TokenProtocol):
         if ids is None:
             ids = _ids_of_words(given.get("tokens"))
         logprobs = given.get("token_logprobs") or ()
-        ids, logprobs = _exact(ids, logprobs)
+        ids, logprobs = _exact(_none_yet(ids, choice.get("finish_reason")), logprobs)
         return _ended(
             ids,
             logprobs,
@@ -186,8 +193,10 @@ class VllmCompletions(TokenProtocol):
             self._distribution() if logprobs else _UNKNOWN,
         )
 
-    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
-        return vllm_score_request(self.model, prompt, after) | (
+    def score_request(
+        self, prompt: Sequence[int], after: Sequence[int], request_id: str, *, adapter: str = ""
+    ) -> Json:
+        return vllm_score_request(adapter or self.model, prompt, after) | (
             {"priority": self.priority} if self.priority else {}
         )
 
@@ -224,6 +233,93 @@ class VllmCompletions(TokenProtocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VllmGenerate(VllmCompletions):
+    """vLLM's `POST /inference/v1/generate` (0.32 and later, `--enable-scale-out`), whose answers
+    say which weights sampled each token. Parameters that a call leaves out are the engine's own
+    defaults, not those of the model's generation_config.json.
+    """
+
+    path: ClassVar[str] = "/../inference/v1/generate"
+
+    def request(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        request_id: str,
+        *,
+        logprobs: bool,
+        adapter: str = "",
+        experts_from: int | None = None,
+    ) -> Json:
+        sampling = params.as_dict()
+        if params.stop_token_ids:
+            sampling["stop_token_ids"] = list(params.stop_token_ids)
+        if logprobs:
+            sampling["logprobs"] = 0  # of the sampled token alone
+        body: Json = {
+            "request_id": request_id,
+            "token_ids": list(prompt),
+            "sampling_params": sampling,
+        }
+        if adapter or self.model:
+            body["model"] = adapter or self.model
+        return body | ({"priority": self.priority} if self.priority else {})
+
+    def generation(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], params: SamplingParams
+    ) -> Generation:
+        choice = _vllm_choice(answer)
+        entries = _entries(choice.get("logprobs"))
+        ids = _none_yet(choice.get("token_ids"), choice.get("finish_reason"))
+        ids, logprobs = _exact(ids, [one.get("logprob") for one in entries])
+        if entries and [one.get("token_id") for one in entries] != ids:
+            raise AnswerInvalid("its token_ids differ from the ids of its log probabilities")
+        return _ended(
+            ids,
+            logprobs,
+            choice.get("finish_reason"),
+            _spans(choice.get("weight_versions")),
+            self._distribution() if logprobs else _UNKNOWN,
+        )
+
+    def score_request(
+        self, prompt: Sequence[int], after: Sequence[int], request_id: str, *, adapter: str = ""
+    ) -> Json:
+        body: Json = {
+            "request_id": request_id,
+            "token_ids": [*prompt, *after],
+            "sampling_params": {"max_tokens": 1, "prompt_logprobs": 1},
+        }
+        if adapter or self.model:
+            body["model"] = adapter or self.model
+        return body | ({"priority": self.priority} if self.priority else {})
+
+    def scores(
+        self, answer: Mapping[str, Any], prompt: Sequence[int], after: Sequence[int]
+    ) -> TokenScores:
+        # Beside the choices here.
+        return vllm_scores({"choices": [answer]}, len(prompt), after)
+
+    def probe(self) -> Json | None:
+        if self.logprobs_mode is not None:
+            return None
+        sampling = {"max_tokens": 1, "temperature": 1.0, "top_k": 1, "logprobs": 2}
+        body: Json = {"token_ids": [0], "sampling_params": sampling}
+        return body | ({"model": self.model} if self.model else {})
+
+    def probed(self, answer: Mapping[str, Any]) -> LogprobsOf:
+        entries = _entries(_vllm_choice(answer).get("logprobs"))
+        listed = entries[0].get("top_logprobs") if entries else None
+        tops = listed if isinstance(listed, list) else []
+        found = {
+            one.get("token_id"): one.get("logprob") for one in tops if isinstance(one, Mapping)
+        }
+        values = [one for one in found.values() if isinstance(one, int | float)]
+        first_two = sorted(values, reverse=True)[:2]
+        return distribution_of(*first_two) if len(first_two) == 2 else _UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SglangGenerate(TokenProtocol):
     """SGLang's `POST /generate`.
 
@@ -237,6 +333,7 @@ class SglangGenerate(TokenProtocol):
     # Beside the base URL's last segment, so that `http://host:30000/v1` works, too.
     path: ClassVar[str] = "/../generate"
     abort_path: ClassVar[str] = "/../abort_request"
+    reports_last_version: ClassVar[bool] = True
     priority: int = 0
     original_logprobs: bool = False
     experts: tuple[int, int] | None = None
@@ -252,6 +349,7 @@ class SglangGenerate(TokenProtocol):
         request_id: str,
         *,
         logprobs: bool,
+        adapter: str = "",
         experts_from: int | None = None,
     ) -> Json:
         sampling = params.as_dict(seed="sampling_seed")
@@ -268,6 +366,8 @@ class SglangGenerate(TokenProtocol):
         }
         if experts_from is not None:
             body |= {"return_routed_experts": True, "routed_experts_start_len": experts_from}
+        if adapter:
+            body["lora_path"] = adapter  # it names a loaded one
         return body | ({"priority": self.priority} if self.priority else {})
 
     def routed_experts(
@@ -298,7 +398,7 @@ class SglangGenerate(TokenProtocol):
             if ids is not None and ids != sampled:
                 raise AnswerInvalid("its output_ids differ from the ids of its log probabilities")
             ids = sampled
-        ids, logprobs = _exact(ids, logprobs)
+        ids, logprobs = _exact(_none_yet(ids, self.finish_reason(answer)), logprobs)
         versions = _spans(meta.get("weight_versions"))
         if not versions and (version := version_of(meta.get("weight_version"))) is not None:
             versions = [(version, 0)]
@@ -307,7 +407,9 @@ class SglangGenerate(TokenProtocol):
             ids, logprobs, finish, versions, self._distribution(params) if logprobs else _UNKNOWN
         )
 
-    def score_request(self, prompt: Sequence[int], after: Sequence[int], request_id: str) -> Json:
+    def score_request(
+        self, prompt: Sequence[int], after: Sequence[int], request_id: str, *, adapter: str = ""
+    ) -> Json:
         body: Json = {
             "rid": request_id,
             "input_ids": [*prompt, *after],
@@ -317,6 +419,8 @@ class SglangGenerate(TokenProtocol):
             "logprob_start_len": len(prompt) - 1,
             "top_logprobs_num": 1,
         }
+        if adapter:
+            body["lora_path"] = adapter
         return body | ({"priority": self.priority} if self.priority else {})
 
     def scores(
@@ -354,11 +458,27 @@ def _vllm_choice(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return choices[0]
 
 
+def _entries(said: Any) -> list[Mapping[str, Any]]:
+    """What vLLM's generate says of each sampled token. Raises AnswerInvalid."""
+    content = said.get("content") if isinstance(said, Mapping) else None
+    if content is None:
+        return []
+    if not isinstance(content, list) or not all(isinstance(one, Mapping) for one in content):
+        raise AnswerInvalid("its log probabilities are not a list of objects")
+    return content
+
+
 def _meta(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = answer.get("meta_info")
     if not isinstance(meta, Mapping):
         raise AnswerInvalid("it has no meta_info")
     return meta
+
+
+def _none_yet(ids: Any, finish_reason: object) -> Any:
+    """The ids; none for an answer without them that was aborted before it began."""
+    aborted = ids is None and finish_of(finish_reason) is Finish.ABORTED
+    return [] if aborted else ids
 
 
 def _exact(ids: Any, logprobs: Any) -> tuple[list[int], list[float]]:
@@ -408,5 +528,7 @@ def _ended(
     versions: Sequence[tuple[int, int]],
     distribution: LogprobsOf,
 ) -> Generation:
+    if finish_of(finish_reason) is Finish.ABORTED:
+        return Generation(ids, logprobs, False, versions, distribution, aborted=True)
     made = Generation.ended(ids, logprobs, finish_reason)
     return Generation(made.token_ids, made.logprobs, made.finished, versions, distribution)

@@ -6,7 +6,7 @@ They add no limit of their own to the number of calls or to a call's time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.token_engines.engine import ServerEngine
@@ -14,6 +14,7 @@ from gymmesh_model.backends.token_engines.protocols import (
     LogprobsMode,
     SglangGenerate,
     VllmCompletions,
+    VllmGenerate,
 )
 from gymmesh_model.config import ModelConfig
 from gymmesh_runtime.config import Secret
@@ -23,7 +24,7 @@ _ANY: Final = 2**31 - 1
 
 
 class VllmEngine(ServerEngine):
-    """vLLM of any version, called with token ids by `POST {url}/completions`.
+    """vLLM of any version, called with token ids.
 
     Args:
         url: the server's base URL, version included (`http://gpu-0:8000/v1`), or several.
@@ -36,6 +37,8 @@ class VllmEngine(ServerEngine):
         priority: of requests, where the server schedules by priority.
         weights_poll_s: seconds between two questions for the version of the weights.
         routed_experts: whether the server runs with `--enable-return-routed-experts`.
+        api: where the server is asked: `completions`, or `generate` (vLLM 0.32 and later, with
+            `--enable-scale-out`), whose answers say which weights sampled each token.
 
     Raises ValueError for a URL that can't be one.
     """
@@ -52,11 +55,15 @@ class VllmEngine(ServerEngine):
         priority: int = 0,
         weights_poll_s: float = 2.0,
         routed_experts: bool = False,
+        api: Literal["completions", "generate"] = "completions",
     ) -> None:
+        if routed_experts and api == "generate":
+            raise ValueError("routed_experts: only api='completions' gives them")
+        protocol = VllmGenerate if api == "generate" else VllmCompletions
         super().__init__(
             "policy",
             _endpoints("vllm_tokens", url, api_key, headers, max_retries),
-            VllmCompletions(
+            protocol(
                 model=model,
                 priority=priority,
                 logprobs_mode=logprobs_mode,

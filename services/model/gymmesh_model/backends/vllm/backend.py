@@ -167,6 +167,7 @@ class VllmBackend(ChatBackend):
             deadline,
             call.rollout_id,
             call.retries,
+            call.weights,
         )
         return await scoring.run(body, continuations)
 
@@ -229,7 +230,14 @@ class VllmBackend(ChatBackend):
             streamed.setdefault("stream_interval", _UNREAD_INTERVAL)
         written = write_whole(streamed)
         return await self._http.stream(
-            PATH, written, timeout, reader, progress, key=call.rollout_id, log=call.retries
+            PATH,
+            written,
+            timeout,
+            reader,
+            progress,
+            key=call.rollout_id,
+            log=call.retries,
+            weights=call.weights,
         )
 
     async def _send_whole(
@@ -243,7 +251,7 @@ class VllmBackend(ChatBackend):
         try:
             answer = await self._http.post(
                 PATH,
-                Sendable(lambda: write_whole(body() | more)),
+                Sendable(lambda: write_whole(body() | more), weights=call.weights),
                 timeout,
                 partial(
                     read_answer,
@@ -253,6 +261,7 @@ class VllmBackend(ChatBackend):
                 ),
                 key=call.rollout_id,
                 log=call.retries,
+                weights=call.weights,
             )
         finally:
             if more:
@@ -342,7 +351,8 @@ class VllmBackend(ChatBackend):
     def _body(self, call: BackendCall) -> Json:
         body = super()._body(call)
         # A server that this service runs serves the one model, whatever the request says.
-        return {**body, "model": self.endpoint_model} if self.endpoint_model else body
+        model = call.adapter or self.endpoint_model
+        return {**body, "model": model} if model else body
 
 
 def _sent_as(body: Json, plan: CapturePlan) -> Json:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gymmesh.model.v1 import model_pb2
-from gymmesh_model.backends.calls import RetryLog
+from gymmesh_model.backends.calls import CallWeights, RetryLog
 from gymmesh_model.backends.chat import read_answer
 from gymmesh_model.backends.endpoint import HttpEndpoint, Sendable
 from gymmesh_model.backends.scores import (
@@ -46,6 +46,7 @@ class VllmScoring:
         deadline: of the event loop's clock.
         key: the rollout that it is for.
         log: where retries are noted.
+        weights: which weights score; its adapter takes the model's place.
     """
 
     http: HttpEndpoint
@@ -55,6 +56,7 @@ class VllmScoring:
     deadline: float
     key: str
     log: RetryLog | None
+    weights: CallWeights | None
 
     async def run(
         self, body: Json, continuations: Sequence[str]
@@ -89,7 +91,10 @@ class VllmScoring:
 
     async def _post(self, path: str, asked: Json, read: Callable[[Json], T]) -> T:
         """What `read` makes of the answer; its AnswerInvalid becomes a MeshError."""
-        named = {"model": self.model} if self.model else {}
+
+        def body() -> bytes:
+            model = (self.weights.adapter if self.weights else "") or self.model
+            return dumps({**asked, "model": model} if model else asked)
 
         def answer(raw: bytes) -> T:
             try:
@@ -99,11 +104,12 @@ class VllmScoring:
 
         return await self.http.post(
             path,
-            Sendable(lambda: dumps({**asked, **named})),
+            Sendable(body, weights=self.weights),
             max(self.deadline - asyncio.get_running_loop().time(), _LEAST_SECONDS),
             answer,
             key=self.key,
             log=self.log,
+            weights=self.weights,
         )
 
 

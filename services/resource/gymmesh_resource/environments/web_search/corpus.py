@@ -90,7 +90,7 @@ class Corpus:
             raise CorpusError(f"{path} is not an index: {error}") from None
         if (application, version) != (APPLICATION_ID, FORMAT):
             self.close()
-            raise CorpusError(f"{path} is not an index of this version; rebuild it")
+            raise CorpusError(f"{path} is not an index of this version; build it again")
 
     def close(self) -> None:
         """Close the file; searches under way fail."""

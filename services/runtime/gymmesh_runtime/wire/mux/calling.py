@@ -29,6 +29,7 @@ async def call_unary(
         timeout = await _wait_for_room(exchange, spec, timeout)
     call = OutgoingCall()
     timer = _begin(exchange, call, spec, request, timeout, metadata)
+    del request  # not to be kept for as long as the call takes
     try:
         while not call.over:
             call.waiter = asyncio.get_running_loop().create_future()
@@ -49,6 +50,7 @@ async def call_stream(
         timeout = await _wait_for_room(exchange, spec, timeout)
     call = OutgoingCall(credit=WINDOW)
     timer = _begin(exchange, call, spec, request, timeout, metadata)
+    del request
     read = 0
     try:
         while True:

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 import grpc
 
+from gymmesh_runtime.binding import BoundMethod
 from gymmesh_runtime.errors import (
     MeshError,
     connection_closed,
@@ -21,6 +23,7 @@ from gymmesh_runtime.timers import doubled_s
 from gymmesh_runtime.wire.channels import OpenChannel, PeerChannel
 from gymmesh_runtime.wire.mux.exchange import Exchange
 from gymmesh_runtime.wire.mux.frames import EXCHANGE, OFFERED
+from gymmesh_runtime.wire.mux.serving import Admit
 from gymmesh_runtime.wire.mux.stream import GrpcStream
 from gymmesh_runtime.wire.plain import cancelled_by_caller
 
@@ -40,11 +43,21 @@ class MuxConnection:
     """At most one exchange in use to one address.
 
     ``exchange`` is that one, None when there is none: then ``open`` makes one, or
-    says that the peer is to be called by plain RPCs.
+    says that the peer is to be called by plain RPCs. ``served``: the methods that the peer can call
+    in turn, by full name. ``admit`` and ``outlive_s``: see `Exchange`.
     """
 
-    def __init__(self, channel: PeerChannel) -> None:
+    def __init__(
+        self,
+        channel: PeerChannel,
+        served: Mapping[str, BoundMethod] | None = None,
+        admit: Admit | None = None,
+        outlive_s: float = 0.0,
+    ) -> None:
         self.exchange: Exchange | None = None
+        self._served = served
+        self._admit = admit
+        self._outlive_s = outlive_s
         self._channel = channel
         self._running: dict[asyncio.Task[None], Exchange] = {}  # those that leave, too
         self._opening: asyncio.Task[Exchange | None] | None = None
@@ -156,7 +169,14 @@ class MuxConnection:
     def _start(self, call: Any, held: OpenChannel) -> Exchange:
         address = self._channel.address
         stream = GrpcStream(call, address, opener=True)
-        exchange = Exchange(stream, opener=True, peer=address)
+        exchange = Exchange(
+            stream,
+            opener=True,
+            peer=address,
+            methods=self._served,
+            admit=self._admit,
+            outlive_s=self._outlive_s,
+        )
         exchange.on_leaving = lambda: self._left(exchange)
         task = asyncio.create_task(self._run(exchange, call, held))
         self._running[task] = exchange

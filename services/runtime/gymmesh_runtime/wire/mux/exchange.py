@@ -50,6 +50,8 @@ class Exchange:
     ``opener`` is the side that opened the stream; ``peer`` is what errors and logs call the other
     end; ``methods`` are those served to it, by full name; ``budget`` is what unfinished messages
     may take here and elsewhere; ``admit`` lets the peer's calls in, None: all of them.
+    ``outlive_s``: seconds for which the unary calls that are served go on after the stream broke:
+    the answer is for a retry with the same request_id.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Exchange:
         limits: TableLimits | None = None,
         budget: AssemblyBudget | None = None,
         admit: Admit | None = None,
+        outlive_s: float = 0.0,
     ) -> None:
         limits = limits or TableLimits()
         self.peer = peer
@@ -76,7 +79,11 @@ class Exchange:
         self._stream = stream
         self._opener = opener
         self._side = "client" if opener else "server"
-        self._server = CallServer(self.table, self.sender, methods or {}, limits.assembly_s, admit)
+        self._server = CallServer(
+            self.table, self.sender, methods or {}, limits.assembly_s, admit, connection=self
+        )
+        self._outlive_s = outlive_s
+        self._unusable = asyncio.Event()
         self._ending = False  # it ends when no call is in flight
         self._peer_done = False  # the peer sends no more
         self._over = asyncio.Event()
@@ -87,6 +94,19 @@ class Exchange:
     def idle(self) -> bool:
         """Whether no call is in flight."""
         return self.table.outgoing == 0 and self.table.incoming == 0
+
+    @property
+    def peer_leaving(self) -> bool:
+        """Whether the peer said that it takes no new calls."""
+        return self.table.peer_leaving
+
+    async def left(self) -> None:
+        """Returns when no new call should be made, at the latest when the exchange has ended."""
+        await self._unusable.wait()
+
+    async def ended(self) -> None:
+        """Returns when the exchange has ended."""
+        await self._over.wait()
 
     def error(self) -> MeshError:
         """A new error that says why the exchange ended."""
@@ -99,28 +119,31 @@ class Exchange:
         streams.inc()
         try:
             await self._over.wait()
+        except asyncio.CancelledError:
+            # So gRPC ends a server's call whose connection is gone.
+            if not (self.table.leaving or self.table.peer_leaving):
+                self._break("the connection was closed")
+            raise
         finally:
             streams.dec()
             if self.broken:
                 metrics.MUX_BROKEN.labels(self._side).inc()
             self._over.set()
-            self.usable = False
-            self.on_leaving()
+            self._leaves()
             self.sender.abort()
             made, served = self.table.close()
             for call in made:
                 call.finish(self.error())
             for task in tasks:
                 task.cancel()
-            for one in served:
-                one.stop()
-            tasks |= {one.task for one in served if one.task is not None}
-            await asyncio.wait(tasks, timeout=_STOP_S)
+            stopped = self._server.stop(served, self._outlive_s if self.broken else 0.0)
+            await asyncio.wait(tasks | stopped, timeout=_STOP_S)
 
     def leave(self, reason: str) -> None:
         """Takes no new calls and tells the peer so; ends when those in flight have."""
         if self.usable:
             self.usable, self._ending, self.table.leaving = False, True, True
+            self._unusable.set()
             self.sender.send([GoAway(0, reason)])
 
     def cut(self, why: Callable[[], MeshError] | None = None) -> None:
@@ -183,8 +206,8 @@ class Exchange:
                 call.finish(error)
             case PeerLeaves(reason):
                 _log.info("%s accepts no new calls: %s", self.peer, reason[:_MOST_WORDS])
-                self.usable, self._ending = False, True
-                self.on_leaving()
+                self._ending = True
+                self._leaves()
             case _:
                 self._server.handle(event)
 
@@ -227,6 +250,11 @@ class Exchange:
     def _close_if_idle(self) -> None:
         if self.idle:
             self.sender.close()
+
+    def _leaves(self) -> None:
+        self.usable = False
+        self._unusable.set()
+        self.on_leaving()
 
     def _break(self, detail: str) -> None:
         if not self._over.is_set():

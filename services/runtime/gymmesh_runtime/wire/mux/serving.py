@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
@@ -39,7 +39,7 @@ class CallServer:
     """Serves the calls of a stream's other side.
 
     ``methods`` by full name; ``assembly_s``: how long the chunks of a request may take to come;
-    ``admit`` lets calls in, None: all of them.
+    ``admit`` lets calls in, None: all of them; ``connection``: what servicers can call back on.
     """
 
     def __init__(
@@ -49,7 +49,9 @@ class CallServer:
         methods: Mapping[str, BoundMethod],
         assembly_s: float,
         admit: Admit | None = None,
+        connection: object | None = None,
     ) -> None:
+        self._connection = connection
         self._table = table
         self._sender = sender
         self._methods = methods
@@ -75,6 +77,25 @@ class CallServer:
             case Credited(call):
                 if call.waiter is not None and not call.waiter.done():
                     call.waiter.set_result(None)
+
+    def stop(self, calls: Iterable[IncomingCall], outlive_s: float) -> set[asyncio.Task[None]]:
+        """Stops what is served, when the stream has ended; returns the tasks that end now.
+
+        Unary calls go on for ``outlive_s`` seconds. Nobody gets their answers, but a servicer that
+        keeps them by request_id has them for a retry.
+        """
+        stopped = set[asyncio.Task[None]]()
+        for call in calls:
+            if outlive_s and call.started and self._is_unary(call):
+                _stop_in(call, outlive_s)
+                continue
+            call.stop()
+            if call.task is not None:
+                stopped.add(call.task)
+        return stopped
+
+    def _is_unary(self, call: IncomingCall) -> bool:
+        return not self._methods[call.method].spec.server_streaming
 
     # ---- what arrives ---------------------------------------------------------------
 
@@ -125,7 +146,13 @@ class CallServer:
             message = method.read(request)
             del request  # not to be kept for as long as the call takes
             timeout = call.deadline - monotonic()
-            response = await method.call(message, timeout, call.metadata, identity=call.identity)
+            response = await method.call(
+                message,
+                timeout,
+                call.metadata,
+                identity=call.identity,
+                connection=self._connection,
+            )
             answer = frames.answer(call.number, packed_response(method.spec, response))
             if self._sender.full:
                 await self._may_send(call, credit=False)
@@ -142,6 +169,7 @@ class CallServer:
             timeout=call.deadline - monotonic(),
             metadata=call.metadata,
             identity=call.identity,
+            connection=self._connection,
         )
         try:
             async for response in responses:
@@ -174,6 +202,13 @@ class CallServer:
     def _send_end(self, number: int, error: BaseException | None) -> None:
         status = None if error is None else to_status(error)
         self._sender.send([frames.End(number, status)])
+
+
+def _stop_in(call: IncomingCall, seconds: float) -> None:
+    """Stops a call that is served, unless it has ended by then."""
+    timer = asyncio.get_running_loop().call_later(seconds, call.stop)
+    if call.task is not None:
+        call.task.add_done_callback(lambda _: timer.cancel())
 
 
 def _timeout_s(call: IncomingCall) -> float:

@@ -25,18 +25,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How an instance is. A value that the server does not know counts as unspecified:
-// for Register that is SERVING, and for Renew unchanged.
+// The health of an instance. A value that the server does not know counts as
+// unspecified. Unspecified means SERVING in Register, and unchanged in Renew.
 type Health int32
 
 const (
 	// Not used on the wire.
 	Health_HEALTH_UNSPECIFIED Health = 0
-	// Takes calls.
+	// Accepts calls.
 	Health_HEALTH_SERVING Health = 1
-	// Is there, but takes no calls (starting, or unhealthy).
+	// Runs, but accepts no calls (starting, or unhealthy).
 	Health_HEALTH_NOT_SERVING Health = 2
-	// Finishes what it has and takes no new calls.
+	// Finishes its current calls and accepts no new ones.
 	Health_HEALTH_DRAINING Health = 3
 )
 
@@ -83,7 +83,7 @@ func (Health) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_discovery_v1_discovery_proto_rawDescGZIP(), []int{0}
 }
 
-// Where an instance runs, for preferring near ones. Any part may be empty.
+// Where an instance runs. Callers prefer near instances. Any part may be empty.
 type Locality struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The region.
@@ -147,8 +147,8 @@ func (x *Locality) GetHost() string {
 	return ""
 }
 
-// One instance of a service. Its texts are printable, and each of those that name
-// something has at most 512 characters; an instance has at most 64 KiB in all.
+// One instance of a service. All strings are printable. Ids and names have at most 512
+// characters each. The whole message has at most 64 KiB.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among live instances.
@@ -161,17 +161,18 @@ type Instance struct {
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// A gRPC target, such as `127.0.0.1:9401` or `unix:/run/gym/math.sock`.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
-	// The contract's version that it speaks, such as `1.0`.
+	// The contract version that the instance implements, such as `1.0`.
 	ContractVersion string `protobuf:"bytes,5,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
 	// Free-form facts for operators; at most 64 keys. Holds no secrets.
 	Meta map[string]string `protobuf:"bytes,6,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Its share of the load, relative to others of its name; zero counts as 1.
+	// The instance's share of the load, relative to the others of its name; zero counts
+	// as 1.
 	Weight uint32 `protobuf:"varint,7,opt,name=weight,proto3" json:"weight,omitempty"`
-	// Where it runs.
+	// Where the instance runs.
 	Locality *Locality `protobuf:"bytes,8,opt,name=locality,proto3,oneof" json:"locality,omitempty"`
-	// How it is.
+	// The instance's health.
 	Health Health `protobuf:"varint,9,opt,name=health,proto3,enum=gymmesh.discovery.v1.Health" json:"health,omitempty"`
-	// The address of its Prometheus endpoint, host and port; may be empty.
+	// The host and port of the instance's Prometheus endpoint; may be empty.
 	MetricsAddress string `protobuf:"bytes,10,opt,name=metrics_address,json=metricsAddress,proto3" json:"metrics_address,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -282,10 +283,10 @@ type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The instance.
 	Instance *Instance `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
-	// Seconds that the lease should last; zero: the server chooses. The server
-	// may give less or more.
+	// Seconds that the lease should last; zero: the server chooses. The server may grant
+	// less or more.
 	LeaseS uint32 `protobuf:"varint,2,opt,name=lease_s,json=leaseS,proto3" json:"lease_s,omitempty"`
-	// The lease held for this id already, when replacing.
+	// The current lease of this id, to replace the instance.
 	LeaseId       string `protobuf:"bytes,3,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -347,7 +348,7 @@ type RegisterResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the lease; a secret of the instance.
 	LeaseId string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	// Seconds until it runs out unless renewed. Renew at a third of it.
+	// Seconds until the lease expires unless renewed. Renew after a third of them.
 	LeaseS        uint32 `protobuf:"varint,2,opt,name=lease_s,json=leaseS,proto3" json:"lease_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -455,7 +456,7 @@ func (x *RenewRequest) GetHealth() Health {
 // The lease is extended.
 type RenewResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Seconds until it runs out unless renewed.
+	// Seconds until the lease expires unless renewed.
 	LeaseS        uint32 `protobuf:"varint,1,opt,name=lease_s,json=leaseS,proto3" json:"lease_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -498,7 +499,7 @@ func (x *RenewResponse) GetLeaseS() uint32 {
 	return 0
 }
 
-// Gives a lease back.
+// Ends a lease.
 type DeregisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The lease.
@@ -588,9 +589,9 @@ type ListInstancesRequest struct {
 	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
 	// Only of this name; empty: all.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The most to return; zero: the server chooses.
+	// The most instances to return; zero: the server chooses.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Where to go on; empty: at the start.
+	// The next_page_token of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -661,7 +662,7 @@ type ListInstancesResponse struct {
 	Instances []*Instance `protobuf:"bytes,1,rep,name=instances,proto3" json:"instances,omitempty"`
 	// Where the next page starts; empty on the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	// The registry's version at the time.
+	// The registry's version at the time of the call.
 	Version       uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -866,17 +867,17 @@ type isWatchInstancesResponse_Change interface {
 }
 
 type WatchInstancesResponse_Snapshot struct {
-	// All matching instances; replaces whatever the watcher knew.
+	// All matching instances. Replaces everything that the watcher knew.
 	Snapshot *InstanceSnapshot `protobuf:"bytes,2,opt,name=snapshot,proto3,oneof"`
 }
 
 type WatchInstancesResponse_Upserted struct {
-	// An instance that is new or different.
+	// A new or changed instance.
 	Upserted *Instance `protobuf:"bytes,3,opt,name=upserted,proto3,oneof"`
 }
 
 type WatchInstancesResponse_RemovedId struct {
-	// The id of an instance that is gone.
+	// The id of an instance that is no longer listed.
 	RemovedId string `protobuf:"bytes,4,opt,name=removed_id,json=removedId,proto3,oneof"`
 }
 

@@ -34,24 +34,25 @@ const (
 //
 // A registry of service instances, kept by leases.
 type DiscoveryServiceClient interface {
-	// Adds an instance, or replaces the one with the same id if it comes with the
-	// lease_id that was given for it, or has the same service, name and address:
-	// then it was started again, and the lease of its past life ends. Another live
-	// instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
-	// the instance is listed from now until the lease runs out or is given back.
+	// Adds an instance, or replaces the instance with the same id. It replaces if the
+	// request has the lease_id of that instance, or the same service, name and address.
+	// In the second case the instance was restarted, and its old lease ends. Otherwise,
+	// if a live instance has the id, the call is ALREADY_EXISTS / INSTANCE_EXISTS.
+	// Returns a lease. The registry lists the instance until the lease expires or
+	// Deregister ends it.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
-	// Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
-	// run out; the instance then registers again.
+	// Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
+	// expired; the instance then registers again.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
-	// Gives the lease back; the instance is no longer listed. A lease that is not
-	// there is a success.
+	// Ends the lease; the registry no longer lists the instance. Ending a lease that does
+	// not exist succeeds.
 	Deregister(ctx context.Context, in *DeregisterRequest, opts ...grpc.CallOption) (*DeregisterResponse, error)
-	// Lists live instances, of all kinds of health, ordered by id.
+	// Lists live instances with any health, ordered by id.
 	ListInstances(ctx context.Context, in *ListInstancesRequest, opts ...grpc.CallOption) (*ListInstancesResponse, error)
-	// Sends a snapshot of the matching instances first, then every change, each
-	// with a version that grows. A watcher that falls behind is sent a new
-	// snapshot instead of the changes that it missed. Ends only with the call's
-	// deadline, its cancellation or the server's shutdown (UNAVAILABLE).
+	// Sends a snapshot of the matching instances first, then every change, each with an
+	// increasing version. If a watcher falls behind, the server sends a new snapshot
+	// instead of the missed changes. Ends only with the call's deadline, its cancellation
+	// or the server's shutdown (UNAVAILABLE).
 	WatchInstances(ctx context.Context, in *WatchInstancesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInstancesResponse], error)
 }
 
@@ -128,24 +129,25 @@ type DiscoveryService_WatchInstancesClient = grpc.ServerStreamingClient[WatchIns
 //
 // A registry of service instances, kept by leases.
 type DiscoveryServiceServer interface {
-	// Adds an instance, or replaces the one with the same id if it comes with the
-	// lease_id that was given for it, or has the same service, name and address:
-	// then it was started again, and the lease of its past life ends. Another live
-	// instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
-	// the instance is listed from now until the lease runs out or is given back.
+	// Adds an instance, or replaces the instance with the same id. It replaces if the
+	// request has the lease_id of that instance, or the same service, name and address.
+	// In the second case the instance was restarted, and its old lease ends. Otherwise,
+	// if a live instance has the id, the call is ALREADY_EXISTS / INSTANCE_EXISTS.
+	// Returns a lease. The registry lists the instance until the lease expires or
+	// Deregister ends it.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
-	// Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
-	// run out; the instance then registers again.
+	// Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
+	// expired; the instance then registers again.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
-	// Gives the lease back; the instance is no longer listed. A lease that is not
-	// there is a success.
+	// Ends the lease; the registry no longer lists the instance. Ending a lease that does
+	// not exist succeeds.
 	Deregister(context.Context, *DeregisterRequest) (*DeregisterResponse, error)
-	// Lists live instances, of all kinds of health, ordered by id.
+	// Lists live instances with any health, ordered by id.
 	ListInstances(context.Context, *ListInstancesRequest) (*ListInstancesResponse, error)
-	// Sends a snapshot of the matching instances first, then every change, each
-	// with a version that grows. A watcher that falls behind is sent a new
-	// snapshot instead of the changes that it missed. Ends only with the call's
-	// deadline, its cancellation or the server's shutdown (UNAVAILABLE).
+	// Sends a snapshot of the matching instances first, then every change, each with an
+	// increasing version. If a watcher falls behind, the server sends a new snapshot
+	// instead of the missed changes. Ends only with the call's deadline, its cancellation
+	// or the server's shutdown (UNAVAILABLE).
 	WatchInstances(*WatchInstancesRequest, grpc.ServerStreamingServer[WatchInstancesResponse]) error
 	mustEmbedUnimplementedDiscoveryServiceServer()
 }

@@ -169,6 +169,16 @@ const (
 	// Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"request_id": "r-17/1/c2"}}
 	ErrorReason_ERROR_REASON_RESPONSE_NOT_FOUND ErrorReason = 51
+	// UNAVAILABLE. The model service could not write side data to its folder, so it did
+	// not answer the call. The cause is the operating system's.
+	// Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
+	// "metadata": {"model": "policy", "cause": "No space left on device"}}
+	ErrorReason_ERROR_REASON_SIDE_DATA_NOT_STORED ErrorReason = 58
+	// NOT_FOUND. The model service does not store side data of that digest, or has
+	// deleted it to stay within its bound.
+	// Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
+	// "metadata": {"digest": "6f1e…"}}
+	ErrorReason_ERROR_REASON_SIDE_DATA_NOT_FOUND ErrorReason = 59
 	// ABORTED. The prompt of a call did not begin with the tokens of the call
 	// before it and no fork was declared (the exact-token law).
 	// Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
@@ -253,6 +263,13 @@ const (
 	// Example: {"reason": "RUN_STATE", "domain": "gymmesh",
 	// "metadata": {"run_id": "run-3", "state": "FINISHED"}}
 	ErrorReason_ERROR_REASON_RUN_STATE ErrorReason = 91
+	// ABORTED. The consumer was taken for dead (`cause` is `lease`), another process
+	// took its name (`name`), or the collector was restarted (`restart`). It starts
+	// anew, without a cursor. Groups that it had not acknowledged are sent to others,
+	// and it must drop them; after a restart they are sent to nobody.
+	// Example: {"reason": "CONSUMER_REPLACED", "domain": "gymmesh",
+	// "metadata": {"consumer": "rank-2", "cause": "lease"}}
+	ErrorReason_ERROR_REASON_CONSUMER_REPLACED ErrorReason = 92
 	// NOT_FOUND. The registration's lease expired or never existed; register again.
 	// Example: {"reason": "LEASE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"lease_id": "l-5"}}
@@ -388,6 +405,8 @@ var (
 		49:  "ERROR_REASON_CONVERSATION_UNKNOWN",
 		50:  "ERROR_REASON_REQUEST_ID_REUSED",
 		51:  "ERROR_REASON_RESPONSE_NOT_FOUND",
+		58:  "ERROR_REASON_SIDE_DATA_NOT_STORED",
+		59:  "ERROR_REASON_SIDE_DATA_NOT_FOUND",
 		52:  "ERROR_REASON_TOKENS_DIVERGED",
 		53:  "ERROR_REASON_WEIGHTS_STALE",
 		60:  "ERROR_REASON_SESSION_NOT_FOUND",
@@ -406,6 +425,7 @@ var (
 		85:  "ERROR_REASON_ATTEMPT_TOO_LARGE",
 		90:  "ERROR_REASON_RUN_NOT_FOUND",
 		91:  "ERROR_REASON_RUN_STATE",
+		92:  "ERROR_REASON_CONSUMER_REPLACED",
 		100: "ERROR_REASON_LEASE_NOT_FOUND",
 		101: "ERROR_REASON_INSTANCE_EXISTS",
 		110: "ERROR_REASON_MUX_BROKEN",
@@ -460,6 +480,8 @@ var (
 		"ERROR_REASON_CONVERSATION_UNKNOWN":       49,
 		"ERROR_REASON_REQUEST_ID_REUSED":          50,
 		"ERROR_REASON_RESPONSE_NOT_FOUND":         51,
+		"ERROR_REASON_SIDE_DATA_NOT_STORED":       58,
+		"ERROR_REASON_SIDE_DATA_NOT_FOUND":        59,
 		"ERROR_REASON_TOKENS_DIVERGED":            52,
 		"ERROR_REASON_WEIGHTS_STALE":              53,
 		"ERROR_REASON_SESSION_NOT_FOUND":          60,
@@ -478,6 +500,7 @@ var (
 		"ERROR_REASON_ATTEMPT_TOO_LARGE":          85,
 		"ERROR_REASON_RUN_NOT_FOUND":              90,
 		"ERROR_REASON_RUN_STATE":                  91,
+		"ERROR_REASON_CONSUMER_REPLACED":          92,
 		"ERROR_REASON_LEASE_NOT_FOUND":            100,
 		"ERROR_REASON_INSTANCE_EXISTS":            101,
 		"ERROR_REASON_MUX_BROKEN":                 110,
@@ -693,7 +716,7 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\arepeats\x18\x04 \x01(\bR\arepeats\"F\n" +
 	"\n" +
 	"ModelUsage\x128\n" +
-	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\x8c\x19\n" +
+	"\x05usage\x18\x01 \x03(\v2\".gymmesh.rollout.v1.ModelCallUsageR\x05usage*\x9b\x1a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12/\n" +
 	"#ERROR_REASON_REQUIRED_FIELD_MISSING\x10\x01\x1a\x06\x82\xa0\x19\x02\b\x03\x12&\n" +
@@ -733,7 +756,10 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\x82\xa0\x19\x06\b\t\x10\x01\x18\x01\x12,\n" +
 	"\x1eERROR_REASON_REQUEST_ID_REUSED\x102\x1a\b\x82\xa0\x19\x04\b\t\x10\x01\x12/\n" +
 	"\x1fERROR_REASON_RESPONSE_NOT_FOUND\x103\x1a\n" +
-	"\x82\xa0\x19\x06\b\x05\x10\x01\x18\x01\x12*\n" +
+	"\x82\xa0\x19\x06\b\x05\x10\x01\x18\x01\x121\n" +
+	"!ERROR_REASON_SIDE_DATA_NOT_STORED\x10:\x1a\n" +
+	"\x82\xa0\x19\x06\b\x0e\x10\x01\x18\x01\x12.\n" +
+	" ERROR_REASON_SIDE_DATA_NOT_FOUND\x10;\x1a\b\x82\xa0\x19\x04\b\x05\x18\x01\x12*\n" +
 	"\x1cERROR_REASON_TOKENS_DIVERGED\x104\x1a\b\x82\xa0\x19\x04\b\n" +
 	"\x18\x01\x12*\n" +
 	"\x1aERROR_REASON_WEIGHTS_STALE\x105\x1a\n" +
@@ -760,7 +786,9 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\x1eERROR_REASON_ATTEMPT_TOO_LARGE\x10U\x1a\b\x82\xa0\x19\x04\b\n" +
 	"\x18\x06\x12&\n" +
 	"\x1aERROR_REASON_RUN_NOT_FOUND\x10Z\x1a\x06\x82\xa0\x19\x02\b\x05\x12\"\n" +
-	"\x16ERROR_REASON_RUN_STATE\x10[\x1a\x06\x82\xa0\x19\x02\b\t\x12(\n" +
+	"\x16ERROR_REASON_RUN_STATE\x10[\x1a\x06\x82\xa0\x19\x02\b\t\x12*\n" +
+	"\x1eERROR_REASON_CONSUMER_REPLACED\x10\\\x1a\x06\x82\xa0\x19\x02\b\n" +
+	"\x12(\n" +
 	"\x1cERROR_REASON_LEASE_NOT_FOUND\x10d\x1a\x06\x82\xa0\x19\x02\b\x05\x12(\n" +
 	"\x1cERROR_REASON_INSTANCE_EXISTS\x10e\x1a\x06\x82\xa0\x19\x02\b\x06\x12%\n" +
 	"\x17ERROR_REASON_MUX_BROKEN\x10n\x1a\b\x82\xa0\x19\x04\b\x0e\x10\x01\x12.\n" +

@@ -119,7 +119,11 @@ type PrefixTokens struct {
 	// items of its answer. The last end is the number of tokens. If it is less, or
 	// there is none, the items of the remaining tokens were changed, and the call is a
 	// fork (FORK_REASON_HISTORY_REWRITTEN).
-	ItemEnds      []uint32 `protobuf:"varint,2,rep,packed,name=item_ends,json=itemEnds,proto3" json:"item_ends,omitempty"`
+	ItemEnds []uint32 `protobuf:"varint,2,rep,packed,name=item_ends,json=itemEnds,proto3" json:"item_ends,omitempty"`
+	// By the name of side data, how many leading tokens have a row in the calls
+	// before, without a gap. The answer then has the rows behind these. A name that
+	// is missing: none.
+	SideDataRows  map[string]uint64 `protobuf:"bytes,3,rep,name=side_data_rows,json=sideDataRows,proto3" json:"side_data_rows,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -164,6 +168,13 @@ func (x *PrefixTokens) GetTokenIds() []byte {
 func (x *PrefixTokens) GetItemEnds() []uint32 {
 	if x != nil {
 		return x.ItemEnds
+	}
+	return nil
+}
+
+func (x *PrefixTokens) GetSideDataRows() map[string]uint64 {
+	if x != nil {
+		return x.SideDataRows
 	}
 	return nil
 }
@@ -803,12 +814,19 @@ type ModelCapabilities struct {
 	Seed bool `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`
 	// `append_only` is honoured.
 	AppendOnly bool `protobuf:"varint,9,opt,name=append_only,json=appendOnly,proto3" json:"append_only,omitempty"`
-	// The side data that can be captured, by name.
+	// The side data that can be captured and stored, by name.
 	SideData []string `protobuf:"bytes,10,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
 	// Which distribution captured log probabilities are of.
 	LogprobDistribution LogprobDistribution `protobuf:"varint,11,opt,name=logprob_distribution,json=logprobDistribution,proto3,enum=gymmesh.model.v1.LogprobDistribution" json:"logprob_distribution,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// ScoreContinuations is offered.
+	Scoring bool `protobuf:"varint,12,opt,name=scoring,proto3" json:"scoring,omitempty"`
+	// Calls can name an adapter: `SetWeightsVersionRequest.adapter` is honoured.
+	Adapters bool `protobuf:"varint,13,opt,name=adapters,proto3" json:"adapters,omitempty"`
+	// Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured.
+	// A server without it would announce the version at once.
+	WeightsLoading bool `protobuf:"varint,14,opt,name=weights_loading,json=weightsLoading,proto3" json:"weights_loading,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ModelCapabilities) Reset() {
@@ -918,6 +936,27 @@ func (x *ModelCapabilities) GetLogprobDistribution() LogprobDistribution {
 	return LogprobDistribution_LOGPROB_DISTRIBUTION_UNSPECIFIED
 }
 
+func (x *ModelCapabilities) GetScoring() bool {
+	if x != nil {
+		return x.Scoring
+	}
+	return false
+}
+
+func (x *ModelCapabilities) GetAdapters() bool {
+	if x != nil {
+		return x.Adapters
+	}
+	return false
+}
+
+func (x *ModelCapabilities) GetWeightsLoading() bool {
+	if x != nil {
+		return x.WeightsLoading
+	}
+	return false
+}
+
 // What the model is.
 type GetModelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -936,8 +975,17 @@ type GetModelResponse struct {
 	WeightsVersion *uint64 `protobuf:"varint,6,opt,name=weights_version,json=weightsVersion,proto3,oneof" json:"weights_version,omitempty"`
 	// The contract's version, such as `1.0`.
 	ContractVersion string `protobuf:"bytes,7,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The adapter (LoRA) that generates; empty: none.
+	Adapter string `protobuf:"bytes,8,opt,name=adapter,proto3" json:"adapter,omitempty"`
+	// The adapters that calls in flight have named, without order. Only an adapter that
+	// no service lists, and that generates no more, may be unloaded from the endpoints.
+	AdaptersInUse []string `protobuf:"bytes,9,rep,name=adapters_in_use,json=adaptersInUse,proto3" json:"adapters_in_use,omitempty"`
+	// Calls that the endpoint may be answering: begun, not answered yet, and not waiting
+	// for new weights. While calls wait (`loading_s`) this number only falls; at zero
+	// nothing that this service sent is at the endpoint.
+	CallsInFlight uint32 `protobuf:"varint,10,opt,name=calls_in_flight,json=callsInFlight,proto3" json:"calls_in_flight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetModelResponse) Reset() {
@@ -1019,13 +1067,42 @@ func (x *GetModelResponse) GetContractVersion() string {
 	return ""
 }
 
-// New weights are in place.
+func (x *GetModelResponse) GetAdapter() string {
+	if x != nil {
+		return x.Adapter
+	}
+	return ""
+}
+
+func (x *GetModelResponse) GetAdaptersInUse() []string {
+	if x != nil {
+		return x.AdaptersInUse
+	}
+	return nil
+}
+
+func (x *GetModelResponse) GetCallsInFlight() uint32 {
+	if x != nil {
+		return x.CallsInFlight
+	}
+	return 0
+}
+
+// New weights are in place, or about to be loaded.
 type SetWeightsVersionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version that generates from now on; 0 is a version like any other.
 	Version *uint64 `protobuf:"varint,1,opt,name=version,proto3,oneof" json:"version,omitempty"`
-	// The name of the adapter (LoRA) that generates from now on; empty: none.
-	Adapter       string `protobuf:"bytes,2,opt,name=adapter,proto3" json:"adapter,omitempty"`
+	// The name of the adapter (LoRA) at the endpoint that generates from now on; empty:
+	// none.
+	Adapter string `protobuf:"bytes,2,opt,name=adapter,proto3" json:"adapter,omitempty"`
+	// Present: the version is about to be loaded and not in force yet. For so many
+	// seconds, at most 3,600, calls that the server has not sent to its endpoint wait.
+	// The next SetWeightsVersion without this field ends the wait, and so does 0, which
+	// leaves the weights as they were. An answer that the endpoint aborts meanwhile is
+	// not a failure: the call waits too, and then continues from its tokens, or begins
+	// again where the backend cannot continue. Not after the call's deadline.
+	LoadingS      *uint32 `protobuf:"varint,3,opt,name=loading_s,json=loadingS,proto3,oneof" json:"loading_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1074,7 +1151,14 @@ func (x *SetWeightsVersionRequest) GetAdapter() string {
 	return ""
 }
 
-// The version is in force.
+func (x *SetWeightsVersionRequest) GetLoadingS() uint32 {
+	if x != nil && x.LoadingS != nil {
+		return *x.LoadingS
+	}
+	return 0
+}
+
+// The version is in force, or calls wait for it.
 type SetWeightsVersionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version before, absent when there was none.
@@ -1120,6 +1204,324 @@ func (x *SetWeightsVersionResponse) GetPrevious() uint64 {
 	return 0
 }
 
+// Asks how probable texts are.
+type ScoreContinuationsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The conversation before each continuation, whole, with its instructions and
+	// tools. The server renders it as CreateResponse does. It ignores parameters that the
+	// prompt does not depend on: scores are at temperature 1, before any cut.
+	Params *v1.ResponseParams `protobuf:"bytes,1,opt,name=params,proto3" json:"params,omitempty"`
+	// The texts, each as the beginning of the model's answer; at least one, at most
+	// 256. An empty one is INVALID_ARGUMENT / FIELD_INVALID. So is one whose first
+	// characters the tokenizer joins with the prompt's last ones: after the prompt's
+	// tokens the model does not write it.
+	Continuations []string `protobuf:"bytes,2,rep,name=continuations,proto3" json:"continuations,omitempty"`
+	// The rollout on whose behalf the call is made, as in CreateResponse.
+	RolloutId     string `protobuf:"bytes,3,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScoreContinuationsRequest) Reset() {
+	*x = ScoreContinuationsRequest{}
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoreContinuationsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoreContinuationsRequest) ProtoMessage() {}
+
+func (x *ScoreContinuationsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoreContinuationsRequest.ProtoReflect.Descriptor instead.
+func (*ScoreContinuationsRequest) Descriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_model_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ScoreContinuationsRequest) GetParams() *v1.ResponseParams {
+	if x != nil {
+		return x.Params
+	}
+	return nil
+}
+
+func (x *ScoreContinuationsRequest) GetContinuations() []string {
+	if x != nil {
+		return x.Continuations
+	}
+	return nil
+}
+
+func (x *ScoreContinuationsRequest) GetRolloutId() string {
+	if x != nil {
+		return x.RolloutId
+	}
+	return ""
+}
+
+// How probable one text is.
+type ContinuationScore struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The text's token ids, each a little-endian int32: those that the prompt and the
+	// text, tokenised together, have after the prompt's.
+	TokenIds []byte `protobuf:"bytes,1,opt,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
+	// The log probability of each of them, each a little-endian float32: finite and at
+	// most 0, up to rounding.
+	Logprobs []byte `protobuf:"bytes,2,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
+	// Whether no token is more probable than each of them at its place.
+	Greedy        bool `protobuf:"varint,3,opt,name=greedy,proto3" json:"greedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContinuationScore) Reset() {
+	*x = ContinuationScore{}
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContinuationScore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContinuationScore) ProtoMessage() {}
+
+func (x *ContinuationScore) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContinuationScore.ProtoReflect.Descriptor instead.
+func (*ContinuationScore) Descriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_model_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ContinuationScore) GetTokenIds() []byte {
+	if x != nil {
+		return x.TokenIds
+	}
+	return nil
+}
+
+func (x *ContinuationScore) GetLogprobs() []byte {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
+func (x *ContinuationScore) GetGreedy() bool {
+	if x != nil {
+		return x.Greedy
+	}
+	return false
+}
+
+// The scores.
+type ScoreContinuationsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each continuation, in order. All are by the same weights.
+	Scores []*ContinuationScore `protobuf:"bytes,1,rep,name=scores,proto3" json:"scores,omitempty"`
+	// How many tokens the prompt has.
+	PromptTokens uint32 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	// The version of the weights; absent when not known.
+	WeightsVersion *uint64 `protobuf:"varint,3,opt,name=weights_version,json=weightsVersion,proto3,oneof" json:"weights_version,omitempty"`
+	// Microseconds that the call waited in the service for a place.
+	QueueUs       uint64 `protobuf:"varint,4,opt,name=queue_us,json=queueUs,proto3" json:"queue_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScoreContinuationsResponse) Reset() {
+	*x = ScoreContinuationsResponse{}
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoreContinuationsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoreContinuationsResponse) ProtoMessage() {}
+
+func (x *ScoreContinuationsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoreContinuationsResponse.ProtoReflect.Descriptor instead.
+func (*ScoreContinuationsResponse) Descriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_model_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ScoreContinuationsResponse) GetScores() []*ContinuationScore {
+	if x != nil {
+		return x.Scores
+	}
+	return nil
+}
+
+func (x *ScoreContinuationsResponse) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *ScoreContinuationsResponse) GetWeightsVersion() uint64 {
+	if x != nil && x.WeightsVersion != nil {
+		return *x.WeightsVersion
+	}
+	return 0
+}
+
+func (x *ScoreContinuationsResponse) GetQueueUs() uint64 {
+	if x != nil {
+		return x.QueueUs
+	}
+	return 0
+}
+
+// Asks for the numbers of side data.
+type ReadSideDataRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The digest in SideData: 32 bytes.
+	Digest []byte `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The first byte wanted, from 0.
+	Offset        uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadSideDataRequest) Reset() {
+	*x = ReadSideDataRequest{}
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadSideDataRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadSideDataRequest) ProtoMessage() {}
+
+func (x *ReadSideDataRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadSideDataRequest.ProtoReflect.Descriptor instead.
+func (*ReadSideDataRequest) Descriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_model_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ReadSideDataRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *ReadSideDataRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+// A piece of the numbers.
+type ReadSideDataResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The piece; empty only when `offset` is the end.
+	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// How many bytes the numbers have in all; the same in each piece.
+	Size          uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadSideDataResponse) Reset() {
+	*x = ReadSideDataResponse{}
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadSideDataResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadSideDataResponse) ProtoMessage() {}
+
+func (x *ReadSideDataResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_model_v1_model_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadSideDataResponse.ProtoReflect.Descriptor instead.
+func (*ReadSideDataResponse) Descriptor() ([]byte, []int) {
+	return file_gymmesh_model_v1_model_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ReadSideDataResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ReadSideDataResponse) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
 var File_gymmesh_model_v1_model_proto protoreflect.FileDescriptor
 
 const file_gymmesh_model_v1_model_proto_rawDesc = "" +
@@ -1130,10 +1532,14 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\x0eparent_call_id\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\fparentCallId\x12'\n" +
 	"\fparent_token\x18\x03 \x01(\fB\x04\xe2A\x01\x01R\vparentToken\x12N\n" +
 	"\rprefix_tokens\x18\x04 \x01(\v2\x1e.gymmesh.model.v1.PrefixTokensB\x04\xe2A\x01\x01H\x00R\fprefixTokens\x88\x01\x01B\x10\n" +
-	"\x0e_prefix_tokens\"T\n" +
+	"\x0e_prefix_tokens\"\xf3\x01\n" +
 	"\fPrefixTokens\x12!\n" +
 	"\ttoken_ids\x18\x01 \x01(\fB\x04\xe2A\x01\x02R\btokenIds\x12!\n" +
-	"\titem_ends\x18\x02 \x03(\rB\x04\xe2A\x01\x02R\bitemEnds\"\xc9\x03\n" +
+	"\titem_ends\x18\x02 \x03(\rB\x04\xe2A\x01\x02R\bitemEnds\x12\\\n" +
+	"\x0eside_data_rows\x18\x03 \x03(\v20.gymmesh.model.v1.PrefixTokens.SideDataRowsEntryB\x04\xe2A\x01\x01R\fsideDataRows\x1a?\n" +
+	"\x11SideDataRowsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xc9\x03\n" +
 	"\x15CreateResponseRequest\x12B\n" +
 	"\x06params\x18\x01 \x01(\v2$.gymmesh.responses.v1.ResponseParamsB\x04\xe2A\x01\x02R\x06params\x12#\n" +
 	"\n" +
@@ -1179,7 +1585,7 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\trequestId\"\x17\n" +
 	"\x15AbortResponseResponse\"\x11\n" +
-	"\x0fGetModelRequest\"\x80\x03\n" +
+	"\x0fGetModelRequest\"\xdf\x03\n" +
 	"\x11ModelCapabilities\x12\x1c\n" +
 	"\tstreaming\x18\x01 \x01(\bR\tstreaming\x12\x1b\n" +
 	"\ttoken_ids\x18\x02 \x01(\bR\btokenIds\x12\x1a\n" +
@@ -1193,7 +1599,10 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"appendOnly\x12\x1b\n" +
 	"\tside_data\x18\n" +
 	" \x03(\tR\bsideData\x12X\n" +
-	"\x14logprob_distribution\x18\v \x01(\x0e2%.gymmesh.model.v1.LogprobDistributionR\x13logprobDistribution\"\xc4\x02\n" +
+	"\x14logprob_distribution\x18\v \x01(\x0e2%.gymmesh.model.v1.LogprobDistributionR\x13logprobDistribution\x12\x18\n" +
+	"\ascoring\x18\f \x01(\bR\ascoring\x12\x1a\n" +
+	"\badapters\x18\r \x01(\bR\badapters\x12'\n" +
+	"\x0fweights_loading\x18\x0e \x01(\bR\x0eweightsLoading\"\xae\x03\n" +
 	"\x10GetModelResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12%\n" +
@@ -1201,22 +1610,52 @@ const file_gymmesh_model_v1_model_proto_rawDesc = "" +
 	"\fcapabilities\x18\x04 \x01(\v2#.gymmesh.model.v1.ModelCapabilitiesR\fcapabilities\x12%\n" +
 	"\x0econtext_tokens\x18\x05 \x01(\rR\rcontextTokens\x12,\n" +
 	"\x0fweights_version\x18\x06 \x01(\x04H\x00R\x0eweightsVersion\x88\x01\x01\x12)\n" +
-	"\x10contract_version\x18\a \x01(\tR\x0fcontractVersionB\x12\n" +
-	"\x10_weights_version\"k\n" +
+	"\x10contract_version\x18\a \x01(\tR\x0fcontractVersion\x12\x18\n" +
+	"\aadapter\x18\b \x01(\tR\aadapter\x12&\n" +
+	"\x0fadapters_in_use\x18\t \x03(\tR\radaptersInUse\x12&\n" +
+	"\x0fcalls_in_flight\x18\n" +
+	" \x01(\rR\rcallsInFlightB\x12\n" +
+	"\x10_weights_version\"\xa1\x01\n" +
 	"\x18SetWeightsVersionRequest\x12#\n" +
 	"\aversion\x18\x01 \x01(\x04B\x04\xe2A\x01\x02H\x00R\aversion\x88\x01\x01\x12\x1e\n" +
-	"\aadapter\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\aadapterB\n" +
+	"\aadapter\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\aadapter\x12&\n" +
+	"\tloading_s\x18\x03 \x01(\rB\x04\xe2A\x01\x01H\x01R\bloadingS\x88\x01\x01B\n" +
 	"\n" +
-	"\b_version\"I\n" +
+	"\b_versionB\f\n" +
+	"\n" +
+	"_loading_s\"I\n" +
 	"\x19SetWeightsVersionResponse\x12\x1f\n" +
 	"\bprevious\x18\x01 \x01(\x04H\x00R\bprevious\x88\x01\x01B\v\n" +
-	"\t_previous2\x9b\x04\n" +
+	"\t_previous\"\xb0\x01\n" +
+	"\x19ScoreContinuationsRequest\x12B\n" +
+	"\x06params\x18\x01 \x01(\v2$.gymmesh.responses.v1.ResponseParamsB\x04\xe2A\x01\x02R\x06params\x12*\n" +
+	"\rcontinuations\x18\x02 \x03(\tB\x04\xe2A\x01\x02R\rcontinuations\x12#\n" +
+	"\n" +
+	"rollout_id\x18\x03 \x01(\tB\x04\xe2A\x01\x01R\trolloutId\"d\n" +
+	"\x11ContinuationScore\x12\x1b\n" +
+	"\ttoken_ids\x18\x01 \x01(\fR\btokenIds\x12\x1a\n" +
+	"\blogprobs\x18\x02 \x01(\fR\blogprobs\x12\x16\n" +
+	"\x06greedy\x18\x03 \x01(\bR\x06greedy\"\xdb\x01\n" +
+	"\x1aScoreContinuationsResponse\x12;\n" +
+	"\x06scores\x18\x01 \x03(\v2#.gymmesh.model.v1.ContinuationScoreR\x06scores\x12#\n" +
+	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\x12,\n" +
+	"\x0fweights_version\x18\x03 \x01(\x04H\x00R\x0eweightsVersion\x88\x01\x01\x12\x19\n" +
+	"\bqueue_us\x18\x04 \x01(\x04R\aqueueUsB\x12\n" +
+	"\x10_weights_version\"Q\n" +
+	"\x13ReadSideDataRequest\x12\x1c\n" +
+	"\x06digest\x18\x01 \x01(\fB\x04\xe2A\x01\x02R\x06digest\x12\x1c\n" +
+	"\x06offset\x18\x02 \x01(\x04B\x04\xe2A\x01\x01R\x06offset\">\n" +
+	"\x14ReadSideDataResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x04R\x04size2\xf9\x05\n" +
 	"\fModelService\x12i\n" +
 	"\x0eCreateResponse\x12'.gymmesh.model.v1.CreateResponseRequest\x1a(.gymmesh.model.v1.CreateResponseResponse\"\x04\x88\xa0\x19\x04\x12k\n" +
 	"\x0eStreamResponse\x12'.gymmesh.model.v1.StreamResponseRequest\x1a(.gymmesh.model.v1.StreamResponseResponse\"\x04\x88\xa0\x19\x040\x01\x12f\n" +
 	"\rAbortResponse\x12&.gymmesh.model.v1.AbortResponseRequest\x1a'.gymmesh.model.v1.AbortResponseResponse\"\x04\x88\xa0\x19\x04\x12W\n" +
 	"\bGetModel\x12!.gymmesh.model.v1.GetModelRequest\x1a\".gymmesh.model.v1.GetModelResponse\"\x04\x88\xa0\x19\x01\x12r\n" +
-	"\x11SetWeightsVersion\x12*.gymmesh.model.v1.SetWeightsVersionRequest\x1a+.gymmesh.model.v1.SetWeightsVersionResponse\"\x04\x88\xa0\x19\x03Bz\n" +
+	"\x11SetWeightsVersion\x12*.gymmesh.model.v1.SetWeightsVersionRequest\x1a+.gymmesh.model.v1.SetWeightsVersionResponse\"\x04\x88\xa0\x19\x03\x12u\n" +
+	"\x12ScoreContinuations\x12+.gymmesh.model.v1.ScoreContinuationsRequest\x1a,.gymmesh.model.v1.ScoreContinuationsResponse\"\x04\x88\xa0\x19\x04\x12e\n" +
+	"\fReadSideData\x12%.gymmesh.model.v1.ReadSideDataRequest\x1a&.gymmesh.model.v1.ReadSideDataResponse\"\x04\x88\xa0\x19\x020\x01Bz\n" +
 	"\x13io.gymmesh.model.v1B\n" +
 	"ModelProtoP\x01ZBgithub.com/gymmesh/gymmesh/clients/go/gen/gymmesh/model/v1;modelv1\xaa\x02\x10Gymmesh.Model.V1b\x06proto3"
 
@@ -1232,57 +1671,70 @@ func file_gymmesh_model_v1_model_proto_rawDescGZIP() []byte {
 	return file_gymmesh_model_v1_model_proto_rawDescData
 }
 
-var file_gymmesh_model_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_gymmesh_model_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_gymmesh_model_v1_model_proto_goTypes = []any{
-	(*ConversationRef)(nil),           // 0: gymmesh.model.v1.ConversationRef
-	(*PrefixTokens)(nil),              // 1: gymmesh.model.v1.PrefixTokens
-	(*CreateResponseRequest)(nil),     // 2: gymmesh.model.v1.CreateResponseRequest
-	(*CreateResponseResponse)(nil),    // 3: gymmesh.model.v1.CreateResponseResponse
-	(*StreamResponseRequest)(nil),     // 4: gymmesh.model.v1.StreamResponseRequest
-	(*StreamResponseResponse)(nil),    // 5: gymmesh.model.v1.StreamResponseResponse
-	(*ResponseDelta)(nil),             // 6: gymmesh.model.v1.ResponseDelta
-	(*AbortResponseRequest)(nil),      // 7: gymmesh.model.v1.AbortResponseRequest
-	(*AbortResponseResponse)(nil),     // 8: gymmesh.model.v1.AbortResponseResponse
-	(*GetModelRequest)(nil),           // 9: gymmesh.model.v1.GetModelRequest
-	(*ModelCapabilities)(nil),         // 10: gymmesh.model.v1.ModelCapabilities
-	(*GetModelResponse)(nil),          // 11: gymmesh.model.v1.GetModelResponse
-	(*SetWeightsVersionRequest)(nil),  // 12: gymmesh.model.v1.SetWeightsVersionRequest
-	(*SetWeightsVersionResponse)(nil), // 13: gymmesh.model.v1.SetWeightsVersionResponse
-	(*v1.ResponseParams)(nil),         // 14: gymmesh.responses.v1.ResponseParams
-	(*CaptureOptions)(nil),            // 15: gymmesh.model.v1.CaptureOptions
-	(*v1.Response)(nil),               // 16: gymmesh.responses.v1.Response
-	(*TokenCapture)(nil),              // 17: gymmesh.model.v1.TokenCapture
-	(*CallRetries)(nil),               // 18: gymmesh.model.v1.CallRetries
-	(LogprobDistribution)(0),          // 19: gymmesh.model.v1.LogprobDistribution
+	(*ConversationRef)(nil),            // 0: gymmesh.model.v1.ConversationRef
+	(*PrefixTokens)(nil),               // 1: gymmesh.model.v1.PrefixTokens
+	(*CreateResponseRequest)(nil),      // 2: gymmesh.model.v1.CreateResponseRequest
+	(*CreateResponseResponse)(nil),     // 3: gymmesh.model.v1.CreateResponseResponse
+	(*StreamResponseRequest)(nil),      // 4: gymmesh.model.v1.StreamResponseRequest
+	(*StreamResponseResponse)(nil),     // 5: gymmesh.model.v1.StreamResponseResponse
+	(*ResponseDelta)(nil),              // 6: gymmesh.model.v1.ResponseDelta
+	(*AbortResponseRequest)(nil),       // 7: gymmesh.model.v1.AbortResponseRequest
+	(*AbortResponseResponse)(nil),      // 8: gymmesh.model.v1.AbortResponseResponse
+	(*GetModelRequest)(nil),            // 9: gymmesh.model.v1.GetModelRequest
+	(*ModelCapabilities)(nil),          // 10: gymmesh.model.v1.ModelCapabilities
+	(*GetModelResponse)(nil),           // 11: gymmesh.model.v1.GetModelResponse
+	(*SetWeightsVersionRequest)(nil),   // 12: gymmesh.model.v1.SetWeightsVersionRequest
+	(*SetWeightsVersionResponse)(nil),  // 13: gymmesh.model.v1.SetWeightsVersionResponse
+	(*ScoreContinuationsRequest)(nil),  // 14: gymmesh.model.v1.ScoreContinuationsRequest
+	(*ContinuationScore)(nil),          // 15: gymmesh.model.v1.ContinuationScore
+	(*ScoreContinuationsResponse)(nil), // 16: gymmesh.model.v1.ScoreContinuationsResponse
+	(*ReadSideDataRequest)(nil),        // 17: gymmesh.model.v1.ReadSideDataRequest
+	(*ReadSideDataResponse)(nil),       // 18: gymmesh.model.v1.ReadSideDataResponse
+	nil,                                // 19: gymmesh.model.v1.PrefixTokens.SideDataRowsEntry
+	(*v1.ResponseParams)(nil),          // 20: gymmesh.responses.v1.ResponseParams
+	(*CaptureOptions)(nil),             // 21: gymmesh.model.v1.CaptureOptions
+	(*v1.Response)(nil),                // 22: gymmesh.responses.v1.Response
+	(*TokenCapture)(nil),               // 23: gymmesh.model.v1.TokenCapture
+	(*CallRetries)(nil),                // 24: gymmesh.model.v1.CallRetries
+	(LogprobDistribution)(0),           // 25: gymmesh.model.v1.LogprobDistribution
 }
 var file_gymmesh_model_v1_model_proto_depIdxs = []int32{
 	1,  // 0: gymmesh.model.v1.ConversationRef.prefix_tokens:type_name -> gymmesh.model.v1.PrefixTokens
-	14, // 1: gymmesh.model.v1.CreateResponseRequest.params:type_name -> gymmesh.responses.v1.ResponseParams
-	0,  // 2: gymmesh.model.v1.CreateResponseRequest.conversation:type_name -> gymmesh.model.v1.ConversationRef
-	15, // 3: gymmesh.model.v1.CreateResponseRequest.capture:type_name -> gymmesh.model.v1.CaptureOptions
-	16, // 4: gymmesh.model.v1.CreateResponseResponse.response:type_name -> gymmesh.responses.v1.Response
-	17, // 5: gymmesh.model.v1.CreateResponseResponse.tokens:type_name -> gymmesh.model.v1.TokenCapture
-	18, // 6: gymmesh.model.v1.CreateResponseResponse.retries:type_name -> gymmesh.model.v1.CallRetries
-	2,  // 7: gymmesh.model.v1.StreamResponseRequest.call:type_name -> gymmesh.model.v1.CreateResponseRequest
-	6,  // 8: gymmesh.model.v1.StreamResponseResponse.delta:type_name -> gymmesh.model.v1.ResponseDelta
-	3,  // 9: gymmesh.model.v1.StreamResponseResponse.completed:type_name -> gymmesh.model.v1.CreateResponseResponse
-	19, // 10: gymmesh.model.v1.ModelCapabilities.logprob_distribution:type_name -> gymmesh.model.v1.LogprobDistribution
-	10, // 11: gymmesh.model.v1.GetModelResponse.capabilities:type_name -> gymmesh.model.v1.ModelCapabilities
-	2,  // 12: gymmesh.model.v1.ModelService.CreateResponse:input_type -> gymmesh.model.v1.CreateResponseRequest
-	4,  // 13: gymmesh.model.v1.ModelService.StreamResponse:input_type -> gymmesh.model.v1.StreamResponseRequest
-	7,  // 14: gymmesh.model.v1.ModelService.AbortResponse:input_type -> gymmesh.model.v1.AbortResponseRequest
-	9,  // 15: gymmesh.model.v1.ModelService.GetModel:input_type -> gymmesh.model.v1.GetModelRequest
-	12, // 16: gymmesh.model.v1.ModelService.SetWeightsVersion:input_type -> gymmesh.model.v1.SetWeightsVersionRequest
-	3,  // 17: gymmesh.model.v1.ModelService.CreateResponse:output_type -> gymmesh.model.v1.CreateResponseResponse
-	5,  // 18: gymmesh.model.v1.ModelService.StreamResponse:output_type -> gymmesh.model.v1.StreamResponseResponse
-	8,  // 19: gymmesh.model.v1.ModelService.AbortResponse:output_type -> gymmesh.model.v1.AbortResponseResponse
-	11, // 20: gymmesh.model.v1.ModelService.GetModel:output_type -> gymmesh.model.v1.GetModelResponse
-	13, // 21: gymmesh.model.v1.ModelService.SetWeightsVersion:output_type -> gymmesh.model.v1.SetWeightsVersionResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	19, // 1: gymmesh.model.v1.PrefixTokens.side_data_rows:type_name -> gymmesh.model.v1.PrefixTokens.SideDataRowsEntry
+	20, // 2: gymmesh.model.v1.CreateResponseRequest.params:type_name -> gymmesh.responses.v1.ResponseParams
+	0,  // 3: gymmesh.model.v1.CreateResponseRequest.conversation:type_name -> gymmesh.model.v1.ConversationRef
+	21, // 4: gymmesh.model.v1.CreateResponseRequest.capture:type_name -> gymmesh.model.v1.CaptureOptions
+	22, // 5: gymmesh.model.v1.CreateResponseResponse.response:type_name -> gymmesh.responses.v1.Response
+	23, // 6: gymmesh.model.v1.CreateResponseResponse.tokens:type_name -> gymmesh.model.v1.TokenCapture
+	24, // 7: gymmesh.model.v1.CreateResponseResponse.retries:type_name -> gymmesh.model.v1.CallRetries
+	2,  // 8: gymmesh.model.v1.StreamResponseRequest.call:type_name -> gymmesh.model.v1.CreateResponseRequest
+	6,  // 9: gymmesh.model.v1.StreamResponseResponse.delta:type_name -> gymmesh.model.v1.ResponseDelta
+	3,  // 10: gymmesh.model.v1.StreamResponseResponse.completed:type_name -> gymmesh.model.v1.CreateResponseResponse
+	25, // 11: gymmesh.model.v1.ModelCapabilities.logprob_distribution:type_name -> gymmesh.model.v1.LogprobDistribution
+	10, // 12: gymmesh.model.v1.GetModelResponse.capabilities:type_name -> gymmesh.model.v1.ModelCapabilities
+	20, // 13: gymmesh.model.v1.ScoreContinuationsRequest.params:type_name -> gymmesh.responses.v1.ResponseParams
+	15, // 14: gymmesh.model.v1.ScoreContinuationsResponse.scores:type_name -> gymmesh.model.v1.ContinuationScore
+	2,  // 15: gymmesh.model.v1.ModelService.CreateResponse:input_type -> gymmesh.model.v1.CreateResponseRequest
+	4,  // 16: gymmesh.model.v1.ModelService.StreamResponse:input_type -> gymmesh.model.v1.StreamResponseRequest
+	7,  // 17: gymmesh.model.v1.ModelService.AbortResponse:input_type -> gymmesh.model.v1.AbortResponseRequest
+	9,  // 18: gymmesh.model.v1.ModelService.GetModel:input_type -> gymmesh.model.v1.GetModelRequest
+	12, // 19: gymmesh.model.v1.ModelService.SetWeightsVersion:input_type -> gymmesh.model.v1.SetWeightsVersionRequest
+	14, // 20: gymmesh.model.v1.ModelService.ScoreContinuations:input_type -> gymmesh.model.v1.ScoreContinuationsRequest
+	17, // 21: gymmesh.model.v1.ModelService.ReadSideData:input_type -> gymmesh.model.v1.ReadSideDataRequest
+	3,  // 22: gymmesh.model.v1.ModelService.CreateResponse:output_type -> gymmesh.model.v1.CreateResponseResponse
+	5,  // 23: gymmesh.model.v1.ModelService.StreamResponse:output_type -> gymmesh.model.v1.StreamResponseResponse
+	8,  // 24: gymmesh.model.v1.ModelService.AbortResponse:output_type -> gymmesh.model.v1.AbortResponseResponse
+	11, // 25: gymmesh.model.v1.ModelService.GetModel:output_type -> gymmesh.model.v1.GetModelResponse
+	13, // 26: gymmesh.model.v1.ModelService.SetWeightsVersion:output_type -> gymmesh.model.v1.SetWeightsVersionResponse
+	16, // 27: gymmesh.model.v1.ModelService.ScoreContinuations:output_type -> gymmesh.model.v1.ScoreContinuationsResponse
+	18, // 28: gymmesh.model.v1.ModelService.ReadSideData:output_type -> gymmesh.model.v1.ReadSideDataResponse
+	22, // [22:29] is the sub-list for method output_type
+	15, // [15:22] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_model_v1_model_proto_init() }
@@ -1307,13 +1759,14 @@ func file_gymmesh_model_v1_model_proto_init() {
 	file_gymmesh_model_v1_model_proto_msgTypes[11].OneofWrappers = []any{}
 	file_gymmesh_model_v1_model_proto_msgTypes[12].OneofWrappers = []any{}
 	file_gymmesh_model_v1_model_proto_msgTypes[13].OneofWrappers = []any{}
+	file_gymmesh_model_v1_model_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gymmesh_model_v1_model_proto_rawDesc), len(file_gymmesh_model_v1_model_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

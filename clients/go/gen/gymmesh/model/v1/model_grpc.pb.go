@@ -21,11 +21,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ModelService_CreateResponse_FullMethodName    = "/gymmesh.model.v1.ModelService/CreateResponse"
-	ModelService_StreamResponse_FullMethodName    = "/gymmesh.model.v1.ModelService/StreamResponse"
-	ModelService_AbortResponse_FullMethodName     = "/gymmesh.model.v1.ModelService/AbortResponse"
-	ModelService_GetModel_FullMethodName          = "/gymmesh.model.v1.ModelService/GetModel"
-	ModelService_SetWeightsVersion_FullMethodName = "/gymmesh.model.v1.ModelService/SetWeightsVersion"
+	ModelService_CreateResponse_FullMethodName     = "/gymmesh.model.v1.ModelService/CreateResponse"
+	ModelService_StreamResponse_FullMethodName     = "/gymmesh.model.v1.ModelService/StreamResponse"
+	ModelService_AbortResponse_FullMethodName      = "/gymmesh.model.v1.ModelService/AbortResponse"
+	ModelService_GetModel_FullMethodName           = "/gymmesh.model.v1.ModelService/GetModel"
+	ModelService_SetWeightsVersion_FullMethodName  = "/gymmesh.model.v1.ModelService/SetWeightsVersion"
+	ModelService_ScoreContinuations_FullMethodName = "/gymmesh.model.v1.ModelService/ScoreContinuations"
+	ModelService_ReadSideData_FullMethodName       = "/gymmesh.model.v1.ModelService/ReadSideData"
 )
 
 // ModelServiceClient is the client API for ModelService service.
@@ -68,12 +70,34 @@ type ModelServiceClient interface {
 	// Says what the model is and what its backend can do. Must answer without
 	// calling the endpoint.
 	GetModel(ctx context.Context, in *GetModelRequest, opts ...grpc.CallOption) (*GetModelResponse, error)
-	// Tells the service that the weights were swapped. Calls that begin
-	// afterwards carry the new version; a call in flight gets a further
-	// WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-	// FIELD_INVALID; the current one again is a success. A service whose model
-	// does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+	// Tells the service which weights generate: the endpoint's own, or an adapter
+	// (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+	// name the adapter at the endpoint. A call in flight without a new adapter gets a
+	// further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+	// adapter that they named, or the endpoint's own weights, until they end.
+	//
+	// With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+	// than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+	// one with another adapter; the current one again is a success. A service whose
+	// backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+	// may a service whose model does not change (a hosted one) to any version.
 	SetWeightsVersion(ctx context.Context, in *SetWeightsVersionRequest, opts ...grpc.CallOption) (*SetWeightsVersionResponse, error)
+	// Scores texts that the model did not write: for each continuation, the log
+	// probabilities that the model gives its tokens after the conversation. Samples
+	// nothing, and has no side effect, so every call can be retried. A server without
+	// the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+	// change meanwhile, the server scores again. Other errors are those of
+	// CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+	// longest text is longer than the context.
+	ScoreContinuations(ctx context.Context, in *ScoreContinuationsRequest, opts ...grpc.CallOption) (*ScoreContinuationsResponse, error)
+	// Reads the numbers of side data that this service stored; see SideData. The
+	// server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+	// least one, and reads ahead at most one piece. The reader compares the digest,
+	// and may continue a broken stream from the next `offset`. An offset beyond the
+	// end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+	// the service does not hold the digest (any more): another instance that stores
+	// elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+	ReadSideData(ctx context.Context, in *ReadSideDataRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadSideDataResponse], error)
 }
 
 type modelServiceClient struct {
@@ -143,6 +167,35 @@ func (c *modelServiceClient) SetWeightsVersion(ctx context.Context, in *SetWeigh
 	return out, nil
 }
 
+func (c *modelServiceClient) ScoreContinuations(ctx context.Context, in *ScoreContinuationsRequest, opts ...grpc.CallOption) (*ScoreContinuationsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ScoreContinuationsResponse)
+	err := c.cc.Invoke(ctx, ModelService_ScoreContinuations_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *modelServiceClient) ReadSideData(ctx context.Context, in *ReadSideDataRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadSideDataResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ModelService_ServiceDesc.Streams[1], ModelService_ReadSideData_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadSideDataRequest, ReadSideDataResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ModelService_ReadSideDataClient = grpc.ServerStreamingClient[ReadSideDataResponse]
+
 // ModelServiceServer is the server API for ModelService service.
 // All implementations must embed UnimplementedModelServiceServer
 // for forward compatibility.
@@ -183,12 +236,34 @@ type ModelServiceServer interface {
 	// Says what the model is and what its backend can do. Must answer without
 	// calling the endpoint.
 	GetModel(context.Context, *GetModelRequest) (*GetModelResponse, error)
-	// Tells the service that the weights were swapped. Calls that begin
-	// afterwards carry the new version; a call in flight gets a further
-	// WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-	// FIELD_INVALID; the current one again is a success. A service whose model
-	// does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+	// Tells the service which weights generate: the endpoint's own, or an adapter
+	// (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+	// name the adapter at the endpoint. A call in flight without a new adapter gets a
+	// further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+	// adapter that they named, or the endpoint's own weights, until they end.
+	//
+	// With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+	// than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+	// one with another adapter; the current one again is a success. A service whose
+	// backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+	// may a service whose model does not change (a hosted one) to any version.
 	SetWeightsVersion(context.Context, *SetWeightsVersionRequest) (*SetWeightsVersionResponse, error)
+	// Scores texts that the model did not write: for each continuation, the log
+	// probabilities that the model gives its tokens after the conversation. Samples
+	// nothing, and has no side effect, so every call can be retried. A server without
+	// the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+	// change meanwhile, the server scores again. Other errors are those of
+	// CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+	// longest text is longer than the context.
+	ScoreContinuations(context.Context, *ScoreContinuationsRequest) (*ScoreContinuationsResponse, error)
+	// Reads the numbers of side data that this service stored; see SideData. The
+	// server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+	// least one, and reads ahead at most one piece. The reader compares the digest,
+	// and may continue a broken stream from the next `offset`. An offset beyond the
+	// end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+	// the service does not hold the digest (any more): another instance that stores
+	// elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+	ReadSideData(*ReadSideDataRequest, grpc.ServerStreamingServer[ReadSideDataResponse]) error
 	mustEmbedUnimplementedModelServiceServer()
 }
 
@@ -213,6 +288,12 @@ func (UnimplementedModelServiceServer) GetModel(context.Context, *GetModelReques
 }
 func (UnimplementedModelServiceServer) SetWeightsVersion(context.Context, *SetWeightsVersionRequest) (*SetWeightsVersionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetWeightsVersion not implemented")
+}
+func (UnimplementedModelServiceServer) ScoreContinuations(context.Context, *ScoreContinuationsRequest) (*ScoreContinuationsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ScoreContinuations not implemented")
+}
+func (UnimplementedModelServiceServer) ReadSideData(*ReadSideDataRequest, grpc.ServerStreamingServer[ReadSideDataResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadSideData not implemented")
 }
 func (UnimplementedModelServiceServer) mustEmbedUnimplementedModelServiceServer() {}
 func (UnimplementedModelServiceServer) testEmbeddedByValue()                      {}
@@ -318,6 +399,35 @@ func _ModelService_SetWeightsVersion_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ModelService_ScoreContinuations_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ScoreContinuationsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ModelServiceServer).ScoreContinuations(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ModelService_ScoreContinuations_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ModelServiceServer).ScoreContinuations(ctx, req.(*ScoreContinuationsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ModelService_ReadSideData_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadSideDataRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ModelServiceServer).ReadSideData(m, &grpc.GenericServerStream[ReadSideDataRequest, ReadSideDataResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ModelService_ReadSideDataServer = grpc.ServerStreamingServer[ReadSideDataResponse]
+
 // ModelService_ServiceDesc is the grpc.ServiceDesc for ModelService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -341,11 +451,20 @@ var ModelService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "SetWeightsVersion",
 			Handler:    _ModelService_SetWeightsVersion_Handler,
 		},
+		{
+			MethodName: "ScoreContinuations",
+			Handler:    _ModelService_ScoreContinuations_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "StreamResponse",
 			Handler:       _ModelService_StreamResponse_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadSideData",
+			Handler:       _ModelService_ReadSideData_Handler,
 			ServerStreams: true,
 		},
 	},

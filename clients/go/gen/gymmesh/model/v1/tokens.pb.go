@@ -218,7 +218,8 @@ type CaptureOptions struct {
 	TokenIds bool `protobuf:"varint,1,opt,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// The log probability of each sampled token.
 	Logprobs bool `protobuf:"varint,2,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	// Names of side data wanted, such as `routed_experts`; see SideData.
+	// Names of side data wanted, such as `routed_experts`; see SideData. Only
+	// together with `token_ids` or `logprobs`: rows belong to captured tokens.
 	SideData      []string `protobuf:"bytes,3,rep,name=side_data,json=sideData,proto3" json:"side_data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -406,27 +407,39 @@ func (x *ConstrainedSpan) GetConstraint() Constraint {
 }
 
 // A tensor beside the tokens of a call, with a row for each of a stretch of
-// tokens: routed experts, a teacher's log probabilities, values. Like token ids,
-// a call carries only what it adds to its parent.
+// tokens: routed experts, a teacher's log probabilities, values.
+//
+// Rows are counted over the call's whole prompt and output. A call carries only
+// the rows that the calls before it do not have; a call that is a fork has them
+// from its first token. Where two calls of a conversation have a row for a token
+// that they share, a reader takes the earlier call's: the model sampled with it.
+// The last output token usually has no row, because no forward pass read it; the
+// next call has that row.
 type SideData struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it is, such as `routed_experts`; unique in a capture.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The type of a number, by numpy's name and little-endian: `uint8`, `int16`,
-	// `int32`, `float16`, `bfloat16`, `float32`.
+	// The type of a number, by numpy's name and little-endian: `int8`, `uint8`,
+	// `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
 	Dtype string `protobuf:"bytes,2,opt,name=dtype,proto3" json:"dtype,omitempty"`
-	// The shape of one token's row; empty: one number.
+	// The shape of one token's row; empty: one number. No length is zero.
 	Shape []uint32 `protobuf:"varint,3,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	// The first token that has a row, counted over the call's whole prompt and
 	// output, from 0.
 	FirstToken uint64 `protobuf:"varint,4,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
-	// How many tokens have one.
+	// How many tokens have one; at least 1. The last one is at most the call's last
+	// output token.
 	Tokens uint64 `protobuf:"varint,5,opt,name=tokens,proto3" json:"tokens,omitempty"`
-	// The numbers, row after row; empty when they are at `location`.
+	// The numbers, row after row, when they are at most 4,096 bytes; empty when they
+	// are at `location`. Exactly one of both is set.
 	Data []byte `protobuf:"bytes,6,opt,name=data,proto3" json:"data,omitempty"`
-	// Where the numbers can be fetched, when they are not in `data`.
+	// Where the service stored the numbers, as a `file:` URL; the file's name ends
+	// with `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its
+	// first two digits. The file was complete before the answer was sent. A reader
+	// that does not see the folder asks the model service with ReadSideData. The
+	// service may delete the oldest files, as its configuration says.
 	Location string `protobuf:"bytes,7,opt,name=location,proto3" json:"location,omitempty"`
-	// SHA-256 of the numbers.
+	// SHA-256 of the numbers. A reader must compare it before it uses them.
 	Digest        []byte `protobuf:"bytes,8,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,39 +1,39 @@
-// The mux: many calls over one stream, for the hops where the cost of an RPC
-// would be larger than that of its work.
+// The mux: many calls over one stream, for calls whose work costs less than an RPC.
 //
-// Optional, on both sides: plain RPCs and AgentService.Collect are the public
-// API, and a service that offers neither this nor knows of it is a whole one. A
-// client tries Exchange once for a connection. A server that offers it sends its
-// first metadata at once, with the key `gymmesh-mux` and the value `1`; one that
-// answers UNIMPLEMENTED is called by plain RPCs from then on.
+// The mux is optional on both sides: plain RPCs and AgentService.Collect are the public
+// API, and a service without the mux is complete. A client tries Exchange once per
+// connection. A server that offers it sends its initial metadata at once, with the key
+// `gymmesh-mux` and the value `1`. If the server answers UNIMPLEMENTED, the client uses
+// plain RPCs from then on.
 //
 // A call, from its caller's side and from its callee's:
 //
 //   caller   begin, chunk*  ->  credit*  ->  (cancel)
 //   callee                      { message, chunk* }*  ->  end
 //
-// A unary call has exactly one response message before an `end` with OK; a call
-// with a response stream any number. Nothing follows an `end`. A call that was
-// cancelled still gets its `end` (CANCELLED / CALLER_CANCELLED unless it had
-// ended already), and until then what was on its way may arrive and is dropped. A
-// request stream is not carried: methods with one are called plainly. Such a method
-// and one that is not served end with UNIMPLEMENTED / NOT_OFFERED.
+// A unary call has exactly one response message before an `end` with OK; a call with a
+// response stream has any number. Nothing follows an `end`. A cancelled call still gets
+// its `end` (CANCELLED / CALLER_CANCELLED, unless it had already ended). Messages in
+// transit may arrive before this `end`; the caller drops them. The mux does not carry
+// request streams: call methods with one by plain RPCs. A call of a method with a
+// request stream, or of a method that is not served, ends with UNIMPLEMENTED /
+// NOT_OFFERED.
 //
-// Large messages: a message of more than 1 MiB travels as a first piece with
-// `more` and chunks, the last of which says `last`; pieces of different calls may
-// take turns. What was begun must be finished, unless its call ends or is
-// cancelled first.
+// Large messages: a message of more than 1 MiB is sent as a first piece with `more`,
+// then chunks; the last chunk has `last`. Pieces of different calls may be interleaved.
+// A message that was begun must be finished, unless its call ends or is cancelled
+// first.
 //
-// Credit: the callee of a response stream sends at most as many messages as
-// `begin.credit` and the `credit` frames of the call add up to (at most 2^31). A
-// unary call needs none. Chunks need none of their own.
+// Credit: the callee of a response stream sends at most as many messages as the sum of
+// `begin.credit` and the call's `credit` frames (at most 2^31). Unary calls and chunks
+// need no credit.
 //
-// Growing: fields that a receiver does not know are ignored, in batches and frames
-// as in requests. A frame of a kind that it does not know is to it an empty one, so
-// a new kind is sent only to a peer that offered it, by another value of `gymmesh-mux`.
+// Extending: a receiver ignores unknown fields in batches, frames and requests. It
+// reads a frame of an unknown kind as an empty frame. So a new kind is sent only to a
+// peer that offers it by a different value of `gymmesh-mux`.
 //
-// Limits of a receiver. What is beyond one fails its own call with the error
-// named, and the rest of its pieces is let pass:
+// Limits of a receiver. A call that exceeds a limit fails with the error named here,
+// and the receiver ignores the call's remaining pieces:
 //   a message of more than 64 MiB, or
 //   metadata of more than 16 KiB             RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE
 //   more than 32,768 calls at a time, or no
@@ -45,20 +45,21 @@
 //   a payload that cannot be decoded as the
 //   method's request                         INVALID_ARGUMENT / FIELD_INVALID
 //
-// Leaving: after `go_away` the sender takes no new calls; those that crossed it
-// are ended with UNAVAILABLE / DRAINING and may be made elsewhere, for nothing was
-// done. Calls in flight go on both ways. When none is left, the side that opened
-// the stream ends it; the other side waits for that, for a bounded time.
+// Shutting down: after `go_away` the sender accepts no new calls. It ends calls that
+// crossed the `go_away` with UNAVAILABLE / DRAINING. Nothing was done for them, so the
+// caller may send them to a different server. Calls in flight continue in both
+// directions. When none is left, the side that opened the stream ends it. The other
+// side waits for this, for a limited time.
 //
 // Violations end the stream, and all calls on it, with UNAVAILABLE / MUX_BROKEN; the
-// message names the rule: bytes that are no batch; an empty batch or frame; a payload
-// of more than 1 MiB; a call number that is zero, of the wrong parity, or of a call that
-// is open (no number is used twice, but a receiver need not remember those of calls that
-// ended); a frame for a call that is not open (but for what crossed a `cancel` or an
-// `end`), or that only the other side of the call sends; a message
-// without credit, a second response of a unary call, an `end` with OK and no
-// response; a chunk where none is due, a message before the last chunk of the one
-// before; more credit than 2^31.
+// message names the rule: bytes that are not a batch; an empty batch or frame; a
+// payload of more than 1 MiB; a call number that is zero, of the wrong parity, or of a
+// call that is open (no number is used twice, but a receiver need not remember the
+// numbers of ended calls); a frame for a call that is not open (except one that crossed
+// a `cancel` or an `end`), or that only the other side of the call may send; a message
+// without credit; a second response of a unary call; an `end` with OK and no response;
+// a chunk when none is expected; a message before the last chunk of the previous one;
+// more credit than 2^31.
 
 // Code generated by protoc-gen-go. DO NOT EDIT.
 // versions:
@@ -132,7 +133,7 @@ func (x *ExchangeRequest) GetFrames() []*Frame {
 	return nil
 }
 
-// A batch from the other side; the same.
+// A batch from the other side; never empty.
 type ExchangeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The frames, in order.
@@ -317,7 +318,7 @@ type Frame_Begin struct {
 }
 
 type Frame_Chunk struct {
-	// A further chunk of the request or response that is under way.
+	// A further chunk of the request or response in progress.
 	Chunk *Chunk `protobuf:"bytes,3,opt,name=chunk,proto3,oneof"`
 }
 
@@ -332,8 +333,8 @@ type Frame_End struct {
 }
 
 type Frame_Cancel struct {
-	// Gives the call up; sent by the caller. The callee stops the work and sends
-	// no further frame of it except `end`.
+	// Cancels the call; sent by the caller. The callee stops the work and sends no
+	// further frame of the call except `end`.
 	Cancel *Cancel `protobuf:"bytes,6,opt,name=cancel,proto3,oneof"`
 }
 
@@ -343,7 +344,7 @@ type Frame_Credit struct {
 }
 
 type Frame_GoAway struct {
-	// Says that the sender takes no new calls.
+	// The sender accepts no new calls.
 	GoAway *GoAway `protobuf:"bytes,8,opt,name=go_away,json=goAway,proto3,oneof"`
 }
 
@@ -366,18 +367,18 @@ type Begin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The full method, such as `gymmesh.model.v1.ModelService/CreateResponse`.
 	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
-	// Milliseconds that remain until the call's deadline. Zero: none, and the
-	// callee applies its own.
+	// Milliseconds until the call's deadline. Zero: the call has none, and the callee
+	// applies its own.
 	TimeoutMs uint64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
-	// Metadata as of a plain RPC: identity, trace context, authorisation.
+	// The metadata of a plain RPC: identity, trace context, authorisation.
 	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The request message, or its first chunk.
 	Payload []byte `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
-	// True when chunks follow; the payload is complete after the chunk that says
-	// `last`. No payload or chunk is larger than 1 MiB.
+	// True if chunks follow; the payload is complete after the chunk with `last`. No
+	// payload or chunk is larger than 1 MiB.
 	More bool `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
-	// For a call with a response stream: how many messages may be sent before
-	// further credit.
+	// For a call with a response stream: the number of messages that the callee may send
+	// before it gets further credit.
 	Credit        uint32 `protobuf:"varint,6,opt,name=credit,proto3" json:"credit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -515,7 +516,7 @@ type Message struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The message, or its first chunk.
 	Payload []byte `protobuf:"bytes,1,opt,name=payload,proto3" json:"payload,omitempty"`
-	// True when chunks follow.
+	// True if chunks follow.
 	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -568,7 +569,7 @@ func (x *Message) GetMore() bool {
 // The end of a call.
 type End struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absent: OK. Otherwise as of a plain RPC.
+	// Absent: OK. Otherwise the status, as of a plain RPC.
 	Status        *status.Status `protobuf:"bytes,1,opt,name=status,proto3,oneof" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -611,7 +612,7 @@ func (x *End) GetStatus() *status.Status {
 	return nil
 }
 
-// The caller gives the call up.
+// The caller cancels the call.
 type Cancel struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -651,7 +652,7 @@ func (*Cancel) Descriptor() ([]byte, []int) {
 // More credit.
 type Credit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many more messages may be sent.
+	// How many more messages the callee may send.
 	Messages      uint32 `protobuf:"varint,1,opt,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -694,10 +695,10 @@ func (x *Credit) GetMessages() uint32 {
 	return 0
 }
 
-// No new calls, please.
+// The sender accepts no new calls.
 type GoAway struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One line on why.
+	// The reason, in one line.
 	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -670,8 +670,10 @@ type CreateSessionRequest struct {
 	Agent string `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
 	// The agent's instance, `Instance.id`.
 	AgentInstanceId string `protobuf:"bytes,7,opt,name=agent_instance_id,json=agentInstanceId,proto3" json:"agent_instance_id,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Whether the answer is to have the task's `choices`.
+	WantsChoices  bool `protobuf:"varint,8,opt,name=wants_choices,json=wantsChoices,proto3" json:"wants_choices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSessionRequest) Reset() {
@@ -753,6 +755,13 @@ func (x *CreateSessionRequest) GetAgentInstanceId() string {
 	return ""
 }
 
+func (x *CreateSessionRequest) GetWantsChoices() bool {
+	if x != nil {
+		return x.WantsChoices
+	}
+	return false
+}
+
 // An open session.
 type CreateSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -777,7 +786,12 @@ type CreateSessionResponse struct {
 	// session.
 	MultiTurn bool `protobuf:"varint,7,opt,name=multi_turn,json=multiTurn,proto3" json:"multi_turn,omitempty"`
 	// Sandboxes of the session that the agent may work in. No event has a lease.
-	Sandboxes     []*v12.SandboxGrant `protobuf:"bytes,8,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	Sandboxes []*v12.SandboxGrant `protobuf:"bytes,8,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
+	// With `wants_choices`: the answers among which the task has the model choose, each
+	// whole and as the verifier reads it, in an order that does not depend on the right
+	// one; empty: the task is open. For agents that have them scored instead of sampling
+	// an answer.
+	Choices       []string `protobuf:"bytes,9,rep,name=choices,proto3" json:"choices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -864,6 +878,13 @@ func (x *CreateSessionResponse) GetMultiTurn() bool {
 func (x *CreateSessionResponse) GetSandboxes() []*v12.SandboxGrant {
 	if x != nil {
 		return x.Sandboxes
+	}
+	return nil
+}
+
+func (x *CreateSessionResponse) GetChoices() []string {
+	if x != nil {
+		return x.Choices
 	}
 	return nil
 }
@@ -1566,7 +1587,7 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\tpageToken\"m\n" +
 	"\x11ListToolsResponse\x120\n" +
 	"\x05tools\x18\x01 \x03(\v2\x1a.gymmesh.responses.v1.ToolR\x05tools\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaa\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xd5\x02\n" +
 	"\x14CreateSessionRequest\x122\n" +
 	"\x04task\x18\x01 \x01(\v2\x18.gymmesh.rollout.v1.TaskB\x04\xe2A\x01\x02R\x04task\x12\x1d\n" +
 	"\x04seed\x18\x02 \x01(\x03B\x04\xe2A\x01\x01H\x00R\x04seed\x88\x01\x01\x12#\n" +
@@ -1576,8 +1597,9 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"rollout_id\x18\x04 \x01(\tB\x04\xe2A\x01\x01R\trolloutId\x12\x1e\n" +
 	"\aattempt\x18\x05 \x01(\rB\x04\xe2A\x01\x01R\aattempt\x12\x1a\n" +
 	"\x05agent\x18\x06 \x01(\tB\x04\xe2A\x01\x01R\x05agent\x120\n" +
-	"\x11agent_instance_id\x18\a \x01(\tB\x04\xe2A\x01\x01R\x0fagentInstanceIdB\a\n" +
-	"\x05_seed\"\xdf\x02\n" +
+	"\x11agent_instance_id\x18\a \x01(\tB\x04\xe2A\x01\x01R\x0fagentInstanceId\x12)\n" +
+	"\rwants_choices\x18\b \x01(\bB\x04\xe2A\x01\x01R\fwantsChoicesB\a\n" +
+	"\x05_seed\"\xf9\x02\n" +
 	"\x15CreateSessionResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1f\n" +
@@ -1589,7 +1611,8 @@ const file_gymmesh_resource_v1_resource_proto_rawDesc = "" +
 	"\x13environment_version\x18\x06 \x01(\tR\x12environmentVersion\x12\x1d\n" +
 	"\n" +
 	"multi_turn\x18\a \x01(\bR\tmultiTurn\x12>\n" +
-	"\tsandboxes\x18\b \x03(\v2 .gymmesh.sandbox.v1.SandboxGrantR\tsandboxes\"\xb8\x01\n" +
+	"\tsandboxes\x18\b \x03(\v2 .gymmesh.sandbox.v1.SandboxGrantR\tsandboxes\x12\x18\n" +
+	"\achoices\x18\t \x03(\tR\achoices\"\xb8\x01\n" +
 	"\x0fCallToolRequest\x12#\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\tsessionId\x12\x18\n" +

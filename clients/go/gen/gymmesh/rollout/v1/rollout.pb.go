@@ -2458,7 +2458,11 @@ type ModelCallCompleted struct {
 	ReplacedParamsJson []byte `protobuf:"bytes,15,opt,name=replaced_params_json,json=replacedParamsJson,proto3" json:"replaced_params_json,omitempty"`
 	// The parts of a captured program's request that were not sent to the model service,
 	// such as an unknown parameter or kind of tool: names, each once.
-	LeftOut       []string `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	LeftOut []string `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	// The texts that the agent had scored instead of sampling an answer, in the
+	// environment's order; empty for a sampled answer. The answer is one of them, and
+	// `trainable` is false.
+	Choices       []*ScoredChoice `protobuf:"bytes,17,rep,name=choices,proto3" json:"choices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2605,6 +2609,86 @@ func (x *ModelCallCompleted) GetLeftOut() []string {
 	return nil
 }
 
+func (x *ModelCallCompleted) GetChoices() []*ScoredChoice {
+	if x != nil {
+		return x.Choices
+	}
+	return nil
+}
+
+// A text that a model scored.
+type ScoredChoice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The text.
+	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	// The sum of its tokens' log probabilities.
+	Logprob float64 `protobuf:"fixed64,2,opt,name=logprob,proto3" json:"logprob,omitempty"`
+	// How many tokens it has.
+	Tokens uint32 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Whether the model would write it at temperature 0.
+	Greedy        bool `protobuf:"varint,4,opt,name=greedy,proto3" json:"greedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScoredChoice) Reset() {
+	*x = ScoredChoice{}
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoredChoice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoredChoice) ProtoMessage() {}
+
+func (x *ScoredChoice) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoredChoice.ProtoReflect.Descriptor instead.
+func (*ScoredChoice) Descriptor() ([]byte, []int) {
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ScoredChoice) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *ScoredChoice) GetLogprob() float64 {
+	if x != nil {
+		return x.Logprob
+	}
+	return 0
+}
+
+func (x *ScoredChoice) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *ScoredChoice) GetGreedy() bool {
+	if x != nil {
+		return x.Greedy
+	}
+	return false
+}
+
 // A tool call is on its way to the environment. Not sent for a call that the
 // agent answers itself, without the environment.
 type ToolCallStarted struct {
@@ -2623,7 +2707,7 @@ type ToolCallStarted struct {
 
 func (x *ToolCallStarted) Reset() {
 	*x = ToolCallStarted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +2719,7 @@ func (x *ToolCallStarted) String() string {
 func (*ToolCallStarted) ProtoMessage() {}
 
 func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[21]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +2732,7 @@ func (x *ToolCallStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallStarted.ProtoReflect.Descriptor instead.
 func (*ToolCallStarted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{21}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ToolCallStarted) GetCallId() string {
@@ -2706,7 +2790,7 @@ type ToolCallCompleted struct {
 
 func (x *ToolCallCompleted) Reset() {
 	*x = ToolCallCompleted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2802,7 @@ func (x *ToolCallCompleted) String() string {
 func (*ToolCallCompleted) ProtoMessage() {}
 
 func (x *ToolCallCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[22]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2815,7 @@ func (x *ToolCallCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallCompleted.ProtoReflect.Descriptor instead.
 func (*ToolCallCompleted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{22}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ToolCallCompleted) GetCallId() string {
@@ -2811,7 +2895,7 @@ type TurnCompleted struct {
 
 func (x *TurnCompleted) Reset() {
 	*x = TurnCompleted{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +2907,7 @@ func (x *TurnCompleted) String() string {
 func (*TurnCompleted) ProtoMessage() {}
 
 func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[23]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +2920,7 @@ func (x *TurnCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnCompleted.ProtoReflect.Descriptor instead.
 func (*TurnCompleted) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{23}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TurnCompleted) GetTurn() uint32 {
@@ -2897,7 +2981,7 @@ type Verified struct {
 
 func (x *Verified) Reset() {
 	*x = Verified{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2909,7 +2993,7 @@ func (x *Verified) String() string {
 func (*Verified) ProtoMessage() {}
 
 func (x *Verified) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[24]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2922,7 +3006,7 @@ func (x *Verified) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verified.ProtoReflect.Descriptor instead.
 func (*Verified) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{24}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Verified) GetVerification() *Verification {
@@ -2965,7 +3049,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3061,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[25]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3074,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{25}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Completed) GetStopReason() StopReason {
@@ -3045,7 +3129,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3057,7 +3141,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[26]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3070,7 +3154,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{26}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Failed) GetFailure() *Failure {
@@ -3116,7 +3200,7 @@ type Annotation struct {
 
 func (x *Annotation) Reset() {
 	*x = Annotation{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3212,7 @@ func (x *Annotation) String() string {
 func (*Annotation) ProtoMessage() {}
 
 func (x *Annotation) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[27]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3225,7 @@ func (x *Annotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Annotation.ProtoReflect.Descriptor instead.
 func (*Annotation) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{27}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Annotation) GetKey() string {
@@ -3178,7 +3262,7 @@ type ToolCallRecord struct {
 
 func (x *ToolCallRecord) Reset() {
 	*x = ToolCallRecord{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[28]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3274,7 @@ func (x *ToolCallRecord) String() string {
 func (*ToolCallRecord) ProtoMessage() {}
 
 func (x *ToolCallRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[28]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3287,7 @@ func (x *ToolCallRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCallRecord.ProtoReflect.Descriptor instead.
 func (*ToolCallRecord) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{28}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ToolCallRecord) GetCompleted() *ToolCallCompleted {
@@ -3268,7 +3352,7 @@ type Rollout struct {
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[29]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3364,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[29]
+	mi := &file_gymmesh_rollout_v1_rollout_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3377,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{29}
+	return file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Rollout) GetRunId() string {
@@ -3630,7 +3714,7 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\fH\x00R\x04text\x12\x1e\n" +
 	"\targuments\x18\x04 \x01(\fH\x00R\targuments\x12\x1e\n" +
 	"\treasoning\x18\x05 \x01(\fH\x00R\treasoningB\a\n" +
-	"\x05delta\"\xc8\x05\n" +
+	"\x05delta\"\x84\x06\n" +
 	"\x12ModelCallCompleted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12$\n" +
 	"\x0eparent_call_id\x18\x02 \x01(\tR\fparentCallId\x12\x14\n" +
@@ -3648,9 +3732,15 @@ const file_gymmesh_rollout_v1_rollout_proto_rawDesc = "" +
 	"\tside_call\x18\r \x01(\tR\bsideCall\x12/\n" +
 	"\x04fork\x18\x0e \x01(\v2\x16.gymmesh.model.v1.ForkH\x01R\x04fork\x88\x01\x01\x120\n" +
 	"\x14replaced_params_json\x18\x0f \x01(\fR\x12replacedParamsJson\x12\x19\n" +
-	"\bleft_out\x18\x10 \x03(\tR\aleftOutB\t\n" +
+	"\bleft_out\x18\x10 \x03(\tR\aleftOut\x12:\n" +
+	"\achoices\x18\x11 \x03(\v2 .gymmesh.rollout.v1.ScoredChoiceR\achoicesB\t\n" +
 	"\a_tokensB\a\n" +
-	"\x05_fork\"x\n" +
+	"\x05_fork\"\x84\x01\n" +
+	"\fScoredChoice\x12\x1a\n" +
+	"\x04text\x18\x01 \x01(\tB\x06\x8a\xa0\x19\x02\x10\x01R\x04text\x12 \n" +
+	"\alogprob\x18\x02 \x01(\x01B\x06\x8a\xa0\x19\x02\x10\x01R\alogprob\x12\x1e\n" +
+	"\x06tokens\x18\x03 \x01(\rB\x06\x8a\xa0\x19\x02\x10\x01R\x06tokens\x12\x16\n" +
+	"\x06greedy\x18\x04 \x01(\bR\x06greedy\"x\n" +
 	"\x0fToolCallStarted\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\"\n" +
@@ -3800,7 +3890,7 @@ func file_gymmesh_rollout_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_gymmesh_rollout_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_gymmesh_rollout_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_gymmesh_rollout_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_gymmesh_rollout_v1_rollout_proto_goTypes = []any{
 	(Boundary)(0),              // 0: gymmesh.rollout.v1.Boundary
 	(StopReason)(0),            // 1: gymmesh.rollout.v1.StopReason
@@ -3829,30 +3919,31 @@ var file_gymmesh_rollout_v1_rollout_proto_goTypes = []any{
 	(*ProgramEnded)(nil),       // 24: gymmesh.rollout.v1.ProgramEnded
 	(*OutputDelta)(nil),        // 25: gymmesh.rollout.v1.OutputDelta
 	(*ModelCallCompleted)(nil), // 26: gymmesh.rollout.v1.ModelCallCompleted
-	(*ToolCallStarted)(nil),    // 27: gymmesh.rollout.v1.ToolCallStarted
-	(*ToolCallCompleted)(nil),  // 28: gymmesh.rollout.v1.ToolCallCompleted
-	(*TurnCompleted)(nil),      // 29: gymmesh.rollout.v1.TurnCompleted
-	(*Verified)(nil),           // 30: gymmesh.rollout.v1.Verified
-	(*Completed)(nil),          // 31: gymmesh.rollout.v1.Completed
-	(*Failed)(nil),             // 32: gymmesh.rollout.v1.Failed
-	(*Annotation)(nil),         // 33: gymmesh.rollout.v1.Annotation
-	(*ToolCallRecord)(nil),     // 34: gymmesh.rollout.v1.ToolCallRecord
-	(*Rollout)(nil),            // 35: gymmesh.rollout.v1.Rollout
-	nil,                        // 36: gymmesh.rollout.v1.Task.TagsEntry
-	(*v1.ResponseParams)(nil),  // 37: gymmesh.responses.v1.ResponseParams
-	(*status.Status)(nil),      // 38: google.rpc.Status
-	(*v1.Item)(nil),            // 39: gymmesh.responses.v1.Item
-	(*v11.SandboxRef)(nil),     // 40: gymmesh.sandbox.v1.SandboxRef
-	(*v1.Response)(nil),        // 41: gymmesh.responses.v1.Response
-	(*v12.TokenCapture)(nil),   // 42: gymmesh.model.v1.TokenCapture
-	(*v12.CallRetries)(nil),    // 43: gymmesh.model.v1.CallRetries
-	(*v12.Fork)(nil),           // 44: gymmesh.model.v1.Fork
+	(*ScoredChoice)(nil),       // 27: gymmesh.rollout.v1.ScoredChoice
+	(*ToolCallStarted)(nil),    // 28: gymmesh.rollout.v1.ToolCallStarted
+	(*ToolCallCompleted)(nil),  // 29: gymmesh.rollout.v1.ToolCallCompleted
+	(*TurnCompleted)(nil),      // 30: gymmesh.rollout.v1.TurnCompleted
+	(*Verified)(nil),           // 31: gymmesh.rollout.v1.Verified
+	(*Completed)(nil),          // 32: gymmesh.rollout.v1.Completed
+	(*Failed)(nil),             // 33: gymmesh.rollout.v1.Failed
+	(*Annotation)(nil),         // 34: gymmesh.rollout.v1.Annotation
+	(*ToolCallRecord)(nil),     // 35: gymmesh.rollout.v1.ToolCallRecord
+	(*Rollout)(nil),            // 36: gymmesh.rollout.v1.Rollout
+	nil,                        // 37: gymmesh.rollout.v1.Task.TagsEntry
+	(*v1.ResponseParams)(nil),  // 38: gymmesh.responses.v1.ResponseParams
+	(*status.Status)(nil),      // 39: google.rpc.Status
+	(*v1.Item)(nil),            // 40: gymmesh.responses.v1.Item
+	(*v11.SandboxRef)(nil),     // 41: gymmesh.sandbox.v1.SandboxRef
+	(*v1.Response)(nil),        // 42: gymmesh.responses.v1.Response
+	(*v12.TokenCapture)(nil),   // 43: gymmesh.model.v1.TokenCapture
+	(*v12.CallRetries)(nil),    // 44: gymmesh.model.v1.CallRetries
+	(*v12.Fork)(nil),           // 45: gymmesh.model.v1.Fork
 }
 var file_gymmesh_rollout_v1_rollout_proto_depIdxs = []int32{
-	37, // 0: gymmesh.rollout.v1.Task.params:type_name -> gymmesh.responses.v1.ResponseParams
-	36, // 1: gymmesh.rollout.v1.Task.tags:type_name -> gymmesh.rollout.v1.Task.TagsEntry
+	38, // 0: gymmesh.rollout.v1.Task.params:type_name -> gymmesh.responses.v1.ResponseParams
+	37, // 1: gymmesh.rollout.v1.Task.tags:type_name -> gymmesh.rollout.v1.Task.TagsEntry
 	0,  // 2: gymmesh.rollout.v1.Failure.boundary:type_name -> gymmesh.rollout.v1.Boundary
-	38, // 3: gymmesh.rollout.v1.Failure.status:type_name -> google.rpc.Status
+	39, // 3: gymmesh.rollout.v1.Failure.status:type_name -> google.rpc.Status
 	2,  // 4: gymmesh.rollout.v1.Verification.status:type_name -> gymmesh.rollout.v1.VerificationStatus
 	8,  // 5: gymmesh.rollout.v1.Verification.components:type_name -> gymmesh.rollout.v1.RewardComponent
 	11, // 6: gymmesh.rollout.v1.Verification.stages:type_name -> gymmesh.rollout.v1.VerificationStage
@@ -3861,61 +3952,62 @@ var file_gymmesh_rollout_v1_rollout_proto_depIdxs = []int32{
 	17, // 9: gymmesh.rollout.v1.RolloutEvent.started:type_name -> gymmesh.rollout.v1.Started
 	25, // 10: gymmesh.rollout.v1.RolloutEvent.output_delta:type_name -> gymmesh.rollout.v1.OutputDelta
 	26, // 11: gymmesh.rollout.v1.RolloutEvent.model_call_completed:type_name -> gymmesh.rollout.v1.ModelCallCompleted
-	27, // 12: gymmesh.rollout.v1.RolloutEvent.tool_call_started:type_name -> gymmesh.rollout.v1.ToolCallStarted
-	28, // 13: gymmesh.rollout.v1.RolloutEvent.tool_call_completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
-	29, // 14: gymmesh.rollout.v1.RolloutEvent.turn_completed:type_name -> gymmesh.rollout.v1.TurnCompleted
-	30, // 15: gymmesh.rollout.v1.RolloutEvent.verified:type_name -> gymmesh.rollout.v1.Verified
-	31, // 16: gymmesh.rollout.v1.RolloutEvent.completed:type_name -> gymmesh.rollout.v1.Completed
-	32, // 17: gymmesh.rollout.v1.RolloutEvent.failed:type_name -> gymmesh.rollout.v1.Failed
-	33, // 18: gymmesh.rollout.v1.RolloutEvent.annotation:type_name -> gymmesh.rollout.v1.Annotation
+	28, // 12: gymmesh.rollout.v1.RolloutEvent.tool_call_started:type_name -> gymmesh.rollout.v1.ToolCallStarted
+	29, // 13: gymmesh.rollout.v1.RolloutEvent.tool_call_completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
+	30, // 14: gymmesh.rollout.v1.RolloutEvent.turn_completed:type_name -> gymmesh.rollout.v1.TurnCompleted
+	31, // 15: gymmesh.rollout.v1.RolloutEvent.verified:type_name -> gymmesh.rollout.v1.Verified
+	32, // 16: gymmesh.rollout.v1.RolloutEvent.completed:type_name -> gymmesh.rollout.v1.Completed
+	33, // 17: gymmesh.rollout.v1.RolloutEvent.failed:type_name -> gymmesh.rollout.v1.Failed
+	34, // 18: gymmesh.rollout.v1.RolloutEvent.annotation:type_name -> gymmesh.rollout.v1.Annotation
 	20, // 19: gymmesh.rollout.v1.RolloutEvent.media_added:type_name -> gymmesh.rollout.v1.MediaAdded
 	21, // 20: gymmesh.rollout.v1.RolloutEvent.sandbox_opened:type_name -> gymmesh.rollout.v1.SandboxOpened
 	24, // 21: gymmesh.rollout.v1.RolloutEvent.program_ended:type_name -> gymmesh.rollout.v1.ProgramEnded
 	22, // 22: gymmesh.rollout.v1.RolloutEvent.sandbox_ended:type_name -> gymmesh.rollout.v1.SandboxEnded
-	37, // 23: gymmesh.rollout.v1.Started.params:type_name -> gymmesh.responses.v1.ResponseParams
-	39, // 24: gymmesh.rollout.v1.Started.items:type_name -> gymmesh.responses.v1.Item
+	38, // 23: gymmesh.rollout.v1.Started.params:type_name -> gymmesh.responses.v1.ResponseParams
+	40, // 24: gymmesh.rollout.v1.Started.items:type_name -> gymmesh.responses.v1.Item
 	18, // 25: gymmesh.rollout.v1.Started.program:type_name -> gymmesh.rollout.v1.Program
 	19, // 26: gymmesh.rollout.v1.MediaAdded.media:type_name -> gymmesh.rollout.v1.Media
-	40, // 27: gymmesh.rollout.v1.SandboxOpened.sandbox:type_name -> gymmesh.sandbox.v1.SandboxRef
+	41, // 27: gymmesh.rollout.v1.SandboxOpened.sandbox:type_name -> gymmesh.sandbox.v1.SandboxRef
 	23, // 28: gymmesh.rollout.v1.SandboxOpened.end:type_name -> gymmesh.rollout.v1.SandboxEnd
 	23, // 29: gymmesh.rollout.v1.SandboxEnded.end:type_name -> gymmesh.rollout.v1.SandboxEnd
 	3,  // 30: gymmesh.rollout.v1.SandboxEnd.cause:type_name -> gymmesh.rollout.v1.SandboxEndCause
-	39, // 31: gymmesh.rollout.v1.ModelCallCompleted.context_items:type_name -> gymmesh.responses.v1.Item
-	41, // 32: gymmesh.rollout.v1.ModelCallCompleted.response:type_name -> gymmesh.responses.v1.Response
-	42, // 33: gymmesh.rollout.v1.ModelCallCompleted.tokens:type_name -> gymmesh.model.v1.TokenCapture
+	40, // 31: gymmesh.rollout.v1.ModelCallCompleted.context_items:type_name -> gymmesh.responses.v1.Item
+	42, // 32: gymmesh.rollout.v1.ModelCallCompleted.response:type_name -> gymmesh.responses.v1.Response
+	43, // 33: gymmesh.rollout.v1.ModelCallCompleted.tokens:type_name -> gymmesh.model.v1.TokenCapture
 	14, // 34: gymmesh.rollout.v1.ModelCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	43, // 35: gymmesh.rollout.v1.ModelCallCompleted.retries:type_name -> gymmesh.model.v1.CallRetries
+	44, // 35: gymmesh.rollout.v1.ModelCallCompleted.retries:type_name -> gymmesh.model.v1.CallRetries
 	4,  // 36: gymmesh.rollout.v1.ModelCallCompleted.link:type_name -> gymmesh.rollout.v1.CallLink
-	44, // 37: gymmesh.rollout.v1.ModelCallCompleted.fork:type_name -> gymmesh.model.v1.Fork
-	39, // 38: gymmesh.rollout.v1.ToolCallCompleted.output:type_name -> gymmesh.responses.v1.Item
-	5,  // 39: gymmesh.rollout.v1.ToolCallCompleted.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
-	14, // 40: gymmesh.rollout.v1.ToolCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	39, // 41: gymmesh.rollout.v1.TurnCompleted.items:type_name -> gymmesh.responses.v1.Item
-	13, // 42: gymmesh.rollout.v1.TurnCompleted.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
-	12, // 43: gymmesh.rollout.v1.Verified.verification:type_name -> gymmesh.rollout.v1.Verification
-	14, // 44: gymmesh.rollout.v1.Verified.timings:type_name -> gymmesh.rollout.v1.CallTimings
-	10, // 45: gymmesh.rollout.v1.Verified.final_state:type_name -> gymmesh.rollout.v1.FinalState
-	1,  // 46: gymmesh.rollout.v1.Completed.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
-	15, // 47: gymmesh.rollout.v1.Completed.counts:type_name -> gymmesh.rollout.v1.Counts
-	7,  // 48: gymmesh.rollout.v1.Failed.failure:type_name -> gymmesh.rollout.v1.Failure
-	15, // 49: gymmesh.rollout.v1.Failed.counts:type_name -> gymmesh.rollout.v1.Counts
-	28, // 50: gymmesh.rollout.v1.ToolCallRecord.completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
-	17, // 51: gymmesh.rollout.v1.Rollout.started:type_name -> gymmesh.rollout.v1.Started
-	26, // 52: gymmesh.rollout.v1.Rollout.model_calls:type_name -> gymmesh.rollout.v1.ModelCallCompleted
-	34, // 53: gymmesh.rollout.v1.Rollout.tool_calls:type_name -> gymmesh.rollout.v1.ToolCallRecord
-	29, // 54: gymmesh.rollout.v1.Rollout.turns:type_name -> gymmesh.rollout.v1.TurnCompleted
-	30, // 55: gymmesh.rollout.v1.Rollout.verified:type_name -> gymmesh.rollout.v1.Verified
-	31, // 56: gymmesh.rollout.v1.Rollout.completed:type_name -> gymmesh.rollout.v1.Completed
-	32, // 57: gymmesh.rollout.v1.Rollout.failed:type_name -> gymmesh.rollout.v1.Failed
-	33, // 58: gymmesh.rollout.v1.Rollout.annotations:type_name -> gymmesh.rollout.v1.Annotation
-	19, // 59: gymmesh.rollout.v1.Rollout.media:type_name -> gymmesh.rollout.v1.Media
-	21, // 60: gymmesh.rollout.v1.Rollout.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
-	24, // 61: gymmesh.rollout.v1.Rollout.program:type_name -> gymmesh.rollout.v1.ProgramEnded
-	62, // [62:62] is the sub-list for method output_type
-	62, // [62:62] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	45, // 37: gymmesh.rollout.v1.ModelCallCompleted.fork:type_name -> gymmesh.model.v1.Fork
+	27, // 38: gymmesh.rollout.v1.ModelCallCompleted.choices:type_name -> gymmesh.rollout.v1.ScoredChoice
+	40, // 39: gymmesh.rollout.v1.ToolCallCompleted.output:type_name -> gymmesh.responses.v1.Item
+	5,  // 40: gymmesh.rollout.v1.ToolCallCompleted.outcome:type_name -> gymmesh.rollout.v1.ToolOutcome
+	14, // 41: gymmesh.rollout.v1.ToolCallCompleted.timings:type_name -> gymmesh.rollout.v1.CallTimings
+	40, // 42: gymmesh.rollout.v1.TurnCompleted.items:type_name -> gymmesh.responses.v1.Item
+	13, // 43: gymmesh.rollout.v1.TurnCompleted.model_usage:type_name -> gymmesh.rollout.v1.ModelCallUsage
+	12, // 44: gymmesh.rollout.v1.Verified.verification:type_name -> gymmesh.rollout.v1.Verification
+	14, // 45: gymmesh.rollout.v1.Verified.timings:type_name -> gymmesh.rollout.v1.CallTimings
+	10, // 46: gymmesh.rollout.v1.Verified.final_state:type_name -> gymmesh.rollout.v1.FinalState
+	1,  // 47: gymmesh.rollout.v1.Completed.stop_reason:type_name -> gymmesh.rollout.v1.StopReason
+	15, // 48: gymmesh.rollout.v1.Completed.counts:type_name -> gymmesh.rollout.v1.Counts
+	7,  // 49: gymmesh.rollout.v1.Failed.failure:type_name -> gymmesh.rollout.v1.Failure
+	15, // 50: gymmesh.rollout.v1.Failed.counts:type_name -> gymmesh.rollout.v1.Counts
+	29, // 51: gymmesh.rollout.v1.ToolCallRecord.completed:type_name -> gymmesh.rollout.v1.ToolCallCompleted
+	17, // 52: gymmesh.rollout.v1.Rollout.started:type_name -> gymmesh.rollout.v1.Started
+	26, // 53: gymmesh.rollout.v1.Rollout.model_calls:type_name -> gymmesh.rollout.v1.ModelCallCompleted
+	35, // 54: gymmesh.rollout.v1.Rollout.tool_calls:type_name -> gymmesh.rollout.v1.ToolCallRecord
+	30, // 55: gymmesh.rollout.v1.Rollout.turns:type_name -> gymmesh.rollout.v1.TurnCompleted
+	31, // 56: gymmesh.rollout.v1.Rollout.verified:type_name -> gymmesh.rollout.v1.Verified
+	32, // 57: gymmesh.rollout.v1.Rollout.completed:type_name -> gymmesh.rollout.v1.Completed
+	33, // 58: gymmesh.rollout.v1.Rollout.failed:type_name -> gymmesh.rollout.v1.Failed
+	34, // 59: gymmesh.rollout.v1.Rollout.annotations:type_name -> gymmesh.rollout.v1.Annotation
+	19, // 60: gymmesh.rollout.v1.Rollout.media:type_name -> gymmesh.rollout.v1.Media
+	21, // 61: gymmesh.rollout.v1.Rollout.sandboxes:type_name -> gymmesh.rollout.v1.SandboxOpened
+	24, // 62: gymmesh.rollout.v1.Rollout.program:type_name -> gymmesh.rollout.v1.ProgramEnded
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_gymmesh_rollout_v1_rollout_proto_init() }
@@ -3952,10 +4044,10 @@ func file_gymmesh_rollout_v1_rollout_proto_init() {
 		(*OutputDelta_Reasoning)(nil),
 	}
 	file_gymmesh_rollout_v1_rollout_proto_msgTypes[20].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[22].OneofWrappers = []any{}
 	file_gymmesh_rollout_v1_rollout_proto_msgTypes[23].OneofWrappers = []any{}
 	file_gymmesh_rollout_v1_rollout_proto_msgTypes[24].OneofWrappers = []any{}
-	file_gymmesh_rollout_v1_rollout_proto_msgTypes[29].OneofWrappers = []any{
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[25].OneofWrappers = []any{}
+	file_gymmesh_rollout_v1_rollout_proto_msgTypes[30].OneofWrappers = []any{
 		(*Rollout_Completed)(nil),
 		(*Rollout_Failed)(nil),
 	}
@@ -3965,7 +4057,7 @@ func file_gymmesh_rollout_v1_rollout_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gymmesh_rollout_v1_rollout_proto_rawDesc), len(file_gymmesh_rollout_v1_rollout_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

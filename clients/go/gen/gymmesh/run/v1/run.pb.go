@@ -954,7 +954,25 @@ type StreamGroupsRequest struct {
 	AfterCursor uint64 `protobuf:"varint,2,opt,name=after_cursor,json=afterCursor,proto3" json:"after_cursor,omitempty"`
 	// Leave out groups whose oldest weights are more than this many versions
 	// behind the current ones; they are counted in the run, not sent.
-	MaxStaleness  *uint64 `protobuf:"varint,3,opt,name=max_staleness,json=maxStaleness,proto3,oneof" json:"max_staleness,omitempty"`
+	MaxStaleness *uint64 `protobuf:"varint,3,opt,name=max_staleness,json=maxStaleness,proto3,oneof" json:"max_staleness,omitempty"`
+	// The name of one of several consumers that share the run's groups, such as the
+	// rank of a data-parallel trainer; at most 200 characters. Empty: a reader of all
+	// groups.
+	Consumer string `protobuf:"bytes,4,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	// How many consumers share the groups. Required with `consumer`, and the same in
+	// all of them; at most the finished groups that the collector keeps. Another number
+	// is accepted once no consumer has a stream: all earlier ones are then dead.
+	Consumers uint32 `protobuf:"varint,5,opt,name=consumers,proto3" json:"consumers,omitempty"`
+	// Required with `consumer`: what the consumer's process drew at random when it
+	// started, so that it is told from the one before it that had its name. It takes
+	// the place of that one at once.
+	Incarnation string `protobuf:"bytes,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Whether this incarnation had a stream before and still has the groups that it
+	// was sent. Those after `after_cursor` are sent again with the same cursors. A
+	// collector that took it for dead, or does not know it since it was restarted,
+	// answers ABORTED / CONSUMER_REPLACED. A consumer that does not continue leaves
+	// `after_cursor` zero.
+	Continues     bool `protobuf:"varint,7,opt,name=continues,proto3" json:"continues,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1010,22 +1028,167 @@ func (x *StreamGroupsRequest) GetMaxStaleness() uint64 {
 	return 0
 }
 
-// One finished group.
-type StreamGroupsResponse struct {
+func (x *StreamGroupsRequest) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *StreamGroupsRequest) GetConsumers() uint32 {
+	if x != nil {
+		return x.Consumers
+	}
+	return 0
+}
+
+func (x *StreamGroupsRequest) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *StreamGroupsRequest) GetContinues() bool {
+	if x != nil {
+		return x.Continues
+	}
+	return false
+}
+
+// A trainer has groups.
+type AcknowledgeGroupsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Grows from group to group.
-	Cursor uint64 `protobuf:"varint,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// The task.
-	Task *v1.Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
-	// Its repeats by repeat_index, failed ones included.
-	Rollouts      []*v1.Rollout `protobuf:"bytes,3,rep,name=rollouts,proto3" json:"rollouts,omitempty"`
+	// The run.
+	RunId string `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The consumer; empty: the reader of all groups.
+	Consumer string `protobuf:"bytes,2,opt,name=consumer,proto3" json:"consumer,omitempty"`
+	// Acknowledges all groups that this consumer was sent, up to this cursor.
+	Cursor uint64 `protobuf:"varint,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Required with `consumer`: the consumer's, as in its StreamGroupsRequest.
+	Incarnation   string `protobuf:"bytes,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *AcknowledgeGroupsRequest) Reset() {
+	*x = AcknowledgeGroupsRequest{}
+	mi := &file_gymmesh_run_v1_run_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgeGroupsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgeGroupsRequest) ProtoMessage() {}
+
+func (x *AcknowledgeGroupsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_run_v1_run_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgeGroupsRequest.ProtoReflect.Descriptor instead.
+func (*AcknowledgeGroupsRequest) Descriptor() ([]byte, []int) {
+	return file_gymmesh_run_v1_run_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AcknowledgeGroupsRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *AcknowledgeGroupsRequest) GetConsumer() string {
+	if x != nil {
+		return x.Consumer
+	}
+	return ""
+}
+
+func (x *AcknowledgeGroupsRequest) GetCursor() uint64 {
+	if x != nil {
+		return x.Cursor
+	}
+	return 0
+}
+
+func (x *AcknowledgeGroupsRequest) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+// They are acknowledged.
+type AcknowledgeGroupsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgeGroupsResponse) Reset() {
+	*x = AcknowledgeGroupsResponse{}
+	mi := &file_gymmesh_run_v1_run_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgeGroupsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgeGroupsResponse) ProtoMessage() {}
+
+func (x *AcknowledgeGroupsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gymmesh_run_v1_run_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgeGroupsResponse.ProtoReflect.Descriptor instead.
+func (*AcknowledgeGroupsResponse) Descriptor() ([]byte, []int) {
+	return file_gymmesh_run_v1_run_proto_rawDescGZIP(), []int{16}
+}
+
+// One finished group, or for a consumer the message that all were sent.
+type StreamGroupsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows from group to group. Groups that are sent to another consumer get new
+	// cursors: what a group is, its task says.
+	Cursor uint64 `protobuf:"varint,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// The task.
+	Task *v1.Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
+	// Its repeats by repeat_index, failed ones included.
+	Rollouts []*v1.Rollout `protobuf:"bytes,3,rep,name=rollouts,proto3" json:"rollouts,omitempty"`
+	// For a consumer, and without a group: the run is over, and every group was sent
+	// to some consumer. A consumer should acknowledge what it has, and wait for
+	// groups of a consumer that dies, or for the end of the stream.
+	AllSent bool `protobuf:"varint,4,opt,name=all_sent,json=allSent,proto3" json:"all_sent,omitempty"`
+	// For a consumer: how many groups it is sent at most before it acknowledges one.
+	MostUnacknowledged uint32 `protobuf:"varint,5,opt,name=most_unacknowledged,json=mostUnacknowledged,proto3" json:"most_unacknowledged,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
 func (x *StreamGroupsResponse) Reset() {
 	*x = StreamGroupsResponse{}
-	mi := &file_gymmesh_run_v1_run_proto_msgTypes[15]
+	mi := &file_gymmesh_run_v1_run_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1200,7 @@ func (x *StreamGroupsResponse) String() string {
 func (*StreamGroupsResponse) ProtoMessage() {}
 
 func (x *StreamGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gymmesh_run_v1_run_proto_msgTypes[15]
+	mi := &file_gymmesh_run_v1_run_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1213,7 @@ func (x *StreamGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamGroupsResponse.ProtoReflect.Descriptor instead.
 func (*StreamGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_gymmesh_run_v1_run_proto_rawDescGZIP(), []int{15}
+	return file_gymmesh_run_v1_run_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StreamGroupsResponse) GetCursor() uint64 {
@@ -1072,6 +1235,20 @@ func (x *StreamGroupsResponse) GetRollouts() []*v1.Rollout {
 		return x.Rollouts
 	}
 	return nil
+}
+
+func (x *StreamGroupsResponse) GetAllSent() bool {
+	if x != nil {
+		return x.AllSent
+	}
+	return false
+}
+
+func (x *StreamGroupsResponse) GetMostUnacknowledged() uint32 {
+	if x != nil {
+		return x.MostUnacknowledged
+	}
+	return 0
 }
 
 var File_gymmesh_run_v1_run_proto protoreflect.FileDescriptor
@@ -1130,30 +1307,43 @@ const file_gymmesh_run_v1_run_proto_rawDesc = "" +
 	"\vCancelGroup\x12\x1d\n" +
 	"\atask_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x06taskId\";\n" +
 	"\x12ControlRunResponse\x12%\n" +
-	"\x03run\x18\x01 \x01(\v2\x13.gymmesh.run.v1.RunR\x03run\"\x9d\x01\n" +
+	"\x03run\x18\x01 \x01(\v2\x13.gymmesh.run.v1.RunR\x03run\"\xaf\x02\n" +
 	"\x13StreamGroupsRequest\x12\x1b\n" +
 	"\x06run_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x05runId\x12'\n" +
 	"\fafter_cursor\x18\x02 \x01(\x04B\x04\xe2A\x01\x01R\vafterCursor\x12.\n" +
-	"\rmax_staleness\x18\x03 \x01(\x04B\x04\xe2A\x01\x01H\x00R\fmaxStaleness\x88\x01\x01B\x10\n" +
-	"\x0e_max_staleness\"\x95\x01\n" +
+	"\rmax_staleness\x18\x03 \x01(\x04B\x04\xe2A\x01\x01H\x00R\fmaxStaleness\x88\x01\x01\x12 \n" +
+	"\bconsumer\x18\x04 \x01(\tB\x04\xe2A\x01\x01R\bconsumer\x12\"\n" +
+	"\tconsumers\x18\x05 \x01(\rB\x04\xe2A\x01\x01R\tconsumers\x12&\n" +
+	"\vincarnation\x18\x06 \x01(\tB\x04\xe2A\x01\x01R\vincarnation\x12\"\n" +
+	"\tcontinues\x18\a \x01(\bB\x04\xe2A\x01\x01R\tcontinuesB\x10\n" +
+	"\x0e_max_staleness\"\x9f\x01\n" +
+	"\x18AcknowledgeGroupsRequest\x12\x1b\n" +
+	"\x06run_id\x18\x01 \x01(\tB\x04\xe2A\x01\x02R\x05runId\x12 \n" +
+	"\bconsumer\x18\x02 \x01(\tB\x04\xe2A\x01\x01R\bconsumer\x12\x1c\n" +
+	"\x06cursor\x18\x03 \x01(\x04B\x04\xe2A\x01\x02R\x06cursor\x12&\n" +
+	"\vincarnation\x18\x04 \x01(\tB\x04\xe2A\x01\x01R\vincarnation\"\x1b\n" +
+	"\x19AcknowledgeGroupsResponse\"\xe1\x01\n" +
 	"\x14StreamGroupsResponse\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\x04R\x06cursor\x12,\n" +
 	"\x04task\x18\x02 \x01(\v2\x18.gymmesh.rollout.v1.TaskR\x04task\x127\n" +
-	"\brollouts\x18\x03 \x03(\v2\x1b.gymmesh.rollout.v1.RolloutR\brollouts*\x99\x01\n" +
+	"\brollouts\x18\x03 \x03(\v2\x1b.gymmesh.rollout.v1.RolloutR\brollouts\x12\x19\n" +
+	"\ball_sent\x18\x04 \x01(\bR\aallSent\x12/\n" +
+	"\x13most_unacknowledged\x18\x05 \x01(\rR\x12mostUnacknowledged*\x99\x01\n" +
 	"\bRunState\x12\x19\n" +
 	"\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RUN_STATE_RUNNING\x10\x01\x12\x14\n" +
 	"\x10RUN_STATE_PAUSED\x10\x02\x12\x16\n" +
 	"\x12RUN_STATE_DRAINING\x10\x03\x12\x16\n" +
 	"\x12RUN_STATE_FINISHED\x10\x04\x12\x15\n" +
-	"\x11RUN_STATE_STOPPED\x10\x052\xee\x02\n" +
+	"\x11RUN_STATE_STOPPED\x10\x052\xde\x03\n" +
 	"\n" +
 	"RunService\x12S\n" +
 	"\bListRuns\x12\x1f.gymmesh.run.v1.ListRunsRequest\x1a .gymmesh.run.v1.ListRunsResponse\"\x04\x88\xa0\x19\x01\x12M\n" +
 	"\x06GetRun\x12\x1d.gymmesh.run.v1.GetRunRequest\x1a\x1e.gymmesh.run.v1.GetRunResponse\"\x04\x88\xa0\x19\x01\x12Y\n" +
 	"\n" +
 	"ControlRun\x12!.gymmesh.run.v1.ControlRunRequest\x1a\".gymmesh.run.v1.ControlRunResponse\"\x04\x88\xa0\x19\x03\x12a\n" +
-	"\fStreamGroups\x12#.gymmesh.run.v1.StreamGroupsRequest\x1a$.gymmesh.run.v1.StreamGroupsResponse\"\x04\x88\xa0\x19\x020\x01Bp\n" +
+	"\fStreamGroups\x12#.gymmesh.run.v1.StreamGroupsRequest\x1a$.gymmesh.run.v1.StreamGroupsResponse\"\x04\x88\xa0\x19\x020\x01\x12n\n" +
+	"\x11AcknowledgeGroups\x12(.gymmesh.run.v1.AcknowledgeGroupsRequest\x1a).gymmesh.run.v1.AcknowledgeGroupsResponse\"\x04\x88\xa0\x19\x02Bp\n" +
 	"\x11io.gymmesh.run.v1B\bRunProtoP\x01Z>github.com/gymmesh/gymmesh/clients/go/gen/gymmesh/run/v1;runv1\xaa\x02\x0eGymmesh.Run.V1b\x06proto3"
 
 var (
@@ -1169,31 +1359,33 @@ func file_gymmesh_run_v1_run_proto_rawDescGZIP() []byte {
 }
 
 var file_gymmesh_run_v1_run_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_gymmesh_run_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_gymmesh_run_v1_run_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_gymmesh_run_v1_run_proto_goTypes = []any{
-	(RunState)(0),                // 0: gymmesh.run.v1.RunState
-	(*FailureCount)(nil),         // 1: gymmesh.run.v1.FailureCount
-	(*Run)(nil),                  // 2: gymmesh.run.v1.Run
-	(*ListRunsRequest)(nil),      // 3: gymmesh.run.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),     // 4: gymmesh.run.v1.ListRunsResponse
-	(*GetRunRequest)(nil),        // 5: gymmesh.run.v1.GetRunRequest
-	(*GetRunResponse)(nil),       // 6: gymmesh.run.v1.GetRunResponse
-	(*ControlRunRequest)(nil),    // 7: gymmesh.run.v1.ControlRunRequest
-	(*PauseRun)(nil),             // 8: gymmesh.run.v1.PauseRun
-	(*ResumeRun)(nil),            // 9: gymmesh.run.v1.ResumeRun
-	(*DrainRun)(nil),             // 10: gymmesh.run.v1.DrainRun
-	(*CancelRun)(nil),            // 11: gymmesh.run.v1.CancelRun
-	(*TuneRun)(nil),              // 12: gymmesh.run.v1.TuneRun
-	(*CancelGroup)(nil),          // 13: gymmesh.run.v1.CancelGroup
-	(*ControlRunResponse)(nil),   // 14: gymmesh.run.v1.ControlRunResponse
-	(*StreamGroupsRequest)(nil),  // 15: gymmesh.run.v1.StreamGroupsRequest
-	(*StreamGroupsResponse)(nil), // 16: gymmesh.run.v1.StreamGroupsResponse
-	(v1.Boundary)(0),             // 17: gymmesh.rollout.v1.Boundary
-	(*v1.Task)(nil),              // 18: gymmesh.rollout.v1.Task
-	(*v1.Rollout)(nil),           // 19: gymmesh.rollout.v1.Rollout
+	(RunState)(0),                     // 0: gymmesh.run.v1.RunState
+	(*FailureCount)(nil),              // 1: gymmesh.run.v1.FailureCount
+	(*Run)(nil),                       // 2: gymmesh.run.v1.Run
+	(*ListRunsRequest)(nil),           // 3: gymmesh.run.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),          // 4: gymmesh.run.v1.ListRunsResponse
+	(*GetRunRequest)(nil),             // 5: gymmesh.run.v1.GetRunRequest
+	(*GetRunResponse)(nil),            // 6: gymmesh.run.v1.GetRunResponse
+	(*ControlRunRequest)(nil),         // 7: gymmesh.run.v1.ControlRunRequest
+	(*PauseRun)(nil),                  // 8: gymmesh.run.v1.PauseRun
+	(*ResumeRun)(nil),                 // 9: gymmesh.run.v1.ResumeRun
+	(*DrainRun)(nil),                  // 10: gymmesh.run.v1.DrainRun
+	(*CancelRun)(nil),                 // 11: gymmesh.run.v1.CancelRun
+	(*TuneRun)(nil),                   // 12: gymmesh.run.v1.TuneRun
+	(*CancelGroup)(nil),               // 13: gymmesh.run.v1.CancelGroup
+	(*ControlRunResponse)(nil),        // 14: gymmesh.run.v1.ControlRunResponse
+	(*StreamGroupsRequest)(nil),       // 15: gymmesh.run.v1.StreamGroupsRequest
+	(*AcknowledgeGroupsRequest)(nil),  // 16: gymmesh.run.v1.AcknowledgeGroupsRequest
+	(*AcknowledgeGroupsResponse)(nil), // 17: gymmesh.run.v1.AcknowledgeGroupsResponse
+	(*StreamGroupsResponse)(nil),      // 18: gymmesh.run.v1.StreamGroupsResponse
+	(v1.Boundary)(0),                  // 19: gymmesh.rollout.v1.Boundary
+	(*v1.Task)(nil),                   // 20: gymmesh.rollout.v1.Task
+	(*v1.Rollout)(nil),                // 21: gymmesh.rollout.v1.Rollout
 }
 var file_gymmesh_run_v1_run_proto_depIdxs = []int32{
-	17, // 0: gymmesh.run.v1.FailureCount.boundary:type_name -> gymmesh.rollout.v1.Boundary
+	19, // 0: gymmesh.run.v1.FailureCount.boundary:type_name -> gymmesh.rollout.v1.Boundary
 	0,  // 1: gymmesh.run.v1.Run.state:type_name -> gymmesh.run.v1.RunState
 	1,  // 2: gymmesh.run.v1.Run.failures:type_name -> gymmesh.run.v1.FailureCount
 	2,  // 3: gymmesh.run.v1.ListRunsResponse.runs:type_name -> gymmesh.run.v1.Run
@@ -1205,18 +1397,20 @@ var file_gymmesh_run_v1_run_proto_depIdxs = []int32{
 	12, // 9: gymmesh.run.v1.ControlRunRequest.tune:type_name -> gymmesh.run.v1.TuneRun
 	13, // 10: gymmesh.run.v1.ControlRunRequest.cancel_group:type_name -> gymmesh.run.v1.CancelGroup
 	2,  // 11: gymmesh.run.v1.ControlRunResponse.run:type_name -> gymmesh.run.v1.Run
-	18, // 12: gymmesh.run.v1.StreamGroupsResponse.task:type_name -> gymmesh.rollout.v1.Task
-	19, // 13: gymmesh.run.v1.StreamGroupsResponse.rollouts:type_name -> gymmesh.rollout.v1.Rollout
+	20, // 12: gymmesh.run.v1.StreamGroupsResponse.task:type_name -> gymmesh.rollout.v1.Task
+	21, // 13: gymmesh.run.v1.StreamGroupsResponse.rollouts:type_name -> gymmesh.rollout.v1.Rollout
 	3,  // 14: gymmesh.run.v1.RunService.ListRuns:input_type -> gymmesh.run.v1.ListRunsRequest
 	5,  // 15: gymmesh.run.v1.RunService.GetRun:input_type -> gymmesh.run.v1.GetRunRequest
 	7,  // 16: gymmesh.run.v1.RunService.ControlRun:input_type -> gymmesh.run.v1.ControlRunRequest
 	15, // 17: gymmesh.run.v1.RunService.StreamGroups:input_type -> gymmesh.run.v1.StreamGroupsRequest
-	4,  // 18: gymmesh.run.v1.RunService.ListRuns:output_type -> gymmesh.run.v1.ListRunsResponse
-	6,  // 19: gymmesh.run.v1.RunService.GetRun:output_type -> gymmesh.run.v1.GetRunResponse
-	14, // 20: gymmesh.run.v1.RunService.ControlRun:output_type -> gymmesh.run.v1.ControlRunResponse
-	16, // 21: gymmesh.run.v1.RunService.StreamGroups:output_type -> gymmesh.run.v1.StreamGroupsResponse
-	18, // [18:22] is the sub-list for method output_type
-	14, // [14:18] is the sub-list for method input_type
+	16, // 18: gymmesh.run.v1.RunService.AcknowledgeGroups:input_type -> gymmesh.run.v1.AcknowledgeGroupsRequest
+	4,  // 19: gymmesh.run.v1.RunService.ListRuns:output_type -> gymmesh.run.v1.ListRunsResponse
+	6,  // 20: gymmesh.run.v1.RunService.GetRun:output_type -> gymmesh.run.v1.GetRunResponse
+	14, // 21: gymmesh.run.v1.RunService.ControlRun:output_type -> gymmesh.run.v1.ControlRunResponse
+	18, // 22: gymmesh.run.v1.RunService.StreamGroups:output_type -> gymmesh.run.v1.StreamGroupsResponse
+	17, // 23: gymmesh.run.v1.RunService.AcknowledgeGroups:output_type -> gymmesh.run.v1.AcknowledgeGroupsResponse
+	19, // [19:24] is the sub-list for method output_type
+	14, // [14:19] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -1244,7 +1438,7 @@ func file_gymmesh_run_v1_run_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gymmesh_run_v1_run_proto_rawDesc), len(file_gymmesh_run_v1_run_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,10 +21,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	RunService_ListRuns_FullMethodName     = "/gymmesh.run.v1.RunService/ListRuns"
-	RunService_GetRun_FullMethodName       = "/gymmesh.run.v1.RunService/GetRun"
-	RunService_ControlRun_FullMethodName   = "/gymmesh.run.v1.RunService/ControlRun"
-	RunService_StreamGroups_FullMethodName = "/gymmesh.run.v1.RunService/StreamGroups"
+	RunService_ListRuns_FullMethodName          = "/gymmesh.run.v1.RunService/ListRuns"
+	RunService_GetRun_FullMethodName            = "/gymmesh.run.v1.RunService/GetRun"
+	RunService_ControlRun_FullMethodName        = "/gymmesh.run.v1.RunService/ControlRun"
+	RunService_StreamGroups_FullMethodName      = "/gymmesh.run.v1.RunService/StreamGroups"
+	RunService_AcknowledgeGroups_FullMethodName = "/gymmesh.run.v1.RunService/AcknowledgeGroups"
 )
 
 // RunServiceClient is the client API for RunService service.
@@ -32,7 +33,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Served by a collector, on loopback or a unix socket, to callers that hold its
-// token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+// token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+// serve it at another address, too, to the callers that its configuration names.
 type RunServiceClient interface {
 	// Lists the collector's runs, newest first, a page at a time.
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
@@ -46,7 +48,30 @@ type RunServiceClient interface {
 	// trainer. A group is sent once its outcomes are on disk; groups that were
 	// not acknowledged by `after_cursor` are sent again on a new stream. Ends
 	// with OK when the run is finished and all was sent.
+	//
+	// Several consumers can share the groups of a run, such as the ranks of a
+	// data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+	// them. The collector must
+	//   - send nothing before `consumers` of them have a stream, or until a minute has
+	//     passed since the first one came (its lease for consumers, if that is longer);
+	//   - send a group to a consumer that has a stream and holds fewer groups than
+	//     `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+	//   - take a consumer for dead that has had no stream for a lease, or whose place
+	//     another `incarnation` took. The groups that it did not acknowledge are sent
+	//     to the others, with new cursors, and nothing more is accepted from it:
+	//     ABORTED / CONSUMER_REPLACED;
+	//   - end the streams with OK when the run is over and every group was
+	//     acknowledged. Until then groups of a consumer that dies may come.
+	//
+	// A run is read by one reader of all groups, or shared by consumers, as the
+	// first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+	// RUN_STATE.
 	StreamGroups(ctx context.Context, in *StreamGroupsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[StreamGroupsResponse], error)
+	// Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+	// not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+	// gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+	// another one's.
+	AcknowledgeGroups(ctx context.Context, in *AcknowledgeGroupsRequest, opts ...grpc.CallOption) (*AcknowledgeGroupsResponse, error)
 }
 
 type runServiceClient struct {
@@ -106,12 +131,23 @@ func (c *runServiceClient) StreamGroups(ctx context.Context, in *StreamGroupsReq
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RunService_StreamGroupsClient = grpc.ServerStreamingClient[StreamGroupsResponse]
 
+func (c *runServiceClient) AcknowledgeGroups(ctx context.Context, in *AcknowledgeGroupsRequest, opts ...grpc.CallOption) (*AcknowledgeGroupsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcknowledgeGroupsResponse)
+	err := c.cc.Invoke(ctx, RunService_AcknowledgeGroups_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RunServiceServer is the server API for RunService service.
 // All implementations must embed UnimplementedRunServiceServer
 // for forward compatibility.
 //
 // Served by a collector, on loopback or a unix socket, to callers that hold its
-// token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+// token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+// serve it at another address, too, to the callers that its configuration names.
 type RunServiceServer interface {
 	// Lists the collector's runs, newest first, a page at a time.
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
@@ -125,7 +161,30 @@ type RunServiceServer interface {
 	// trainer. A group is sent once its outcomes are on disk; groups that were
 	// not acknowledged by `after_cursor` are sent again on a new stream. Ends
 	// with OK when the run is finished and all was sent.
+	//
+	// Several consumers can share the groups of a run, such as the ranks of a
+	// data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+	// them. The collector must
+	//   - send nothing before `consumers` of them have a stream, or until a minute has
+	//     passed since the first one came (its lease for consumers, if that is longer);
+	//   - send a group to a consumer that has a stream and holds fewer groups than
+	//     `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+	//   - take a consumer for dead that has had no stream for a lease, or whose place
+	//     another `incarnation` took. The groups that it did not acknowledge are sent
+	//     to the others, with new cursors, and nothing more is accepted from it:
+	//     ABORTED / CONSUMER_REPLACED;
+	//   - end the streams with OK when the run is over and every group was
+	//     acknowledged. Until then groups of a consumer that dies may come.
+	//
+	// A run is read by one reader of all groups, or shared by consumers, as the
+	// first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+	// RUN_STATE.
 	StreamGroups(*StreamGroupsRequest, grpc.ServerStreamingServer[StreamGroupsResponse]) error
+	// Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+	// not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+	// gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+	// another one's.
+	AcknowledgeGroups(context.Context, *AcknowledgeGroupsRequest) (*AcknowledgeGroupsResponse, error)
 	mustEmbedUnimplementedRunServiceServer()
 }
 
@@ -147,6 +206,9 @@ func (UnimplementedRunServiceServer) ControlRun(context.Context, *ControlRunRequ
 }
 func (UnimplementedRunServiceServer) StreamGroups(*StreamGroupsRequest, grpc.ServerStreamingServer[StreamGroupsResponse]) error {
 	return status.Error(codes.Unimplemented, "method StreamGroups not implemented")
+}
+func (UnimplementedRunServiceServer) AcknowledgeGroups(context.Context, *AcknowledgeGroupsRequest) (*AcknowledgeGroupsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcknowledgeGroups not implemented")
 }
 func (UnimplementedRunServiceServer) mustEmbedUnimplementedRunServiceServer() {}
 func (UnimplementedRunServiceServer) testEmbeddedByValue()                    {}
@@ -234,6 +296,24 @@ func _RunService_StreamGroups_Handler(srv interface{}, stream grpc.ServerStream)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RunService_StreamGroupsServer = grpc.ServerStreamingServer[StreamGroupsResponse]
 
+func _RunService_AcknowledgeGroups_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcknowledgeGroupsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunServiceServer).AcknowledgeGroups(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RunService_AcknowledgeGroups_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunServiceServer).AcknowledgeGroups(ctx, req.(*AcknowledgeGroupsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RunService_ServiceDesc is the grpc.ServiceDesc for RunService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -252,6 +332,10 @@ var RunService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ControlRun",
 			Handler:    _RunService_ControlRun_Handler,
+		},
+		{
+			MethodName: "AcknowledgeGroups",
+			Handler:    _RunService_AcknowledgeGroups_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1,30 +1,30 @@
 // The sandbox service: machines to work in, lent to the services of a rollout.
 //
-// A sandbox is a file system, processes in it, and bounds around both. Its life:
+// A sandbox is a file system, processes in it, and limits on both. Its life:
 //
 //   CreateSandbox -> running --+-- EndSandbox, RemoveSandbox ------------> ended
 //   ForkSandbox                +-- its own lease ends, its life is over
 //                              +-- it is lost, or the service ends
 //
-// While it runs, everything is allowed that a lease allows. Ended: all is NOT_FOUND /
-// SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which succeed. A call that
-// was under way when the sandbox ended is UNAVAILABLE / SANDBOX_LOST. Nothing of an
-// ended sandbox is left: no process, no file, no network. A service that is started
-// again ends what the one before it has left, before it takes calls.
+// While the sandbox runs, a caller may do what the lease allows. After its end, every
+// call is NOT_FOUND / SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which
+// succeed. A call in progress when the sandbox ended is UNAVAILABLE / SANDBOX_LOST.
+// Nothing remains of an ended sandbox: no process, no file, no network. A restarted
+// service removes everything its predecessor left, before it accepts calls.
 //
-// Leases. Who creates a sandbox gets two: *own*, which may do everything, and
-// *operate*, which may run programs and use files, and is meant to be handed on. A
-// lease is 16 bytes or more that nobody can guess. It belongs to one sandbox, at one
-// instance, where all calls go (`SandboxRef.instance_id`). LendSandbox makes a further
-// one of it, which allows no more, lasts no longer, and ends with it. A lease that ran
-// out is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED for as long as the sandbox is
-// there; one that was never given, was revoked, is of another sandbox, or does not
-// allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown sandbox_id
-// is SANDBOX_NOT_FOUND whatever the lease. Leases travel in requests and answers only:
-// who logs, stores or traces a message of this package leaves them out.
+// Leases. CreateSandbox returns two leases. The *own* lease allows everything. The
+// *operate* lease allows programs and files; the owner hands it on. A lease is 16 bytes
+// or more, hard to guess. It is valid for one sandbox at one instance; all calls go to
+// this instance (`SandboxRef.instance_id`). LendSandbox derives a further lease from a
+// lease. The new lease allows no more, lasts no longer, and ends with the first. An
+// expired lease is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED while the sandbox
+// exists. A lease that was never issued, was revoked, belongs to a different sandbox,
+// or does not allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown
+// sandbox_id is SANDBOX_NOT_FOUND with any lease. Only requests and answers have
+// leases: code that logs, stores or traces a message of this package omits them.
 //
-// When the own lease runs out, the sandbox ends. So a sandbox whose owner is gone
-// ends without anybody's help.
+// When the own lease expires, the service ends the sandbox. So the service also ends a
+// sandbox whose owner has crashed.
 //
 // What a call needs:
 //   own              EndSandbox, SnapshotSandbox, ForkSandbox
@@ -37,32 +37,32 @@
 //                    lease that has one
 //   any              AttachSandbox, RenewLease, LendSandbox, RevokeLease
 // A lease with a user runs programs as this user and uses files with this user's
-// rights; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
-// lease's folder, also through a link, is SANDBOX_LEASE_INVALID.
+// rights. A request that names a different user is SANDBOX_LEASE_INVALID. A path
+// outside the lease's folder, directly or through a link, is SANDBOX_LEASE_INVALID.
 //
 // Repeats. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec, StartProcess and
-// CallPort carry a `request_id`, which alone makes it a repeat; each sandbox and
-// method has ids of its own, CreateSandbox's are the instance's.
-//   the first call still runs      the repeat waits for it; a stream is sent from its
+// CallPort carry a `request_id`. A call with the same id is a repeat. Ids are unique
+// per sandbox and method; those of CreateSandbox are unique per instance.
+//   the first call still runs      the repeat waits for it, and gets a stream from its
 //                                  beginning
-//   it answered                    the same answer, leases included
-//   it failed                      the same error; tried anew only after
-//                                  SANDBOX_LIMIT and DRAINING, with which nothing was
-//                                  done, and after any error of CreateSandbox,
-//                                  ForkSandbox and SnapshotSandbox, of which nothing
-//                                  is left
-//   another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
-//   `ServiceLimits.repeat_s` after the end, or 128 later calls were answered
+//   the first call succeeded       the same answer, leases included
+//   the first call failed          the same error. The service tries again only after
+//                                  SANDBOX_LIMIT and DRAINING, which mean that nothing
+//                                  was done, and after any error of CreateSandbox,
+//                                  ForkSandbox and SnapshotSandbox, which leave nothing
+//                                  behind
+//   a different request with it    FAILED_PRECONDITION / REQUEST_ID_REUSED
+//   `ServiceLimits.repeat_s` after the end, or after 128 later answers
 //                                  the service may have forgotten the answer, but not
 //                                  the id: FAILED_PRECONDITION / SESSION_STATE, state
 //                                  `answered`
-// CreateSandbox's ids count for as long as the sandbox is there.
+// The service keeps the ids of CreateSandbox while the sandbox exists.
 //
-// Deadlines. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec and CallPort are not
-// cut off when their caller goes away or the caller's deadline passes: they run on
-// within their own limit, and a repeat finds them. The late caller got
-// DEADLINE_EXCEEDED. A CreateSandbox that waits for a place has begun nothing, and ends
-// with its caller.
+// Deadlines. The service does not abort CreateSandbox, ForkSandbox, SnapshotSandbox,
+// Exec or CallPort when the caller disconnects or its deadline passes. They continue
+// within their own limits, and a repeat finds them. The caller gets DEADLINE_EXCEEDED.
+// A CreateSandbox that waits for a place has started nothing yet, and ends with its
+// caller.
 
 // Code generated by protoc-gen-go. DO NOT EDIT.
 // versions:
@@ -150,7 +150,7 @@ func (NetworkKind) EnumDescriptor() ([]byte, []int) {
 	return file_gymmesh_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{0}
 }
 
-// Asks what the service can do.
+// Asks for the service's capabilities.
 type GetServiceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -187,31 +187,33 @@ func (*GetServiceRequest) Descriptor() ([]byte, []int) {
 	return file_gymmesh_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{0}
 }
 
-// What the service can do, and how much is free.
+// The service's capabilities, limits and free places.
 type GetServiceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// This instance's id: the `Instance.id` under which it is registered.
 	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// The contract's version that the server speaks, such as `1.0`.
+	// The contract version that the server implements, such as `1.0`.
 	ContractVersion string `protobuf:"bytes,2,opt,name=contract_version,json=contractVersion,proto3" json:"contract_version,omitempty"`
-	// What runs the sandboxes: `bubblewrap`, `docker`, `kubernetes` …
+	// The backend that runs the sandboxes: `bubblewrap`, `docker`, `kubernetes` …
 	Backend string `protobuf:"bytes,3,opt,name=backend,proto3" json:"backend,omitempty"`
-	// The backend's version; empty: not known.
+	// The backend's version; empty: unknown.
 	BackendVersion string `protobuf:"bytes,4,opt,name=backend_version,json=backendVersion,proto3" json:"backend_version,omitempty"`
-	// The images that sandboxes can start from without being fetched or built.
-	// Others may be had as well: `Capabilities.fetches`.
+	// The images that need no fetch or build. The service can fetch others if
+	// `Capabilities.fetches` is true.
 	Images []*Image `protobuf:"bytes,5,rep,name=images,proto3" json:"images,omitempty"`
-	// The image of a request that names none; empty: an image has to be named.
+	// The image of a request that names no image. Empty: each request has to name an
+	// image.
 	DefaultImage string `protobuf:"bytes,6,opt,name=default_image,json=defaultImage,proto3" json:"default_image,omitempty"`
-	// What it can do.
+	// The service's capabilities.
 	Capabilities *Capabilities `protobuf:"bytes,7,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// Its limits and defaults.
+	// The service's limits and defaults.
 	Limits *ServiceLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Places for sandboxes now; changes with memory and load where `adapts` says so.
+	// The current number of places for sandboxes. It changes with memory and load if
+	// `adapts` is true.
 	Places uint32 `protobuf:"varint,9,opt,name=places,proto3" json:"places,omitempty"`
-	// Sandboxes that are there.
+	// Sandboxes that exist now.
 	Running uint32 `protobuf:"varint,10,opt,name=running,proto3" json:"running,omitempty"`
-	// CreateSandbox calls that wait for a place.
+	// CreateSandbox calls that wait for a place now.
 	Waiting       uint32 `protobuf:"varint,11,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -324,14 +326,14 @@ func (x *GetServiceResponse) GetWaiting() uint32 {
 	return 0
 }
 
-// What sandboxes can start from.
+// An image or snapshot that sandboxes can start from.
 type Image struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name, as CreateSandboxRequest has it.
+	// The name, as for CreateSandboxRequest.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Its digest, as SandboxRef has it; empty: not known.
+	// The digest, as in SandboxRef; empty: unknown.
 	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
-	// It is a snapshot.
+	// Whether this is a snapshot.
 	Snapshot      bool `protobuf:"varint,3,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -388,7 +390,8 @@ func (x *Image) GetSnapshot() bool {
 	return false
 }
 
-// What a backend can do. What is false is refused with SANDBOX_OPTION_UNSUPPORTED.
+// The capabilities of a backend. The service rejects a request for a false one with
+// SANDBOX_OPTION_UNSUPPORTED.
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SnapshotSandbox and DeleteSnapshot.
@@ -397,7 +400,7 @@ type Capabilities struct {
 	Forks bool `protobuf:"varint,2,opt,name=forks,proto3" json:"forks,omitempty"`
 	// CreateSandboxRequest.build.
 	Builds bool `protobuf:"varint,3,opt,name=builds,proto3" json:"builds,omitempty"`
-	// Images that are not here are fetched.
+	// The service fetches images that it does not have.
 	Fetches bool `protobuf:"varint,4,opt,name=fetches,proto3" json:"fetches,omitempty"`
 	// `Resources.memory_bytes` bounds all processes of a sandbox together.
 	Memory bool `protobuf:"varint,5,opt,name=memory,proto3" json:"memory,omitempty"`
@@ -411,13 +414,13 @@ type Capabilities struct {
 	Users bool `protobuf:"varint,9,opt,name=users,proto3" json:"users,omitempty"`
 	// CallPort.
 	Ports bool `protobuf:"varint,10,opt,name=ports,proto3" json:"ports,omitempty"`
-	// The kinds of network that can be had.
+	// The kinds of network that the backend supports.
 	Networks []NetworkKind `protobuf:"varint,11,rep,packed,name=networks,proto3,enum=gymmesh.sandbox.v1.NetworkKind" json:"networks,omitempty"`
 	// GetProcess has `threads`.
 	ThreadUsage bool `protobuf:"varint,12,opt,name=thread_usage,json=threadUsage,proto3" json:"thread_usage,omitempty"`
 	// The limits of one process in ProcessSpec, from `cpu_s` to `open_files`.
 	ProcessLimits bool `protobuf:"varint,13,opt,name=process_limits,json=processLimits,proto3" json:"process_limits,omitempty"`
-	// Places change with memory and load.
+	// The number of places changes with memory and load.
 	Adapts bool `protobuf:"varint,14,opt,name=adapts,proto3" json:"adapts,omitempty"`
 	// Relay.port.
 	RelayPorts    bool `protobuf:"varint,15,opt,name=relay_ports,json=relayPorts,proto3" json:"relay_ports,omitempty"`
@@ -563,31 +566,31 @@ func (x *Capabilities) GetRelayPorts() bool {
 // Limits of the service.
 type ServiceLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What a sandbox gets that asks for nothing.
+	// The resources of a request that sets none.
 	DefaultResources *Resources `protobuf:"bytes,1,opt,name=default_resources,json=defaultResources,proto3" json:"default_resources,omitempty"`
-	// The most that one may ask for; a zero in it is no limit.
+	// The most that a request may ask for. A zero in it means no limit.
 	MaxResources *Resources `protobuf:"bytes,2,opt,name=max_resources,json=maxResources,proto3" json:"max_resources,omitempty"`
-	// The time that an own lease lasts when the request says nothing.
+	// The seconds that an own lease lasts if the request sets no `ttl_s`.
 	DefaultTtlS uint32 `protobuf:"varint,3,opt,name=default_ttl_s,json=defaultTtlS,proto3" json:"default_ttl_s,omitempty"`
-	// The longest that any lease may last.
+	// The most seconds that any lease may last.
 	MaxTtlS uint32 `protobuf:"varint,4,opt,name=max_ttl_s,json=maxTtlS,proto3" json:"max_ttl_s,omitempty"`
-	// The bytes of each output stream that are kept when the request says nothing.
+	// The bytes of each output stream that are kept if the request sets no limit.
 	DefaultOutputBytes uint64 `protobuf:"varint,5,opt,name=default_output_bytes,json=defaultOutputBytes,proto3" json:"default_output_bytes,omitempty"`
-	// The most bytes of each output stream that can be kept.
+	// The most bytes of each output stream that a request may set.
 	MaxOutputBytes uint64 `protobuf:"varint,6,opt,name=max_output_bytes,json=maxOutputBytes,proto3" json:"max_output_bytes,omitempty"`
-	// The most bytes of the body of an answer to CallPort.
+	// The most bytes of the body of a CallPort answer.
 	MaxPortBytes uint64 `protobuf:"varint,7,opt,name=max_port_bytes,json=maxPortBytes,proto3" json:"max_port_bytes,omitempty"`
-	// The most bytes of an archive: that is written, packed and unpacked, and in the files
-	// of one that is read.
+	// The most bytes of an archive. For writing, it limits the packed and the unpacked
+	// size; for reading, the size of the files.
 	MaxArchiveBytes uint64 `protobuf:"varint,8,opt,name=max_archive_bytes,json=maxArchiveBytes,proto3" json:"max_archive_bytes,omitempty"`
-	// How long answers are kept for repeats once a call has ended, in seconds.
+	// Seconds that the service keeps an answer for repeats after the call has ended.
 	RepeatS uint32 `protobuf:"varint,9,opt,name=repeat_s,json=repeatS,proto3" json:"repeat_s,omitempty"`
-	// The most CreateSandbox calls that wait for a place.
+	// The most CreateSandbox calls that may wait for a place.
 	MaxWaiting uint32 `protobuf:"varint,10,opt,name=max_waiting,json=maxWaiting,proto3" json:"max_waiting,omitempty"`
-	// The most processes that run in one sandbox, of those that StartProcess, Exec and
+	// The most concurrent processes of one sandbox that StartProcess, Exec and
 	// CreateSandbox started. One more is RESOURCE_EXHAUSTED / SANDBOX_LIMIT.
 	MaxProcesses uint32 `protobuf:"varint,11,opt,name=max_processes,json=maxProcesses,proto3" json:"max_processes,omitempty"`
-	// The longest time to start, and that of a request that says nothing.
+	// The most seconds that a start may take, and the default of a request.
 	StartTimeoutS uint32 `protobuf:"varint,12,opt,name=start_timeout_s,json=startTimeoutS,proto3" json:"start_timeout_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -707,18 +710,20 @@ func (x *ServiceLimits) GetStartTimeoutS() uint32 {
 	return 0
 }
 
-// What a sandbox may use, all its processes together. Zero: the service's default.
+// The resources of a sandbox, for all its processes together. Zero: the service's
+// default.
 type Resources struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Thousandths of a processor.
 	CpuMillis uint32 `protobuf:"varint,1,opt,name=cpu_millis,json=cpuMillis,proto3" json:"cpu_millis,omitempty"`
-	// Memory in bytes; files on a file system in memory count as well.
+	// Memory in bytes. Files on a file system in memory also count.
 	MemoryBytes uint64 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	// Processes and threads at a time.
+	// The most concurrent processes and threads.
 	Pids uint32 `protobuf:"varint,3,opt,name=pids,proto3" json:"pids,omitempty"`
-	// What it may write to its file system, in bytes.
+	// The most bytes that the sandbox may write to its file system.
 	DiskBytes uint64 `protobuf:"varint,4,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
-	// Seconds from its start to its end, whatever is renewed.
+	// Seconds from the start of the sandbox to its end. Renewing a lease does not extend
+	// them.
 	LifeS         uint32 `protobuf:"varint,5,opt,name=life_s,json=lifeS,proto3" json:"life_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -789,10 +794,10 @@ func (x *Resources) GetLifeS() uint32 {
 	return 0
 }
 
-// What a sandbox can reach. Its own loopback address is always there.
+// The network of a sandbox. The sandbox's loopback address is always available.
 type Network struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it can reach. Absent: none.
+	// The kind of network. Absent: none.
 	//
 	// Types that are valid to be assigned to Kind:
 	//
@@ -893,7 +898,7 @@ type Network_Relay struct {
 }
 
 type Network_Hosts struct {
-	// The hosts that are listed.
+	// The listed hosts.
 	Hosts *AllowedHosts `protobuf:"bytes,3,opt,name=hosts,proto3,oneof"`
 }
 
@@ -984,24 +989,24 @@ func (*OpenNetwork) Descriptor() ([]byte, []int) {
 	return file_gymmesh_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
-// One service of the mesh, through a Unix socket, a TCP port, or both: with neither,
-// REQUIRED_FIELD_MISSING. Bytes are carried as they are, both ways; each connection is
-// one to the service.
+// One service of the mesh, through a Unix socket, a TCP port, or both. A relay with
+// neither is REQUIRED_FIELD_MISSING. The relay forwards bytes unchanged in both
+// directions. Each connection in the sandbox is one connection to the service.
 type Relay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The path of the Unix socket in the sandbox; empty: none.
 	SocketPath string `protobuf:"bytes,1,opt,name=socket_path,json=socketPath,proto3" json:"socket_path,omitempty"`
 	// The kind of the service, such as `gymmesh.agent.v1.AgentService`.
 	Service string `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
-	// Its name in the mesh.
+	// The service's name in the mesh.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// One instance of it; empty: any.
+	// The instance to connect to; empty: any.
 	InstanceId string `protobuf:"bytes,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// The address to use of that instance: the value of this key of `Instance.meta`, a
-	// host and port; empty: `Instance.address`.
+	// The key of `Instance.meta` that has the address to use, a host and port. Empty: use
+	// `Instance.address`.
 	AddressKey string `protobuf:"bytes,5,opt,name=address_key,json=addressKey,proto3" json:"address_key,omitempty"`
-	// The TCP port at the sandbox's own loopback address, 127.0.0.1; zero: none. Processes
-	// of the sandbox cannot listen there.
+	// The TCP port at the sandbox's loopback address, 127.0.0.1; zero: none. Processes of
+	// the sandbox cannot listen on this port.
 	Port          uint32 `protobuf:"varint,6,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1079,10 +1084,11 @@ func (x *Relay) GetPort() uint32 {
 	return 0
 }
 
-// Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
-// `HTTPS_PROXY` (and both in lower case) name in the environment of every process.
-// `NO_PROXY` (and in lower case) has the loopback names that are not listed. The proxy
-// carries CONNECT, and requests for URLs of http. It answers 403 to what is not allowed.
+// Hosts that processes can reach through an HTTP proxy. Every process has the proxy's
+// address in `HTTP_PROXY` and `HTTPS_PROXY`, and in both names in lower case.
+// `NO_PROXY`, also in lower case, has the loopback names that are not listed. The proxy
+// accepts CONNECT, and requests for http URLs. It answers 403 to a request that is not
+// allowed.
 type AllowedHosts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The hosts.
@@ -1131,13 +1137,13 @@ func (x *AllowedHosts) GetHosts() []*AllowedHost {
 // A host that can be reached.
 type AllowedHost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name; `*.` in front stands for all names below it. The proxy resolves it, and
-	// refuses addresses that are loopback, link-local or private unless `private` says
-	// otherwise.
+	// The host's name. A leading `*.` matches all names below it. The proxy resolves the
+	// name. It rejects loopback, link-local and private addresses, unless `private`
+	// allows them.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Its ports; none: 80 and 443.
+	// The allowed ports; none: 80 and 443.
 	Ports []uint32 `protobuf:"varint,2,rep,packed,name=ports,proto3" json:"ports,omitempty"`
-	// Its address may be a private one.
+	// Whether the host may have a private address.
 	Private       bool `protobuf:"varint,3,opt,name=private,proto3" json:"private,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1197,9 +1203,9 @@ func (x *AllowedHost) GetPrivate() bool {
 // An image that is built for the sandbox.
 type ImageBuild struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The folder with what is needed, as an archive of tar, gzip or not.
+	// The build context, as a tar archive, optionally compressed by gzip.
 	Context []byte `protobuf:"bytes,1,opt,name=context,proto3" json:"context,omitempty"`
-	// The path of the build file in it; empty: `Dockerfile`.
+	// The path of the build file in the context; empty: `Dockerfile`.
 	Dockerfile string `protobuf:"bytes,2,opt,name=dockerfile,proto3" json:"dockerfile,omitempty"`
 	// The build's arguments.
 	Args map[string]string `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -1267,51 +1273,50 @@ func (x *ImageBuild) GetTarget() string {
 	return ""
 }
 
-// Makes a sandbox.
+// Creates a sandbox.
 type CreateSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique to the sandbox; makes a retry safe for as long as the sandbox is there.
+	// Unique for each sandbox. Makes a retry safe while the sandbox exists.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What its file system is made from. Absent: the service's default image.
+	// The source of the file system. Absent: the service's default image.
 	//
 	// Types that are valid to be assigned to Root:
 	//
 	//	*CreateSandboxRequest_Image
 	//	*CreateSandboxRequest_Build
 	Root isCreateSandboxRequest_Root `protobuf_oneof:"root"`
-	// The digest that the image must have; another one is SANDBOX_IMAGE_FAILED. Empty:
-	// any.
+	// The digest that the image must have; an image with a different digest is
+	// SANDBOX_IMAGE_FAILED. Empty: any.
 	ImageDigest string `protobuf:"bytes,4,opt,name=image_digest,json=imageDigest,proto3" json:"image_digest,omitempty"`
-	// What it may use.
+	// The sandbox's resources.
 	Resources *Resources `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
-	// What it can reach.
+	// The sandbox's network.
 	Network *Network `protobuf:"bytes,6,opt,name=network,proto3" json:"network,omitempty"`
-	// Variables of all its processes, in addition to the image's.
+	// Environment variables of all processes, in addition to the image's.
 	Env map[string]string `protobuf:"bytes,7,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The user of its processes and files, a name or a number of the image's own; empty:
-	// the image's.
+	// The user of the processes and files, by a name or number that the image knows;
+	// empty: the image's user.
 	User string `protobuf:"bytes,8,opt,name=user,proto3" json:"user,omitempty"`
-	// The folder that its processes start in; made where it is missing. Empty: the
-	// image's.
+	// The folder that processes start in. The service creates it if it is missing. Empty:
+	// the image's.
 	Workdir string `protobuf:"bytes,9,opt,name=workdir,proto3" json:"workdir,omitempty"`
-	// Files that are there before any process. They are written with all rights, and are
-	// the user's.
+	// Files that the service writes before the first process. It writes them with all
+	// rights; they belong to the user.
 	Files []*FileContent `protobuf:"bytes,10,rep,name=files,proto3" json:"files,omitempty"`
-	// Labels, for people and for the backend's own tools. No secrets.
+	// Labels for people and for the backend's tools. No secrets.
 	Labels map[string]string `protobuf:"bytes,11,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Seconds that the own lease lasts, unless it is renewed; zero: the service's
-	// default.
+	// Seconds that the own lease lasts unless renewed; zero: the service's default.
 	TtlS uint32 `protobuf:"varint,12,opt,name=ttl_s,json=ttlS,proto3" json:"ttl_s,omitempty"`
-	// Seconds that the sandbox may take to be ready, a fetch and a build included; zero:
-	// the service's default.
+	// The most seconds until the sandbox is ready, fetch and build included; zero: the
+	// service's default.
 	StartTimeoutS uint32 `protobuf:"varint,13,opt,name=start_timeout_s,json=startTimeoutS,proto3" json:"start_timeout_s,omitempty"`
-	// A process to start with the sandbox. Its time counts from the answer. A service
-	// that starts sandboxes ahead starts this one with them: before `files`, so that it
-	// should wait for a word on its standard input.
+	// A process to start with the sandbox. Its `timeout_ms` counts from the answer. A
+	// service that starts sandboxes ahead also starts this process ahead, before it
+	// writes `files`. So the process should wait for a line on its standard input.
 	Process *ProcessSpec `protobuf:"bytes,14,opt,name=process,proto3" json:"process,omitempty"`
-	// The rollout it is for, for logs and metrics.
+	// The rollout that the sandbox is for, for logs and metrics.
 	RolloutId string `protobuf:"bytes,15,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// The attempt.
+	// The attempt of the rollout.
 	Attempt       uint32 `protobuf:"varint,16,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1480,8 +1485,7 @@ type CreateSandboxRequest_Image struct {
 }
 
 type CreateSandboxRequest_Build struct {
-	// An image to be built. One that was built from equal content before is taken as
-	// it is.
+	// An image to build. The service reuses an image that it built from equal content.
 	Build *ImageBuild `protobuf:"bytes,3,opt,name=build,proto3,oneof"`
 }
 
@@ -1489,18 +1493,18 @@ func (*CreateSandboxRequest_Image) isCreateSandboxRequest_Root() {}
 
 func (*CreateSandboxRequest_Build) isCreateSandboxRequest_Root() {}
 
-// A sandbox that runs.
+// The sandbox runs.
 type CreateSandboxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The own lease. It stays with the one who asked.
+	// The own lease. The caller keeps it and never hands it on.
 	OwnLease []byte `protobuf:"bytes,1,opt,name=own_lease,json=ownLease,proto3" json:"own_lease,omitempty"`
-	// The sandbox, and an operate lease to be handed on. Both leases last equally long.
+	// The sandbox, with an operate lease to hand on. Both leases expire at the same time.
 	Grant *SandboxGrant `protobuf:"bytes,2,opt,name=grant,proto3" json:"grant,omitempty"`
-	// What it may use.
+	// The sandbox's resources.
 	Resources *Resources `protobuf:"bytes,3,opt,name=resources,proto3" json:"resources,omitempty"`
-	// The user of its processes.
+	// The user of the processes.
 	User string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
-	// The process that was started with it; empty: none.
+	// The id of the process that was started with the sandbox; empty: none.
 	ProcessId     string `protobuf:"bytes,5,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1571,16 +1575,16 @@ func (x *CreateSandboxResponse) GetProcessId() string {
 	return ""
 }
 
-// What a lease allows, beside its kind. Where a lease is made of another one, what is
-// not set here stays as it is there.
+// Narrows what a lease allows. A derived lease keeps each limit of its first lease that
+// is not set here.
 type LeaseScope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Reading files is all that it allows.
+	// The lease allows only reading files.
 	ReadOnly bool `protobuf:"varint,1,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
-	// Files below this folder are all that it allows; empty: no such limit.
+	// The lease allows only files below this folder; empty: any folder.
 	Folder string `protobuf:"bytes,2,opt,name=folder,proto3" json:"folder,omitempty"`
-	// Programs run as this user, and files are used with this user's rights; empty: no
-	// such limit.
+	// Programs run as this user, and files are used with this user's rights; empty: any
+	// user.
 	User          string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1637,7 +1641,7 @@ func (x *LeaseScope) GetUser() string {
 	return ""
 }
 
-// Asks what a lease is of.
+// Asks for the sandbox of a lease.
 type AttachSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox.
@@ -1692,16 +1696,16 @@ func (x *AttachSandboxRequest) GetLease() []byte {
 	return nil
 }
 
-// What the lease is of.
+// The sandbox of the lease.
 type AttachSandboxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox.
 	Sandbox *SandboxInfo `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	// It is the own lease.
+	// Whether this is the own lease.
 	Own bool `protobuf:"varint,2,opt,name=own,proto3" json:"own,omitempty"`
-	// What it allows.
+	// What the lease allows.
 	Scope *LeaseScope `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
-	// When it ends unless it is renewed: nanoseconds since 1970-01-01 UTC.
+	// When the lease ends unless renewed: nanoseconds since 1970-01-01 UTC.
 	ExpiresUnixNano uint64 `protobuf:"fixed64,4,opt,name=expires_unix_nano,json=expiresUnixNano,proto3" json:"expires_unix_nano,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1770,29 +1774,29 @@ type SandboxInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox.
 	Sandbox *SandboxRef `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	// What it may use.
+	// The sandbox's resources.
 	Resources *Resources `protobuf:"bytes,2,opt,name=resources,proto3" json:"resources,omitempty"`
-	// What it can reach.
+	// The sandbox's kind of network.
 	Network NetworkKind `protobuf:"varint,3,opt,name=network,proto3,enum=gymmesh.sandbox.v1.NetworkKind" json:"network,omitempty"`
-	// The folder that its processes start in.
+	// The folder that processes start in.
 	Workdir string `protobuf:"bytes,4,opt,name=workdir,proto3" json:"workdir,omitempty"`
-	// The user of its processes.
+	// The user of the processes.
 	User string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
-	// Its labels.
+	// The sandbox's labels.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The rollout it is for.
+	// The rollout that the sandbox is for.
 	RolloutId string `protobuf:"bytes,7,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// When it was ready: nanoseconds since 1970-01-01 UTC.
+	// When the sandbox was ready: nanoseconds since 1970-01-01 UTC.
 	StartedUnixNano uint64 `protobuf:"fixed64,8,opt,name=started_unix_nano,json=startedUnixNano,proto3" json:"started_unix_nano,omitempty"`
-	// When its own lease ends unless it is renewed.
+	// When the own lease ends unless renewed.
 	ExpiresUnixNano uint64 `protobuf:"fixed64,9,opt,name=expires_unix_nano,json=expiresUnixNano,proto3" json:"expires_unix_nano,omitempty"`
-	// When its life is over whatever is renewed; zero: never.
+	// When the sandbox ends even if its lease is renewed; zero: never.
 	EndsUnixNano uint64 `protobuf:"fixed64,10,opt,name=ends_unix_nano,json=endsUnixNano,proto3" json:"ends_unix_nano,omitempty"`
-	// Processes that run, of those that were started through the service.
+	// The number of running processes that were started through the service.
 	Processes uint32 `protobuf:"varint,11,opt,name=processes,proto3" json:"processes,omitempty"`
-	// When a lease other than the own one was last used, but for RenewLease: the end of
-	// the call, or now while one runs. Zero: never. So an owner learns whether those whom
-	// the sandbox was lent to work in it.
+	// When a lease other than the own one was last used, by any call but RenewLease: the
+	// end of the call, or now while a call runs. Zero: never. It tells the owner whether
+	// the borrowers use the sandbox.
 	UsedUnixNano  uint64 `protobuf:"fixed64,12,opt,name=used_unix_nano,json=usedUnixNano,proto3" json:"used_unix_nano,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1912,20 +1916,22 @@ func (x *SandboxInfo) GetUsedUnixNano() uint64 {
 	return 0
 }
 
-// Makes a further lease.
+// Derives a further lease.
 type LendSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox.
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// The lease that it is made of.
+	// The lease to derive from.
 	Lease []byte `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Unique to the new lease: a repeat returns the same one.
+	// Unique for each new lease. A repeat returns the same lease.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What the new lease allows. More than the first allows is SANDBOX_LEASE_INVALID.
+	// What the new lease allows. A scope that exceeds the first lease is
+	// SANDBOX_LEASE_INVALID.
 	Scope *LeaseScope `protobuf:"bytes,4,opt,name=scope,proto3" json:"scope,omitempty"`
-	// Seconds that it lasts; zero: as long as the first. It never lasts longer.
+	// Seconds that the new lease lasts; zero: as long as the first lease. It never lasts
+	// longer.
 	TtlS uint32 `protobuf:"varint,5,opt,name=ttl_s,json=ttlS,proto3" json:"ttl_s,omitempty"`
-	// SandboxGrant.role of the answer.
+	// The SandboxGrant.role of the answer.
 	Role          string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2003,10 +2009,10 @@ func (x *LendSandboxRequest) GetRole() string {
 	return ""
 }
 
-// The further lease: an operate lease.
+// The derived lease: an operate lease.
 type LendSandboxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What can be handed on.
+	// The grant to hand on.
 	Grant         *SandboxGrant `protobuf:"bytes,1,opt,name=grant,proto3" json:"grant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2049,14 +2055,14 @@ func (x *LendSandboxResponse) GetGrant() *SandboxGrant {
 	return nil
 }
 
-// Lets a lease last longer.
+// Extends a lease.
 type RenewLeaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox.
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// The lease.
 	Lease []byte `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Seconds from now; zero: as long as it was first given. It never becomes shorter.
+	// Seconds from now; zero: the lease's first duration. A lease never becomes shorter.
 	TtlS          uint32 `protobuf:"varint,3,opt,name=ttl_s,json=ttlS,proto3" json:"ttl_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2113,11 +2119,11 @@ func (x *RenewLeaseRequest) GetTtlS() uint32 {
 	return 0
 }
 
-// The lease lasts.
+// The lease was extended.
 type RenewLeaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When it ends unless it is renewed again: nanoseconds since 1970-01-01 UTC. An
-	// operate lease never lasts longer than the one it was made of.
+	// When the lease ends unless renewed again: nanoseconds since 1970-01-01 UTC. An
+	// operate lease never lasts longer than the lease that it was derived from.
 	ExpiresUnixNano uint64 `protobuf:"fixed64,1,opt,name=expires_unix_nano,json=expiresUnixNano,proto3" json:"expires_unix_nano,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2215,7 +2221,7 @@ func (x *RevokeLeaseRequest) GetLease() []byte {
 	return nil
 }
 
-// The lease is no longer there.
+// The lease no longer exists.
 type RevokeLeaseResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2307,7 +2313,7 @@ func (x *EndSandboxRequest) GetLease() []byte {
 	return nil
 }
 
-// The sandbox is no longer there.
+// The sandbox no longer exists.
 type EndSandboxResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2349,7 +2355,7 @@ type ListSandboxesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most sandboxes to return; zero: the service chooses.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// Where to go on: next_page_token of the page before; empty: at the start.
+	// The next_page_token of the previous page; empty: the first page.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2402,7 +2408,7 @@ func (x *ListSandboxesRequest) GetPageToken() string {
 // A page of sandboxes.
 type ListSandboxesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sandboxes, by id.
+	// The sandboxes, ordered by id.
 	Sandboxes []*SandboxInfo `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	// Where the next page starts; empty on the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -2500,7 +2506,7 @@ func (x *RemoveSandboxRequest) GetSandboxId() string {
 	return ""
 }
 
-// The sandbox is no longer there.
+// The sandbox no longer exists.
 type RemoveSandboxResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2548,7 +2554,7 @@ type ExecRequest struct {
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The program.
 	Process *ProcessSpec `protobuf:"bytes,4,opt,name=process,proto3" json:"process,omitempty"`
-	// All of its standard input.
+	// The whole standard input.
 	Stdin         []byte `protobuf:"bytes,5,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2619,7 +2625,7 @@ func (x *ExecRequest) GetStdin() []byte {
 	return nil
 }
 
-// What is heard of it.
+// An event of the program.
 type ExecResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The event.
@@ -2738,11 +2744,11 @@ func (x *StartProcessRequest) GetProcess() *ProcessSpec {
 	return nil
 }
 
-// The program was started. One that cannot be run ends at once with the exit code 126
-// or 127.
+// The program was started. A program that cannot be run ends at once with the exit code
+// 126 or 127.
 type StartProcessResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its id.
+	// The process's id.
 	ProcessId     string `protobuf:"bytes,1,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2794,13 +2800,13 @@ type WriteStdinRequest struct {
 	Lease []byte `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// The process.
 	ProcessId string `protobuf:"bytes,3,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
-	// Where in its standard input this lies: the number of bytes written before. Bytes
-	// that were written already are not written again, so that a repeat is safe; beyond
-	// them is FIELD_INVALID.
+	// The offset of `content` in the standard input: the number of bytes written before.
+	// The service does not write bytes twice, so a repeat is safe. An offset beyond the
+	// bytes written so far is FIELD_INVALID.
 	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	// What to write.
+	// The bytes to write.
 	Content []byte `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
-	// Close its standard input behind it.
+	// Whether to close standard input after `content`.
 	Close         bool `protobuf:"varint,6,opt,name=close,proto3" json:"close,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2878,10 +2884,10 @@ func (x *WriteStdinRequest) GetClose() bool {
 	return false
 }
 
-// It was written.
+// The bytes were written.
 type WriteStdinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Bytes of standard input so far: the offset of the next call.
+	// Bytes of standard input written so far: the offset of the next call.
 	Written       uint64 `protobuf:"varint,1,opt,name=written,proto3" json:"written,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2933,9 +2939,9 @@ type SignalProcessRequest struct {
 	Lease []byte `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// The process.
 	ProcessId string `protobuf:"bytes,3,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
-	// The number of the signal, as Linux has it: 15 asks it to end, 9 ends it.
+	// The signal's number on Linux: 15 asks the process to end, 9 kills it.
 	Signal uint32 `protobuf:"varint,4,opt,name=signal,proto3" json:"signal,omitempty"`
-	// Its descendants as well.
+	// Whether to signal the descendants too.
 	Descendants   bool `protobuf:"varint,5,opt,name=descendants,proto3" json:"descendants,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3050,12 +3056,13 @@ type WaitProcessRequest struct {
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// A lease that may run programs.
 	Lease []byte `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// The process. SANDBOX_PROCESS_NOT_FOUND once its end is forgotten:
-	// `ServiceLimits.repeat_s` after it.
+	// The process. The service forgets a process `ServiceLimits.repeat_s` after its end;
+	// then the call is SANDBOX_PROCESS_NOT_FOUND.
 	ProcessId string `protobuf:"bytes,3,opt,name=process_id,json=processId,proto3" json:"process_id,omitempty"`
-	// Bytes of standard output that the caller has. May lie ahead of what was written.
+	// Bytes of standard output that the caller already has. May exceed the bytes written
+	// so far.
 	StdoutOffset uint64 `protobuf:"varint,4,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
-	// Bytes of standard error that the caller has.
+	// Bytes of standard error that the caller already has.
 	StderrOffset  uint64 `protobuf:"varint,5,opt,name=stderr_offset,json=stderrOffset,proto3" json:"stderr_offset,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3126,7 +3133,7 @@ func (x *WaitProcessRequest) GetStderrOffset() uint64 {
 	return 0
 }
 
-// What is heard of it.
+// An event of the process.
 type WaitProcessResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The event.
@@ -3172,7 +3179,7 @@ func (x *WaitProcessResponse) GetEvent() *ProcessEvent {
 	return nil
 }
 
-// Asks how a process stands.
+// Asks whether a process runs.
 type GetProcessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox.
@@ -3236,12 +3243,13 @@ func (x *GetProcessRequest) GetProcessId() string {
 	return ""
 }
 
-// How a process stands.
+// The state of a process.
 type GetProcessResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How it ended; absent while it runs.
+	// How the process ended; absent while it runs.
 	Exit *ProcessExit `protobuf:"bytes,1,opt,name=exit,proto3" json:"exit,omitempty"`
-	// Its threads and those of its descendants now; empty where the backend cannot say.
+	// The current threads of the process and its descendants. Empty if the backend does
+	// not report them.
 	Threads       []*ThreadUsage `protobuf:"bytes,2,rep,name=threads,proto3" json:"threads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3298,9 +3306,10 @@ type CallPortRequest struct {
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// A lease that may run programs.
 	Lease []byte `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Unique in the sandbox: a repeat gets the same answer and does not call again.
+	// Unique in the sandbox. A repeat gets the same answer and does not call the server
+	// again.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The port, at 127.0.0.1.
+	// The port at 127.0.0.1.
 	Port uint32 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
 	// The method; empty: GET.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
@@ -3310,7 +3319,7 @@ type CallPortRequest struct {
 	Headers []*HttpHeader `protobuf:"bytes,7,rep,name=headers,proto3" json:"headers,omitempty"`
 	// The body.
 	Body []byte `protobuf:"bytes,8,opt,name=body,proto3" json:"body,omitempty"`
-	// The time that it may take, in milliseconds; zero: a minute.
+	// The most milliseconds that the call may take; zero: a minute.
 	TimeoutMs     uint32 `protobuf:"varint,9,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3409,12 +3418,12 @@ func (x *CallPortRequest) GetTimeoutMs() uint32 {
 	return 0
 }
 
-// A header of HTTP.
+// An HTTP header.
 type HttpHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// The header's name.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Its value.
+	// The header's value.
 	Value         []byte `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3469,7 +3478,7 @@ type CallPortResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The status, such as 200.
 	Status uint32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
-	// The headers, in their order.
+	// The headers, in the server's order.
 	Headers []*HttpHeader `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
 	// The body.
 	Body          []byte `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
@@ -3528,7 +3537,7 @@ func (x *CallPortResponse) GetBody() []byte {
 	return nil
 }
 
-// Keeps the file system.
+// Stores the file system.
 type SnapshotSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox.
@@ -3537,10 +3546,10 @@ type SnapshotSandboxRequest struct {
 	Lease []byte `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Unique in the sandbox; makes a retry safe.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The snapshot's name, unique at the instance; empty: the service makes one that
-	// nobody can guess.
+	// The snapshot's name, unique at the instance; empty: the service generates one that
+	// is hard to guess.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// Seconds that it is kept; zero: as long as the service runs.
+	// Seconds until the service deletes the snapshot; zero: as long as the service runs.
 	TtlS          uint32 `protobuf:"varint,5,opt,name=ttl_s,json=ttlS,proto3" json:"ttl_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3611,10 +3620,10 @@ func (x *SnapshotSandboxRequest) GetTtlS() uint32 {
 	return 0
 }
 
-// The file system is kept.
+// The file system was stored.
 type SnapshotSandboxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What sandboxes can start from.
+	// The snapshot, as an image that sandboxes can start from.
 	Image         *Image `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3660,7 +3669,7 @@ func (x *SnapshotSandboxResponse) GetImage() *Image {
 // Removes a snapshot.
 type DeleteSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its name.
+	// The name of the snapshot to remove.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3703,7 +3712,7 @@ func (x *DeleteSnapshotRequest) GetName() string {
 	return ""
 }
 
-// The snapshot is no longer there.
+// The snapshot no longer exists.
 type DeleteSnapshotResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3740,18 +3749,19 @@ func (*DeleteSnapshotResponse) Descriptor() ([]byte, []int) {
 	return file_gymmesh_sandbox_v1_sandbox_proto_rawDescGZIP(), []int{49}
 }
 
-// Makes sandboxes of a sandbox.
+// Creates copies of a sandbox.
 type ForkSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sandbox.
 	SandboxId string `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// The own lease.
 	Lease []byte `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Unique in the sandbox; makes a retry safe for as long as it is there.
+	// Unique in the sandbox. Makes a retry safe while this sandbox exists.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// How many; zero: one. They take places as those of CreateSandbox do.
+	// The number of copies; zero: one. Each takes a place, as for CreateSandbox.
 	Count uint32 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// Seconds that their own leases last; zero: as this one was asked for.
+	// Seconds that the own leases of the copies last; zero: as in the request that
+	// created this sandbox.
 	TtlS          uint32 `protobuf:"varint,5,opt,name=ttl_s,json=ttlS,proto3" json:"ttl_s,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3825,7 +3835,7 @@ func (x *ForkSandboxRequest) GetTtlS() uint32 {
 // The new sandboxes.
 type ForkSandboxResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Each as CreateSandbox answers.
+	// One answer for each copy, as from CreateSandbox.
 	Sandboxes     []*CreateSandboxResponse `protobuf:"bytes,1,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,30 +1,30 @@
 // The sandbox service: machines to work in, lent to the services of a rollout.
 //
-// A sandbox is a file system, processes in it, and bounds around both. Its life:
+// A sandbox is a file system, processes in it, and limits on both. Its life:
 //
 //   CreateSandbox -> running --+-- EndSandbox, RemoveSandbox ------------> ended
 //   ForkSandbox                +-- its own lease ends, its life is over
 //                              +-- it is lost, or the service ends
 //
-// While it runs, everything is allowed that a lease allows. Ended: all is NOT_FOUND /
-// SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which succeed. A call that
-// was under way when the sandbox ended is UNAVAILABLE / SANDBOX_LOST. Nothing of an
-// ended sandbox is left: no process, no file, no network. A service that is started
-// again ends what the one before it has left, before it takes calls.
+// While the sandbox runs, a caller may do what the lease allows. After its end, every
+// call is NOT_FOUND / SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which
+// succeed. A call in progress when the sandbox ended is UNAVAILABLE / SANDBOX_LOST.
+// Nothing remains of an ended sandbox: no process, no file, no network. A restarted
+// service removes everything its predecessor left, before it accepts calls.
 //
-// Leases. Who creates a sandbox gets two: *own*, which may do everything, and
-// *operate*, which may run programs and use files, and is meant to be handed on. A
-// lease is 16 bytes or more that nobody can guess. It belongs to one sandbox, at one
-// instance, where all calls go (`SandboxRef.instance_id`). LendSandbox makes a further
-// one of it, which allows no more, lasts no longer, and ends with it. A lease that ran
-// out is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED for as long as the sandbox is
-// there; one that was never given, was revoked, is of another sandbox, or does not
-// allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown sandbox_id
-// is SANDBOX_NOT_FOUND whatever the lease. Leases travel in requests and answers only:
-// who logs, stores or traces a message of this package leaves them out.
+// Leases. CreateSandbox returns two leases. The *own* lease allows everything. The
+// *operate* lease allows programs and files; the owner hands it on. A lease is 16 bytes
+// or more, hard to guess. It is valid for one sandbox at one instance; all calls go to
+// this instance (`SandboxRef.instance_id`). LendSandbox derives a further lease from a
+// lease. The new lease allows no more, lasts no longer, and ends with the first. An
+// expired lease is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED while the sandbox
+// exists. A lease that was never issued, was revoked, belongs to a different sandbox,
+// or does not allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown
+// sandbox_id is SANDBOX_NOT_FOUND with any lease. Only requests and answers have
+// leases: code that logs, stores or traces a message of this package omits them.
 //
-// When the own lease runs out, the sandbox ends. So a sandbox whose owner is gone
-// ends without anybody's help.
+// When the own lease expires, the service ends the sandbox. So the service also ends a
+// sandbox whose owner has crashed.
 //
 // What a call needs:
 //   own              EndSandbox, SnapshotSandbox, ForkSandbox
@@ -37,32 +37,32 @@
 //                    lease that has one
 //   any              AttachSandbox, RenewLease, LendSandbox, RevokeLease
 // A lease with a user runs programs as this user and uses files with this user's
-// rights; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
-// lease's folder, also through a link, is SANDBOX_LEASE_INVALID.
+// rights. A request that names a different user is SANDBOX_LEASE_INVALID. A path
+// outside the lease's folder, directly or through a link, is SANDBOX_LEASE_INVALID.
 //
 // Repeats. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec, StartProcess and
-// CallPort carry a `request_id`, which alone makes it a repeat; each sandbox and
-// method has ids of its own, CreateSandbox's are the instance's.
-//   the first call still runs      the repeat waits for it; a stream is sent from its
+// CallPort carry a `request_id`. A call with the same id is a repeat. Ids are unique
+// per sandbox and method; those of CreateSandbox are unique per instance.
+//   the first call still runs      the repeat waits for it, and gets a stream from its
 //                                  beginning
-//   it answered                    the same answer, leases included
-//   it failed                      the same error; tried anew only after
-//                                  SANDBOX_LIMIT and DRAINING, with which nothing was
-//                                  done, and after any error of CreateSandbox,
-//                                  ForkSandbox and SnapshotSandbox, of which nothing
-//                                  is left
-//   another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
-//   `ServiceLimits.repeat_s` after the end, or 128 later calls were answered
+//   the first call succeeded       the same answer, leases included
+//   the first call failed          the same error. The service tries again only after
+//                                  SANDBOX_LIMIT and DRAINING, which mean that nothing
+//                                  was done, and after any error of CreateSandbox,
+//                                  ForkSandbox and SnapshotSandbox, which leave nothing
+//                                  behind
+//   a different request with it    FAILED_PRECONDITION / REQUEST_ID_REUSED
+//   `ServiceLimits.repeat_s` after the end, or after 128 later answers
 //                                  the service may have forgotten the answer, but not
 //                                  the id: FAILED_PRECONDITION / SESSION_STATE, state
 //                                  `answered`
-// CreateSandbox's ids count for as long as the sandbox is there.
+// The service keeps the ids of CreateSandbox while the sandbox exists.
 //
-// Deadlines. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec and CallPort are not
-// cut off when their caller goes away or the caller's deadline passes: they run on
-// within their own limit, and a repeat finds them. The late caller got
-// DEADLINE_EXCEEDED. A CreateSandbox that waits for a place has begun nothing, and ends
-// with its caller.
+// Deadlines. The service does not abort CreateSandbox, ForkSandbox, SnapshotSandbox,
+// Exec or CallPort when the caller disconnects or its deadline passes. They continue
+// within their own limits, and a repeat finds them. The caller gets DEADLINE_EXCEEDED.
+// A CreateSandbox that waits for a place has started nothing yet, and ends with its
+// caller.
 
 // Code generated by protoc-gen-go-grpc. DO NOT EDIT.
 // versions:
@@ -117,84 +117,88 @@ const (
 //
 // Machines to work in.
 type SandboxServiceClient interface {
-	// Says what the service can do and how much is free. What it can do is constant
+	// Reports the service's capabilities and free places. The capabilities are constant
 	// while the server runs.
 	GetService(ctx context.Context, in *GetServiceRequest, opts ...grpc.CallOption) (*GetServiceResponse, error)
 	// Makes a sandbox and starts it.
 	//
-	// Where all places are taken the call waits, no longer than its deadline and only
-	// while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
-	// SANDBOX_LIMIT. What the backend cannot give is refused by name with
-	// SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
-	// `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
-	// cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
-	// `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
-	// equal requests started ahead; the caller cannot tell, but for the time.
+	// If all places are taken, the call waits, at most until its deadline. At most
+	// `ServiceLimits.max_waiting` calls wait; a further one is RESOURCE_EXHAUSTED /
+	// SANDBOX_LIMIT. An option that the backend does not support is
+	// SANDBOX_OPTION_UNSUPPORTED, with the option's name; the service never ignores an
+	// option. A request over `ServiceLimits.max_resources` is FIELD_INVALID. An image
+	// that does not exist and cannot be fetched is SANDBOX_IMAGE_NOT_FOUND. A sandbox
+	// that is not ready within `start_timeout_s` is SANDBOX_START_TIMEOUT. The service
+	// may start sandboxes ahead for equal requests. The caller sees no difference except
+	// a shorter start.
 	CreateSandbox(ctx context.Context, in *CreateSandboxRequest, opts ...grpc.CallOption) (*CreateSandboxResponse, error)
-	// Says what a lease is of and what it allows. The first call of a service that was
-	// handed one.
+	// Returns the sandbox of a lease, and the lease's scope. The first call of a service
+	// that receives a grant.
 	AttachSandbox(ctx context.Context, in *AttachSandboxRequest, opts ...grpc.CallOption) (*AttachSandboxResponse, error)
-	// Makes a further lease that allows the same or less.
+	// Derives a further lease that allows the same or less.
 	LendSandbox(ctx context.Context, in *LendSandboxRequest, opts ...grpc.CallOption) (*LendSandboxResponse, error)
-	// Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
-	// to `Resources.life_s` after its start.
+	// Extends a lease. Renewing the own lease also extends the life of the sandbox, up to
+	// `Resources.life_s` after its start.
 	RenewLease(ctx context.Context, in *RenewLeaseRequest, opts ...grpc.CallOption) (*RenewLeaseResponse, error)
-	// Ends a lease and those that were made of it. Revoking the own lease ends the
-	// sandbox. Revoking one that is not there is a success.
+	// Ends a lease and all leases derived from it. Revoking the own lease ends the
+	// sandbox. Revoking a lease that does not exist succeeds.
 	RevokeLease(ctx context.Context, in *RevokeLeaseRequest, opts ...grpc.CallOption) (*RevokeLeaseResponse, error)
-	// Ends the sandbox; answers once nothing of it is left. Ending one that is not there
-	// is a success.
+	// Ends the sandbox. Answers when nothing of the sandbox remains. Ending a sandbox
+	// that does not exist succeeds.
 	EndSandbox(ctx context.Context, in *EndSandboxRequest, opts ...grpc.CallOption) (*EndSandboxResponse, error)
-	// Lists the sandboxes of this instance for people, without leases, by id, a page at
-	// a time.
+	// Lists the sandboxes of this instance for people: without leases, ordered by id, one
+	// page per call.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
 	// Ends a sandbox without its lease, for operators.
 	RemoveSandbox(ctx context.Context, in *RemoveSandboxRequest, opts ...grpc.CallOption) (*RemoveSandboxResponse, error)
-	// Runs a program to its end and streams what it writes.
+	// Runs a program to its end and streams its output.
 	//
-	// Standard input is what the request has, then its end. The process and its
-	// descendants are killed at its `timeout_ms`; a descendant that outlives it without
-	// that runs on, and holds no stream open: `exit` comes within a second of the end of
-	// the process itself.
+	// Standard input is the request's `stdin`, then end of file. At `timeout_ms` the
+	// service kills the process and its descendants. Otherwise a descendant may outlive
+	// the process. It continues to run, but does not keep the stream open: the service
+	// sends `exit` within a second of the end of the process itself.
 	Exec(ctx context.Context, in *ExecRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecResponse], error)
-	// Starts a program that stays: a server, a shell, an interpreter.
+	// Starts a long-running program: a server, a shell, an interpreter.
 	StartProcess(ctx context.Context, in *StartProcessRequest, opts ...grpc.CallOption) (*StartProcessResponse, error)
 	// Writes to the standard input of a process that StartProcess or CreateSandbox
-	// started. Waits until the process has taken it, or its pipe has. What a process no
-	// longer reads is dropped.
+	// started. Waits until the process or its pipe has accepted the bytes. Bytes that the
+	// process no longer reads are dropped.
 	WriteStdin(ctx context.Context, in *WriteStdinRequest, opts ...grpc.CallOption) (*WriteStdinResponse, error)
-	// Sends a signal to a process, or to it and all its descendants. Signalling one that
-	// has ended is a success.
+	// Sends a signal to a process, or to a process and all its descendants. Signalling a
+	// process that has ended succeeds.
 	SignalProcess(ctx context.Context, in *SignalProcessRequest, opts ...grpc.CallOption) (*SignalProcessResponse, error)
-	// Streams what a process has written and writes, up to its end: of any process that
-	// was started here, Exec's included. Several may listen at a time.
+	// Streams the past and future output of a process, until the process ends. Accepts
+	// any process started through the service, also by Exec. Several callers may listen
+	// to one process.
 	WaitProcess(ctx context.Context, in *WaitProcessRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitProcessResponse], error)
-	// Says how a process stands and what its threads have used.
+	// Reports whether a process runs or how it ended, and the CPU use of its threads.
 	GetProcess(ctx context.Context, in *GetProcessRequest, opts ...grpc.CallOption) (*GetProcessResponse, error)
-	// Calls an HTTP server that listens in the sandbox, at its own loopback address. No
-	// port of the host is used. Redirects are not followed. Where nothing listens,
-	// UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+	// Calls an HTTP server in the sandbox at the sandbox's loopback address. No port of
+	// the host is used. The service does not follow redirects. If nothing listens, the
+	// call is UNAVAILABLE / SANDBOX_PORT_UNREACHABLE. An answer over
 	// `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
 	CallPort(ctx context.Context, in *CallPortRequest, opts ...grpc.CallOption) (*CallPortResponse, error)
 	// Reads plain files.
 	ReadFiles(ctx context.Context, in *ReadFilesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadFilesResponse], error)
-	// Writes plain files. SANDBOX_DISK_FULL where there is no space left.
+	// Writes plain files. SANDBOX_DISK_FULL if no space is left.
 	WriteFiles(ctx context.Context, in *WriteFilesRequest, opts ...grpc.CallOption) (*WriteFilesResponse, error)
 	// Lists a folder.
 	ListFiles(ctx context.Context, in *ListFilesRequest, opts ...grpc.CallOption) (*ListFilesResponse, error)
 	// Reads a folder as an archive.
 	ReadArchive(ctx context.Context, in *ReadArchiveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadArchiveResponse], error)
-	// Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive.
+	// Unpacks an archive in a folder. Bytes that are not such an archive are
+	// SANDBOX_PATH_INVALID.
 	WriteArchive(ctx context.Context, in *WriteArchiveRequest, opts ...grpc.CallOption) (*WriteArchiveResponse, error)
-	// Keeps the file system as it is under a name, from which sandboxes start as from an
-	// image. Processes are not kept, and files that change meanwhile are kept at some
-	// moment of it. A name that is taken is FIELD_INVALID.
+	// Stores the current file system under a name. CreateSandbox accepts this name as an
+	// image. Processes are not stored. A file that changes during the call is stored as
+	// it was at some moment of the call. A name that already exists is FIELD_INVALID.
 	SnapshotSandbox(ctx context.Context, in *SnapshotSandboxRequest, opts ...grpc.CallOption) (*SnapshotSandboxResponse, error)
-	// Removes a snapshot; sandboxes that started from it keep what they have. Removing
-	// one that is not there is a success.
+	// Removes a snapshot. Sandboxes that started from the snapshot keep their files.
+	// Removing a snapshot that does not exist succeeds.
 	DeleteSnapshot(ctx context.Context, in *DeleteSnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotResponse, error)
-	// Makes sandboxes whose file systems start as this one's is now; all else is as this
-	// one was asked for. All of them start, or none.
+	// Creates sandboxes whose file systems are copies of this sandbox's current one.
+	// Everything else is as in the request that created this sandbox. Either all of them
+	// start, or none.
 	ForkSandbox(ctx context.Context, in *ForkSandboxRequest, opts ...grpc.CallOption) (*ForkSandboxResponse, error)
 }
 
@@ -488,84 +492,88 @@ func (c *sandboxServiceClient) ForkSandbox(ctx context.Context, in *ForkSandboxR
 //
 // Machines to work in.
 type SandboxServiceServer interface {
-	// Says what the service can do and how much is free. What it can do is constant
+	// Reports the service's capabilities and free places. The capabilities are constant
 	// while the server runs.
 	GetService(context.Context, *GetServiceRequest) (*GetServiceResponse, error)
 	// Makes a sandbox and starts it.
 	//
-	// Where all places are taken the call waits, no longer than its deadline and only
-	// while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
-	// SANDBOX_LIMIT. What the backend cannot give is refused by name with
-	// SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
-	// `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
-	// cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
-	// `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
-	// equal requests started ahead; the caller cannot tell, but for the time.
+	// If all places are taken, the call waits, at most until its deadline. At most
+	// `ServiceLimits.max_waiting` calls wait; a further one is RESOURCE_EXHAUSTED /
+	// SANDBOX_LIMIT. An option that the backend does not support is
+	// SANDBOX_OPTION_UNSUPPORTED, with the option's name; the service never ignores an
+	// option. A request over `ServiceLimits.max_resources` is FIELD_INVALID. An image
+	// that does not exist and cannot be fetched is SANDBOX_IMAGE_NOT_FOUND. A sandbox
+	// that is not ready within `start_timeout_s` is SANDBOX_START_TIMEOUT. The service
+	// may start sandboxes ahead for equal requests. The caller sees no difference except
+	// a shorter start.
 	CreateSandbox(context.Context, *CreateSandboxRequest) (*CreateSandboxResponse, error)
-	// Says what a lease is of and what it allows. The first call of a service that was
-	// handed one.
+	// Returns the sandbox of a lease, and the lease's scope. The first call of a service
+	// that receives a grant.
 	AttachSandbox(context.Context, *AttachSandboxRequest) (*AttachSandboxResponse, error)
-	// Makes a further lease that allows the same or less.
+	// Derives a further lease that allows the same or less.
 	LendSandbox(context.Context, *LendSandboxRequest) (*LendSandboxResponse, error)
-	// Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
-	// to `Resources.life_s` after its start.
+	// Extends a lease. Renewing the own lease also extends the life of the sandbox, up to
+	// `Resources.life_s` after its start.
 	RenewLease(context.Context, *RenewLeaseRequest) (*RenewLeaseResponse, error)
-	// Ends a lease and those that were made of it. Revoking the own lease ends the
-	// sandbox. Revoking one that is not there is a success.
+	// Ends a lease and all leases derived from it. Revoking the own lease ends the
+	// sandbox. Revoking a lease that does not exist succeeds.
 	RevokeLease(context.Context, *RevokeLeaseRequest) (*RevokeLeaseResponse, error)
-	// Ends the sandbox; answers once nothing of it is left. Ending one that is not there
-	// is a success.
+	// Ends the sandbox. Answers when nothing of the sandbox remains. Ending a sandbox
+	// that does not exist succeeds.
 	EndSandbox(context.Context, *EndSandboxRequest) (*EndSandboxResponse, error)
-	// Lists the sandboxes of this instance for people, without leases, by id, a page at
-	// a time.
+	// Lists the sandboxes of this instance for people: without leases, ordered by id, one
+	// page per call.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	// Ends a sandbox without its lease, for operators.
 	RemoveSandbox(context.Context, *RemoveSandboxRequest) (*RemoveSandboxResponse, error)
-	// Runs a program to its end and streams what it writes.
+	// Runs a program to its end and streams its output.
 	//
-	// Standard input is what the request has, then its end. The process and its
-	// descendants are killed at its `timeout_ms`; a descendant that outlives it without
-	// that runs on, and holds no stream open: `exit` comes within a second of the end of
-	// the process itself.
+	// Standard input is the request's `stdin`, then end of file. At `timeout_ms` the
+	// service kills the process and its descendants. Otherwise a descendant may outlive
+	// the process. It continues to run, but does not keep the stream open: the service
+	// sends `exit` within a second of the end of the process itself.
 	Exec(*ExecRequest, grpc.ServerStreamingServer[ExecResponse]) error
-	// Starts a program that stays: a server, a shell, an interpreter.
+	// Starts a long-running program: a server, a shell, an interpreter.
 	StartProcess(context.Context, *StartProcessRequest) (*StartProcessResponse, error)
 	// Writes to the standard input of a process that StartProcess or CreateSandbox
-	// started. Waits until the process has taken it, or its pipe has. What a process no
-	// longer reads is dropped.
+	// started. Waits until the process or its pipe has accepted the bytes. Bytes that the
+	// process no longer reads are dropped.
 	WriteStdin(context.Context, *WriteStdinRequest) (*WriteStdinResponse, error)
-	// Sends a signal to a process, or to it and all its descendants. Signalling one that
-	// has ended is a success.
+	// Sends a signal to a process, or to a process and all its descendants. Signalling a
+	// process that has ended succeeds.
 	SignalProcess(context.Context, *SignalProcessRequest) (*SignalProcessResponse, error)
-	// Streams what a process has written and writes, up to its end: of any process that
-	// was started here, Exec's included. Several may listen at a time.
+	// Streams the past and future output of a process, until the process ends. Accepts
+	// any process started through the service, also by Exec. Several callers may listen
+	// to one process.
 	WaitProcess(*WaitProcessRequest, grpc.ServerStreamingServer[WaitProcessResponse]) error
-	// Says how a process stands and what its threads have used.
+	// Reports whether a process runs or how it ended, and the CPU use of its threads.
 	GetProcess(context.Context, *GetProcessRequest) (*GetProcessResponse, error)
-	// Calls an HTTP server that listens in the sandbox, at its own loopback address. No
-	// port of the host is used. Redirects are not followed. Where nothing listens,
-	// UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+	// Calls an HTTP server in the sandbox at the sandbox's loopback address. No port of
+	// the host is used. The service does not follow redirects. If nothing listens, the
+	// call is UNAVAILABLE / SANDBOX_PORT_UNREACHABLE. An answer over
 	// `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
 	CallPort(context.Context, *CallPortRequest) (*CallPortResponse, error)
 	// Reads plain files.
 	ReadFiles(*ReadFilesRequest, grpc.ServerStreamingServer[ReadFilesResponse]) error
-	// Writes plain files. SANDBOX_DISK_FULL where there is no space left.
+	// Writes plain files. SANDBOX_DISK_FULL if no space is left.
 	WriteFiles(context.Context, *WriteFilesRequest) (*WriteFilesResponse, error)
 	// Lists a folder.
 	ListFiles(context.Context, *ListFilesRequest) (*ListFilesResponse, error)
 	// Reads a folder as an archive.
 	ReadArchive(*ReadArchiveRequest, grpc.ServerStreamingServer[ReadArchiveResponse]) error
-	// Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive.
+	// Unpacks an archive in a folder. Bytes that are not such an archive are
+	// SANDBOX_PATH_INVALID.
 	WriteArchive(context.Context, *WriteArchiveRequest) (*WriteArchiveResponse, error)
-	// Keeps the file system as it is under a name, from which sandboxes start as from an
-	// image. Processes are not kept, and files that change meanwhile are kept at some
-	// moment of it. A name that is taken is FIELD_INVALID.
+	// Stores the current file system under a name. CreateSandbox accepts this name as an
+	// image. Processes are not stored. A file that changes during the call is stored as
+	// it was at some moment of the call. A name that already exists is FIELD_INVALID.
 	SnapshotSandbox(context.Context, *SnapshotSandboxRequest) (*SnapshotSandboxResponse, error)
-	// Removes a snapshot; sandboxes that started from it keep what they have. Removing
-	// one that is not there is a success.
+	// Removes a snapshot. Sandboxes that started from the snapshot keep their files.
+	// Removing a snapshot that does not exist succeeds.
 	DeleteSnapshot(context.Context, *DeleteSnapshotRequest) (*DeleteSnapshotResponse, error)
-	// Makes sandboxes whose file systems start as this one's is now; all else is as this
-	// one was asked for. All of them start, or none.
+	// Creates sandboxes whose file systems are copies of this sandbox's current one.
+	// Everything else is as in the request that created this sandbox. Either all of them
+	// start, or none.
 	ForkSandbox(context.Context, *ForkSandboxRequest) (*ForkSandboxResponse, error)
 	mustEmbedUnimplementedSandboxServiceServer()
 }

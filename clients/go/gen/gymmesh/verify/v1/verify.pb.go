@@ -104,15 +104,15 @@ func (AnswerKind) EnumDescriptor() ([]byte, []int) {
 // An answer that earns the best reward.
 type ExpectedAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it is made of.
+	// The kind of the answer.
 	Kind AnswerKind `protobuf:"varint,1,opt,name=kind,proto3,enum=gymmesh.verify.v1.AnswerKind" json:"kind,omitempty"`
-	// The bare answer, as it appears in a sentence, a box or a fence; empty for
+	// The bare answer, without the sentence, box or fence around it; empty for
 	// ANSWER_KIND_CALLS.
 	Answer []byte `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
 	// The policy's items, in order, as in a transcript. The outputs of tool calls are
 	// omitted: the caller makes the calls.
 	Items []*v1.Item `protobuf:"bytes,3,rep,name=items,proto3" json:"items,omitempty"`
-	// The reward that it earns; absent: the environment's highest.
+	// The reward of the answer; absent: the environment's highest.
 	Reward *float64 `protobuf:"fixed64,4,opt,name=reward,proto3,oneof" json:"reward,omitempty"`
 	// The choices, for ANSWER_KIND_CHOICE.
 	Choices       []string `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
@@ -190,7 +190,7 @@ type GetExpectedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task, with its payload.
 	Task *v11.Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
-	// The session that the answer is for, where it depends on one.
+	// The session that the answer is for, if it depends on a session.
 	SessionId     string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -243,7 +243,7 @@ func (x *GetExpectedRequest) GetSessionId() string {
 // The expected answers.
 type GetExpectedResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Any number of them, the most usual first.
+	// Any number of answers, the most usual first.
 	Answers       []*ExpectedAnswer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -286,10 +286,10 @@ func (x *GetExpectedResponse) GetAnswers() []*ExpectedAnswer {
 	return nil
 }
 
-// What is to be judged.
+// The attempt to judge.
 type VerifyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session of the attempt; empty when it does not exist, or no longer.
+	// The session of the attempt; empty if it does not exist or no longer exists.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The task, with its payload.
 	Task *v11.Task `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`
@@ -306,7 +306,7 @@ type VerifyRequest struct {
 	// The rewards of the environment's turns, in order.
 	TurnRewards []float64 `protobuf:"fixed64,7,rep,packed,name=turn_rewards,json=turnRewards,proto3" json:"turn_rewards,omitempty"`
 	// The state that the session had, kept from an earlier Verify, for a rollout
-	// that is judged again. Used only when there is no session.
+	// that is judged again. The verifier uses it only if there is no session.
 	FinalState *v11.FinalState `protobuf:"bytes,8,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
 	// Sandboxes that the agent worked in, for the verifier to inspect.
 	Sandboxes     []*v12.SandboxGrant `protobuf:"bytes,9,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
@@ -412,13 +412,14 @@ type VerifyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The verdict; nothing of the request is echoed.
 	Verification *v11.Verification `protobuf:"bytes,1,opt,name=verification,proto3" json:"verification,omitempty"`
-	// The session's state as the verifier saw it; set exactly when GetEnvironment
-	// says `keeps_state` and there was a session or a state.
+	// The session's state as the verifier saw it. Set exactly if `keeps_state` of
+	// GetEnvironment is true and there was a session or a state.
 	FinalState *v11.FinalState `protobuf:"bytes,2,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
-	// Sandboxes of the session that no answer named before and that are not lent, those
-	// of the verifier included. The agent has an event for each, before `verified`.
+	// Sandboxes of the session that are not lent and that no earlier answer named, those
+	// of the verifier included. The agent sends an event for each, before `verified`.
 	Sandboxes []*v11.SandboxOpened `protobuf:"bytes,3,rep,name=sandboxes,proto3" json:"sandboxes,omitempty"`
-	// As in CallToolResponse: those that the environment has ended, and no event named.
+	// Sandboxes that the environment has ended and that no event named, as in
+	// CallToolResponse.
 	EndedSandboxes []*v11.SandboxEnded `protobuf:"bytes,4,rep,name=ended_sandboxes,json=endedSandboxes,proto3" json:"ended_sandboxes,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -491,11 +492,11 @@ type GroupMember struct {
 	Attempt uint32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Everything after the first items, in order.
 	Transcript []*v1.Item `protobuf:"bytes,3,rep,name=transcript,proto3" json:"transcript,omitempty"`
-	// Why it stopped.
+	// Why the rollout stopped.
 	StopReason v11.StopReason `protobuf:"varint,4,opt,name=stop_reason,json=stopReason,proto3,enum=gymmesh.rollout.v1.StopReason" json:"stop_reason,omitempty"`
-	// Its own verdict so far, PENDING or otherwise.
+	// The member's verdict so far, PENDING or otherwise.
 	Verification *v11.Verification `protobuf:"bytes,5,opt,name=verification,proto3,oneof" json:"verification,omitempty"`
-	// The state that its session had, where it was kept.
+	// The state of the member's session, if it was kept.
 	FinalState    *v11.FinalState `protobuf:"bytes,6,opt,name=final_state,json=finalState,proto3,oneof" json:"final_state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -573,7 +574,7 @@ func (x *GroupMember) GetFinalState() *v11.FinalState {
 	return nil
 }
 
-// The repeats that are to be judged together.
+// The repeats to judge together.
 type VerifyGroupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The task that all of them ran.
@@ -633,7 +634,7 @@ type GroupVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The rollout.
 	RolloutId string `protobuf:"bytes,1,opt,name=rollout_id,json=rolloutId,proto3" json:"rollout_id,omitempty"`
-	// Its verdict.
+	// The member's verdict.
 	Verification  *v11.Verification `protobuf:"bytes,2,opt,name=verification,proto3" json:"verification,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -32,27 +32,25 @@ const (
 // Judges rollouts. Lives at the address of the ResourceService whose sessions
 // it judges.
 type VerifyServiceClient interface {
-	// Judges one attempt. Called once the rollout has stopped and before its
-	// session is closed; without a session when `verify_needs_session` is false.
-	// A required session that does not exist, or no longer, is NOT_FOUND /
+	// Judges one attempt. The agent calls it after the rollout has stopped and before it
+	// closes the session; without a session if `verify_needs_session` is false. If a
+	// required session does not exist or no longer exists, the call is NOT_FOUND /
 	// SESSION_NOT_FOUND. A session that is not required is ignored.
 	//
-	// The verdict is VERIFIED with a finite reward; PENDING when it comes later
-	// or with the group; SKIPPED when this task is deliberately not judged, with
-	// the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+	// The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
+	// the group; SKIPPED, with a reason, if the environment deliberately does not judge
+	// the task. A fault is never a reward: a fault of the verifier is INTERNAL /
 	// VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
-	// VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
-	// judged. The same request returns the same verdict, unless a judge model is
-	// asked.
+	// VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
+	// The same request returns the same verdict, unless the verifier asks a judge model.
 	//
 	// An error has no `model_usage`. If models were called before it, the status's
 	// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (*VerifyResponse, error)
-	// Judges the repeats of one task together (ranking, diversity, relative
-	// rewards). Called when every member has stopped; members that failed are
-	// omitted. There is one verdict for each member, in the order of the members.
-	// Offered only when GetEnvironment says `judges_groups`; otherwise
-	// UNIMPLEMENTED / NOT_OFFERED.
+	// Judges the repeats of one task together (ranking, diversity, relative rewards). The
+	// caller waits until every repeat has stopped, and omits those that failed. There is
+	// one verdict for each member, in the order of the members. If `judges_groups` of
+	// GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED.
 	VerifyGroup(ctx context.Context, in *VerifyGroupRequest, opts ...grpc.CallOption) (*VerifyGroupResponse, error)
 }
 
@@ -91,27 +89,25 @@ func (c *verifyServiceClient) VerifyGroup(ctx context.Context, in *VerifyGroupRe
 // Judges rollouts. Lives at the address of the ResourceService whose sessions
 // it judges.
 type VerifyServiceServer interface {
-	// Judges one attempt. Called once the rollout has stopped and before its
-	// session is closed; without a session when `verify_needs_session` is false.
-	// A required session that does not exist, or no longer, is NOT_FOUND /
+	// Judges one attempt. The agent calls it after the rollout has stopped and before it
+	// closes the session; without a session if `verify_needs_session` is false. If a
+	// required session does not exist or no longer exists, the call is NOT_FOUND /
 	// SESSION_NOT_FOUND. A session that is not required is ignored.
 	//
-	// The verdict is VERIFIED with a finite reward; PENDING when it comes later
-	// or with the group; SKIPPED when this task is deliberately not judged, with
-	// the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+	// The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
+	// the group; SKIPPED, with a reason, if the environment deliberately does not judge
+	// the task. A fault is never a reward: a fault of the verifier is INTERNAL /
 	// VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
-	// VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
-	// judged. The same request returns the same verdict, unless a judge model is
-	// asked.
+	// VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
+	// The same request returns the same verdict, unless the verifier asks a judge model.
 	//
 	// An error has no `model_usage`. If models were called before it, the status's
 	// details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
 	Verify(context.Context, *VerifyRequest) (*VerifyResponse, error)
-	// Judges the repeats of one task together (ranking, diversity, relative
-	// rewards). Called when every member has stopped; members that failed are
-	// omitted. There is one verdict for each member, in the order of the members.
-	// Offered only when GetEnvironment says `judges_groups`; otherwise
-	// UNIMPLEMENTED / NOT_OFFERED.
+	// Judges the repeats of one task together (ranking, diversity, relative rewards). The
+	// caller waits until every repeat has stopped, and omits those that failed. There is
+	// one verdict for each member, in the order of the members. If `judges_groups` of
+	// GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED.
 	VerifyGroup(context.Context, *VerifyGroupRequest) (*VerifyGroupResponse, error)
 	mustEmbedUnimplementedVerifyServiceServer()
 }
@@ -214,13 +210,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Answers for audits of the verifier, which no policy may see. Lives at the address
-// of the VerifyService. An operator grants the permission; by default nobody has it.
+// Expected answers, for audits of the verifier. No policy may see them. Lives at the
+// address of the VerifyService. An operator grants the permission; by default nobody
+// has it.
 type AuditServiceClient interface {
-	// Returns answers that earn the best reward for a task. Callers without the
-	// permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
-	// none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
-	// list.
+	// Returns answers that earn the best reward for a task. A caller without the
+	// permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
+	// offer expected answers is UNIMPLEMENTED / NOT_OFFERED. A task without an expected
+	// answer gets an empty list.
 	GetExpected(ctx context.Context, in *GetExpectedRequest, opts ...grpc.CallOption) (*GetExpectedResponse, error)
 }
 
@@ -246,13 +243,14 @@ func (c *auditServiceClient) GetExpected(ctx context.Context, in *GetExpectedReq
 // All implementations must embed UnimplementedAuditServiceServer
 // for forward compatibility.
 //
-// Answers for audits of the verifier, which no policy may see. Lives at the address
-// of the VerifyService. An operator grants the permission; by default nobody has it.
+// Expected answers, for audits of the verifier. No policy may see them. Lives at the
+// address of the VerifyService. An operator grants the permission; by default nobody
+// has it.
 type AuditServiceServer interface {
-	// Returns answers that earn the best reward for a task. Callers without the
-	// permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
-	// none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
-	// list.
+	// Returns answers that earn the best reward for a task. A caller without the
+	// permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
+	// offer expected answers is UNIMPLEMENTED / NOT_OFFERED. A task without an expected
+	// answer gets an empty list.
 	GetExpected(context.Context, *GetExpectedRequest) (*GetExpectedResponse, error)
 	mustEmbedUnimplementedAuditServiceServer()
 }

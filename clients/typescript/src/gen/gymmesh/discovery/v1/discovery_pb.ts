@@ -17,7 +17,7 @@ export const file_gymmesh_discovery_v1_discovery: GenFile = /*@__PURE__*/
   fileDesc("CiRneW1tZXNoL2Rpc2NvdmVyeS92MS9kaXNjb3ZlcnkucHJvdG8SFGd5bW1lc2guZGlzY292ZXJ5LnYxIjYKCExvY2FsaXR5Eg4KBnJlZ2lvbhgBIAEoCRIMCgR6b25lGAIgASgJEgwKBGhvc3QYAyABKAkinAMKCEluc3RhbmNlEhAKAmlkGAEgASgJQgTiQQECEhUKB3NlcnZpY2UYAiABKAlCBOJBAQISEgoEbmFtZRgDIAEoCUIE4kEBAhIVCgdhZGRyZXNzGAQgASgJQgTiQQECEh4KEGNvbnRyYWN0X3ZlcnNpb24YBSABKAlCBOJBAQESPAoEbWV0YRgGIAMoCzIoLmd5bW1lc2guZGlzY292ZXJ5LnYxLkluc3RhbmNlLk1ldGFFbnRyeUIE4kEBARIUCgZ3ZWlnaHQYByABKA1CBOJBAQESOwoIbG9jYWxpdHkYCCABKAsyHi5neW1tZXNoLmRpc2NvdmVyeS52MS5Mb2NhbGl0eUIE4kEBAUgAiAEBEjIKBmhlYWx0aBgJIAEoDjIcLmd5bW1lc2guZGlzY292ZXJ5LnYxLkhlYWx0aEIE4kEBARIdCg9tZXRyaWNzX2FkZHJlc3MYCiABKAlCBOJBAQEaKwoJTWV0YUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCCwoJX2xvY2FsaXR5IngKD1JlZ2lzdGVyUmVxdWVzdBI2CghpbnN0YW5jZRgBIAEoCzIeLmd5bW1lc2guZGlzY292ZXJ5LnYxLkluc3RhbmNlQgTiQQECEhUKB2xlYXNlX3MYAiABKA1CBOJBAQESFgoIbGVhc2VfaWQYAyABKAlCBOJBAQEiNQoQUmVnaXN0ZXJSZXNwb25zZRIQCghsZWFzZV9pZBgBIAEoCRIPCgdsZWFzZV9zGAIgASgNIloKDFJlbmV3UmVxdWVzdBIWCghsZWFzZV9pZBgBIAEoCUIE4kEBAhIyCgZoZWFsdGgYAiABKA4yHC5neW1tZXNoLmRpc2NvdmVyeS52MS5IZWFsdGhCBOJBAQEiIAoNUmVuZXdSZXNwb25zZRIPCgdsZWFzZV9zGAEgASgNIisKEURlcmVnaXN0ZXJSZXF1ZXN0EhYKCGxlYXNlX2lkGAEgASgJQgTiQQECIhQKEkRlcmVnaXN0ZXJSZXNwb25zZSJ0ChRMaXN0SW5zdGFuY2VzUmVxdWVzdBIVCgdzZXJ2aWNlGAEgASgJQgTiQQEBEhIKBG5hbWUYAiABKAlCBOJBAQESFwoJcGFnZV9zaXplGAMgASgFQgTiQQEBEhgKCnBhZ2VfdG9rZW4YBCABKAlCBOJBAQEidAoVTGlzdEluc3RhbmNlc1Jlc3BvbnNlEjEKCWluc3RhbmNlcxgBIAMoCzIeLmd5bW1lc2guZGlzY292ZXJ5LnYxLkluc3RhbmNlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIPCgd2ZXJzaW9uGAMgASgEIkIKFVdhdGNoSW5zdGFuY2VzUmVxdWVzdBIVCgdzZXJ2aWNlGAEgASgJQgTiQQEBEhIKBG5hbWUYAiABKAlCBOJBAQEiuQEKFldhdGNoSW5zdGFuY2VzUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoBBI6CghzbmFwc2hvdBgCIAEoCzImLmd5bW1lc2guZGlzY292ZXJ5LnYxLkluc3RhbmNlU25hcHNob3RIABIyCgh1cHNlcnRlZBgDIAEoCzIeLmd5bW1lc2guZGlzY292ZXJ5LnYxLkluc3RhbmNlSAASFAoKcmVtb3ZlZF9pZBgEIAEoCUgAQggKBmNoYW5nZSJFChBJbnN0YW5jZVNuYXBzaG90EjEKCWluc3RhbmNlcxgBIAMoCzIeLmd5bW1lc2guZGlzY292ZXJ5LnYxLkluc3RhbmNlKmEKBkhlYWx0aBIWChJIRUFMVEhfVU5TUEVDSUZJRUQQABISCg5IRUFMVEhfU0VSVklORxABEhYKEkhFQUxUSF9OT1RfU0VSVklORxACEhMKD0hFQUxUSF9EUkFJTklORxADMpcEChBEaXNjb3ZlcnlTZXJ2aWNlEl8KCFJlZ2lzdGVyEiUuZ3ltbWVzaC5kaXNjb3ZlcnkudjEuUmVnaXN0ZXJSZXF1ZXN0GiYuZ3ltbWVzaC5kaXNjb3ZlcnkudjEuUmVnaXN0ZXJSZXNwb25zZSIEiKAZBRJWCgVSZW5ldxIiLmd5bW1lc2guZGlzY292ZXJ5LnYxLlJlbmV3UmVxdWVzdBojLmd5bW1lc2guZGlzY292ZXJ5LnYxLlJlbmV3UmVzcG9uc2UiBIigGQUSZQoKRGVyZWdpc3RlchInLmd5bW1lc2guZGlzY292ZXJ5LnYxLkRlcmVnaXN0ZXJSZXF1ZXN0GiguZ3ltbWVzaC5kaXNjb3ZlcnkudjEuRGVyZWdpc3RlclJlc3BvbnNlIgSIoBkFEm4KDUxpc3RJbnN0YW5jZXMSKi5neW1tZXNoLmRpc2NvdmVyeS52MS5MaXN0SW5zdGFuY2VzUmVxdWVzdBorLmd5bW1lc2guZGlzY292ZXJ5LnYxLkxpc3RJbnN0YW5jZXNSZXNwb25zZSIEiKAZARJzCg5XYXRjaEluc3RhbmNlcxIrLmd5bW1lc2guZGlzY292ZXJ5LnYxLldhdGNoSW5zdGFuY2VzUmVxdWVzdBosLmd5bW1lc2guZGlzY292ZXJ5LnYxLldhdGNoSW5zdGFuY2VzUmVzcG9uc2UiBIigGQEwAUKOAQoXaW8uZ3ltbWVzaC5kaXNjb3ZlcnkudjFCDkRpc2NvdmVyeVByb3RvUAFaSmdpdGh1Yi5jb20vZ3ltbWVzaC9neW1tZXNoL2NsaWVudHMvZ28vZ2VuL2d5bW1lc2gvZGlzY292ZXJ5L3YxO2Rpc2NvdmVyeXYxqgIUR3ltbWVzaC5EaXNjb3ZlcnkuVjFiBnByb3RvMw", [file_gymmesh_access_v1_access, file_google_api_field_behavior]);
 
 /**
- * Where an instance runs, for preferring near ones. Any part may be empty.
+ * Where an instance runs. Callers prefer near instances. Any part may be empty.
  *
  * @generated from message gymmesh.discovery.v1.Locality
  */
@@ -52,8 +52,8 @@ export const LocalitySchema: GenMessage<Locality> = /*@__PURE__*/
   messageDesc(file_gymmesh_discovery_v1_discovery, 0);
 
 /**
- * One instance of a service. Its texts are printable, and each of those that name
- * something has at most 512 characters; an instance has at most 64 KiB in all.
+ * One instance of a service. All strings are printable. Ids and names have at most 512
+ * characters each. The whole message has at most 64 KiB.
  *
  * @generated from message gymmesh.discovery.v1.Instance
  */
@@ -89,7 +89,7 @@ export type Instance = Message<"gymmesh.discovery.v1.Instance"> & {
   address: string;
 
   /**
-   * The contract's version that it speaks, such as `1.0`.
+   * The contract version that the instance implements, such as `1.0`.
    *
    * @generated from field: string contract_version = 5;
    */
@@ -103,28 +103,29 @@ export type Instance = Message<"gymmesh.discovery.v1.Instance"> & {
   meta: { [key: string]: string };
 
   /**
-   * Its share of the load, relative to others of its name; zero counts as 1.
+   * The instance's share of the load, relative to the others of its name; zero counts
+   * as 1.
    *
    * @generated from field: uint32 weight = 7;
    */
   weight: number;
 
   /**
-   * Where it runs.
+   * Where the instance runs.
    *
    * @generated from field: optional gymmesh.discovery.v1.Locality locality = 8;
    */
   locality?: Locality | undefined;
 
   /**
-   * How it is.
+   * The instance's health.
    *
    * @generated from field: gymmesh.discovery.v1.Health health = 9;
    */
   health: Health;
 
   /**
-   * The address of its Prometheus endpoint, host and port; may be empty.
+   * The host and port of the instance's Prometheus endpoint; may be empty.
    *
    * @generated from field: string metrics_address = 10;
    */
@@ -152,15 +153,15 @@ export type RegisterRequest = Message<"gymmesh.discovery.v1.RegisterRequest"> & 
   instance?: Instance | undefined;
 
   /**
-   * Seconds that the lease should last; zero: the server chooses. The server
-   * may give less or more.
+   * Seconds that the lease should last; zero: the server chooses. The server may grant
+   * less or more.
    *
    * @generated from field: uint32 lease_s = 2;
    */
   leaseS: number;
 
   /**
-   * The lease held for this id already, when replacing.
+   * The current lease of this id, to replace the instance.
    *
    * @generated from field: string lease_id = 3;
    */
@@ -188,7 +189,7 @@ export type RegisterResponse = Message<"gymmesh.discovery.v1.RegisterResponse"> 
   leaseId: string;
 
   /**
-   * Seconds until it runs out unless renewed. Renew at a third of it.
+   * Seconds until the lease expires unless renewed. Renew after a third of them.
    *
    * @generated from field: uint32 lease_s = 2;
    */
@@ -237,7 +238,7 @@ export const RenewRequestSchema: GenMessage<RenewRequest> = /*@__PURE__*/
  */
 export type RenewResponse = Message<"gymmesh.discovery.v1.RenewResponse"> & {
   /**
-   * Seconds until it runs out unless renewed.
+   * Seconds until the lease expires unless renewed.
    *
    * @generated from field: uint32 lease_s = 1;
    */
@@ -252,7 +253,7 @@ export const RenewResponseSchema: GenMessage<RenewResponse> = /*@__PURE__*/
   messageDesc(file_gymmesh_discovery_v1_discovery, 5);
 
 /**
- * Gives a lease back.
+ * Ends a lease.
  *
  * @generated from message gymmesh.discovery.v1.DeregisterRequest
  */
@@ -308,14 +309,14 @@ export type ListInstancesRequest = Message<"gymmesh.discovery.v1.ListInstancesRe
   name: string;
 
   /**
-   * The most to return; zero: the server chooses.
+   * The most instances to return; zero: the server chooses.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * Where to go on; empty: at the start.
+   * The next_page_token of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -350,7 +351,7 @@ export type ListInstancesResponse = Message<"gymmesh.discovery.v1.ListInstancesR
   nextPageToken: string;
 
   /**
-   * The registry's version at the time.
+   * The registry's version at the time of the call.
    *
    * @generated from field: uint64 version = 3;
    */
@@ -412,7 +413,7 @@ export type WatchInstancesResponse = Message<"gymmesh.discovery.v1.WatchInstance
    */
   change: {
     /**
-     * All matching instances; replaces whatever the watcher knew.
+     * All matching instances. Replaces everything that the watcher knew.
      *
      * @generated from field: gymmesh.discovery.v1.InstanceSnapshot snapshot = 2;
      */
@@ -420,7 +421,7 @@ export type WatchInstancesResponse = Message<"gymmesh.discovery.v1.WatchInstance
     case: "snapshot";
   } | {
     /**
-     * An instance that is new or different.
+     * A new or changed instance.
      *
      * @generated from field: gymmesh.discovery.v1.Instance upserted = 3;
      */
@@ -428,7 +429,7 @@ export type WatchInstancesResponse = Message<"gymmesh.discovery.v1.WatchInstance
     case: "upserted";
   } | {
     /**
-     * The id of an instance that is gone.
+     * The id of an instance that is no longer listed.
      *
      * @generated from field: string removed_id = 4;
      */
@@ -466,8 +467,8 @@ export const InstanceSnapshotSchema: GenMessage<InstanceSnapshot> = /*@__PURE__*
   messageDesc(file_gymmesh_discovery_v1_discovery, 12);
 
 /**
- * How an instance is. A value that the server does not know counts as unspecified:
- * for Register that is SERVING, and for Renew unchanged.
+ * The health of an instance. A value that the server does not know counts as
+ * unspecified. Unspecified means SERVING in Register, and unchanged in Renew.
  *
  * @generated from enum gymmesh.discovery.v1.Health
  */
@@ -480,21 +481,21 @@ export enum Health {
   UNSPECIFIED = 0,
 
   /**
-   * Takes calls.
+   * Accepts calls.
    *
    * @generated from enum value: HEALTH_SERVING = 1;
    */
   SERVING = 1,
 
   /**
-   * Is there, but takes no calls (starting, or unhealthy).
+   * Runs, but accepts no calls (starting, or unhealthy).
    *
    * @generated from enum value: HEALTH_NOT_SERVING = 2;
    */
   NOT_SERVING = 2,
 
   /**
-   * Finishes what it has and takes no new calls.
+   * Finishes its current calls and accepts no new ones.
    *
    * @generated from enum value: HEALTH_DRAINING = 3;
    */
@@ -514,11 +515,12 @@ export const HealthSchema: GenEnum<Health> = /*@__PURE__*/
  */
 export const DiscoveryService: GenService<{
   /**
-   * Adds an instance, or replaces the one with the same id if it comes with the
-   * lease_id that was given for it, or has the same service, name and address:
-   * then it was started again, and the lease of its past life ends. Another live
-   * instance with that id is ALREADY_EXISTS / INSTANCE_EXISTS. Returns a lease;
-   * the instance is listed from now until the lease runs out or is given back.
+   * Adds an instance, or replaces the instance with the same id. It replaces if the
+   * request has the lease_id of that instance, or the same service, name and address.
+   * In the second case the instance was restarted, and its old lease ends. Otherwise,
+   * if a live instance has the id, the call is ALREADY_EXISTS / INSTANCE_EXISTS.
+   * Returns a lease. The registry lists the instance until the lease expires or
+   * Deregister ends it.
    *
    * @generated from rpc gymmesh.discovery.v1.DiscoveryService.Register
    */
@@ -528,8 +530,8 @@ export const DiscoveryService: GenService<{
     output: typeof RegisterResponseSchema;
   },
   /**
-   * Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND when it has
-   * run out; the instance then registers again.
+   * Extends a lease and reports health. NOT_FOUND / LEASE_NOT_FOUND if the lease has
+   * expired; the instance then registers again.
    *
    * @generated from rpc gymmesh.discovery.v1.DiscoveryService.Renew
    */
@@ -539,8 +541,8 @@ export const DiscoveryService: GenService<{
     output: typeof RenewResponseSchema;
   },
   /**
-   * Gives the lease back; the instance is no longer listed. A lease that is not
-   * there is a success.
+   * Ends the lease; the registry no longer lists the instance. Ending a lease that does
+   * not exist succeeds.
    *
    * @generated from rpc gymmesh.discovery.v1.DiscoveryService.Deregister
    */
@@ -550,7 +552,7 @@ export const DiscoveryService: GenService<{
     output: typeof DeregisterResponseSchema;
   },
   /**
-   * Lists live instances, of all kinds of health, ordered by id.
+   * Lists live instances with any health, ordered by id.
    *
    * @generated from rpc gymmesh.discovery.v1.DiscoveryService.ListInstances
    */
@@ -560,10 +562,10 @@ export const DiscoveryService: GenService<{
     output: typeof ListInstancesResponseSchema;
   },
   /**
-   * Sends a snapshot of the matching instances first, then every change, each
-   * with a version that grows. A watcher that falls behind is sent a new
-   * snapshot instead of the changes that it missed. Ends only with the call's
-   * deadline, its cancellation or the server's shutdown (UNAVAILABLE).
+   * Sends a snapshot of the matching instances first, then every change, each with an
+   * increasing version. If a watcher falls behind, the server sends a new snapshot
+   * instead of the missed changes. Ends only with the call's deadline, its cancellation
+   * or the server's shutdown (UNAVAILABLE).
    *
    * @generated from rpc gymmesh.discovery.v1.DiscoveryService.WatchInstances
    */

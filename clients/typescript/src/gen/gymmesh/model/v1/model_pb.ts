@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/model/v1/model.proto.
  */
 export const file_gymmesh_model_v1_model: GenFile = /*@__PURE__*/
-  fileDesc("ChxneW1tZXNoL21vZGVsL3YxL21vZGVsLnByb3RvEhBneW1tZXNoLm1vZGVsLnYxIrEBCg9Db252ZXJzYXRpb25SZWYSEAoCaWQYASABKAlCBOJBAQISHAoOcGFyZW50X2NhbGxfaWQYAiABKAlCBOJBAQESGgoMcGFyZW50X3Rva2VuGAMgASgMQgTiQQEBEkAKDXByZWZpeF90b2tlbnMYBCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlByZWZpeFRva2Vuc0IE4kEBAUgAiAEBQhAKDl9wcmVmaXhfdG9rZW5zIkAKDFByZWZpeFRva2VucxIXCgl0b2tlbl9pZHMYASABKAxCBOJBAQISFwoJaXRlbV9lbmRzGAIgAygNQgTiQQECIvoCChVDcmVhdGVSZXNwb25zZVJlcXVlc3QSOgoGcGFyYW1zGAEgASgLMiQuZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2VQYXJhbXNCBOJBAQISGAoKcm9sbG91dF9pZBgCIAEoCUIE4kEBARIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQEBEkIKDGNvbnZlcnNhdGlvbhgEIAEoCzIhLmd5bW1lc2gubW9kZWwudjEuQ29udmVyc2F0aW9uUmVmQgTiQQEBSACIAQESPAoHY2FwdHVyZRgFIAEoCzIgLmd5bW1lc2gubW9kZWwudjEuQ2FwdHVyZU9wdGlvbnNCBOJBAQFIAYgBARIVCgdjYWxsX2lkGAYgASgJQgTiQQEBEhcKBHNlZWQYByABKANCBOJBAQFIAogBARIZCgthcHBlbmRfb25seRgIIAEoCEIE4kEBAUIPCg1fY29udmVyc2F0aW9uQgoKCF9jYXB0dXJlQgcKBV9zZWVkIrQCChZDcmVhdGVSZXNwb25zZVJlc3BvbnNlEjAKCHJlc3BvbnNlGAEgASgLMh4uZ3ltbWVzaC5yZXNwb25zZXMudjEuUmVzcG9uc2USDwoHY2FsbF9pZBgCIAEoCRIzCgZ0b2tlbnMYAyABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlRva2VuQ2FwdHVyZUgAiAEBEhAKCHF1ZXVlX3VzGAQgASgEEhIKCmZyb21fY2FjaGUYBSABKAgSGgoSY29udmVyc2F0aW9uX3Rva2VuGAYgASgMEhMKC2VuZHBvaW50X3VzGAcgASgEEhAKCHJldHJ5X3VzGAggASgEEi4KB3JldHJpZXMYCSADKAsyHS5neW1tZXNoLm1vZGVsLnYxLkNhbGxSZXRyaWVzQgkKB190b2tlbnMiVAoVU3RyZWFtUmVzcG9uc2VSZXF1ZXN0EjsKBGNhbGwYASABKAsyJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdEIE4kEBAiKSAQoWU3RyZWFtUmVzcG9uc2VSZXNwb25zZRIwCgVkZWx0YRgBIAEoCzIfLmd5bW1lc2gubW9kZWwudjEuUmVzcG9uc2VEZWx0YUgAEj0KCWNvbXBsZXRlZBgCIAEoCzIoLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZUgAQgcKBWZyYW1lImgKDVJlc3BvbnNlRGVsdGESFAoMb3V0cHV0X2luZGV4GAEgASgNEg4KBHRleHQYAiABKAxIABITCglhcmd1bWVudHMYAyABKAxIABITCglyZWFzb25pbmcYBCABKAxIAEIHCgVkZWx0YSIwChRBYm9ydFJlc3BvbnNlUmVxdWVzdBIYCgpyZXF1ZXN0X2lkGAEgASgJQgTiQQECIhcKFUFib3J0UmVzcG9uc2VSZXNwb25zZSIRCg9HZXRNb2RlbFJlcXVlc3QiiwIKEU1vZGVsQ2FwYWJpbGl0aWVzEhEKCXN0cmVhbWluZxgBIAEoCBIRCgl0b2tlbl9pZHMYAiABKAgSEAoIbG9ncHJvYnMYAyABKAgSFQoNY29udmVyc2F0aW9ucxgEIAEoCBINCgVhYm9ydBgFIAEoCBIOCgZpbWFnZXMYBiABKAgSDQoFdG9vbHMYByABKAgSDAoEc2VlZBgIIAEoCBITCgthcHBlbmRfb25seRgJIAEoCBIRCglzaWRlX2RhdGEYCiADKAkSQwoUbG9ncHJvYl9kaXN0cmlidXRpb24YCyABKA4yJS5neW1tZXNoLm1vZGVsLnYxLkxvZ3Byb2JEaXN0cmlidXRpb24i6AEKEEdldE1vZGVsUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIPCgdiYWNrZW5kGAIgASgJEhYKDmVuZHBvaW50X21vZGVsGAMgASgJEjkKDGNhcGFiaWxpdGllcxgEIAEoCzIjLmd5bW1lc2gubW9kZWwudjEuTW9kZWxDYXBhYmlsaXRpZXMSFgoOY29udGV4dF90b2tlbnMYBSABKA0SHAoPd2VpZ2h0c192ZXJzaW9uGAYgASgESACIAQESGAoQY29udHJhY3RfdmVyc2lvbhgHIAEoCUISChBfd2VpZ2h0c192ZXJzaW9uIlkKGFNldFdlaWdodHNWZXJzaW9uUmVxdWVzdBIaCgd2ZXJzaW9uGAEgASgEQgTiQQECSACIAQESFQoHYWRhcHRlchgCIAEoCUIE4kEBAUIKCghfdmVyc2lvbiI/ChlTZXRXZWlnaHRzVmVyc2lvblJlc3BvbnNlEhUKCHByZXZpb3VzGAEgASgESACIAQFCCwoJX3ByZXZpb3VzMpsECgxNb2RlbFNlcnZpY2USaQoOQ3JlYXRlUmVzcG9uc2USJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdBooLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZSIEiKAZBBJrCg5TdHJlYW1SZXNwb25zZRInLmd5bW1lc2gubW9kZWwudjEuU3RyZWFtUmVzcG9uc2VSZXF1ZXN0GiguZ3ltbWVzaC5tb2RlbC52MS5TdHJlYW1SZXNwb25zZVJlc3BvbnNlIgSIoBkEMAESZgoNQWJvcnRSZXNwb25zZRImLmd5bW1lc2gubW9kZWwudjEuQWJvcnRSZXNwb25zZVJlcXVlc3QaJy5neW1tZXNoLm1vZGVsLnYxLkFib3J0UmVzcG9uc2VSZXNwb25zZSIEiKAZBBJXCghHZXRNb2RlbBIhLmd5bW1lc2gubW9kZWwudjEuR2V0TW9kZWxSZXF1ZXN0GiIuZ3ltbWVzaC5tb2RlbC52MS5HZXRNb2RlbFJlc3BvbnNlIgSIoBkBEnIKEVNldFdlaWdodHNWZXJzaW9uEiouZ3ltbWVzaC5tb2RlbC52MS5TZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QaKy5neW1tZXNoLm1vZGVsLnYxLlNldFdlaWdodHNWZXJzaW9uUmVzcG9uc2UiBIigGQNCegoTaW8uZ3ltbWVzaC5tb2RlbC52MUIKTW9kZWxQcm90b1ABWkJnaXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL21vZGVsL3YxO21vZGVsdjGqAhBHeW1tZXNoLk1vZGVsLlYxYgZwcm90bzM", [file_gymmesh_access_v1_access, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_google_api_field_behavior]);
+  fileDesc("ChxneW1tZXNoL21vZGVsL3YxL21vZGVsLnByb3RvEhBneW1tZXNoLm1vZGVsLnYxIrEBCg9Db252ZXJzYXRpb25SZWYSEAoCaWQYASABKAlCBOJBAQISHAoOcGFyZW50X2NhbGxfaWQYAiABKAlCBOJBAQESGgoMcGFyZW50X3Rva2VuGAMgASgMQgTiQQEBEkAKDXByZWZpeF90b2tlbnMYBCABKAsyHi5neW1tZXNoLm1vZGVsLnYxLlByZWZpeFRva2Vuc0IE4kEBAUgAiAEBQhAKDl9wcmVmaXhfdG9rZW5zIsUBCgxQcmVmaXhUb2tlbnMSFwoJdG9rZW5faWRzGAEgASgMQgTiQQECEhcKCWl0ZW1fZW5kcxgCIAMoDUIE4kEBAhJOCg5zaWRlX2RhdGFfcm93cxgDIAMoCzIwLmd5bW1lc2gubW9kZWwudjEuUHJlZml4VG9rZW5zLlNpZGVEYXRhUm93c0VudHJ5QgTiQQEBGjMKEVNpZGVEYXRhUm93c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBDoCOAEi+gIKFUNyZWF0ZVJlc3BvbnNlUmVxdWVzdBI6CgZwYXJhbXMYASABKAsyJC5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZVBhcmFtc0IE4kEBAhIYCgpyb2xsb3V0X2lkGAIgASgJQgTiQQEBEhgKCnJlcXVlc3RfaWQYAyABKAlCBOJBAQESQgoMY29udmVyc2F0aW9uGAQgASgLMiEuZ3ltbWVzaC5tb2RlbC52MS5Db252ZXJzYXRpb25SZWZCBOJBAQFIAIgBARI8CgdjYXB0dXJlGAUgASgLMiAuZ3ltbWVzaC5tb2RlbC52MS5DYXB0dXJlT3B0aW9uc0IE4kEBAUgBiAEBEhUKB2NhbGxfaWQYBiABKAlCBOJBAQESFwoEc2VlZBgHIAEoA0IE4kEBAUgCiAEBEhkKC2FwcGVuZF9vbmx5GAggASgIQgTiQQEBQg8KDV9jb252ZXJzYXRpb25CCgoIX2NhcHR1cmVCBwoFX3NlZWQitAIKFkNyZWF0ZVJlc3BvbnNlUmVzcG9uc2USMAoIcmVzcG9uc2UYASABKAsyHi5neW1tZXNoLnJlc3BvbnNlcy52MS5SZXNwb25zZRIPCgdjYWxsX2lkGAIgASgJEjMKBnRva2VucxgDIAEoCzIeLmd5bW1lc2gubW9kZWwudjEuVG9rZW5DYXB0dXJlSACIAQESEAoIcXVldWVfdXMYBCABKAQSEgoKZnJvbV9jYWNoZRgFIAEoCBIaChJjb252ZXJzYXRpb25fdG9rZW4YBiABKAwSEwoLZW5kcG9pbnRfdXMYByABKAQSEAoIcmV0cnlfdXMYCCABKAQSLgoHcmV0cmllcxgJIAMoCzIdLmd5bW1lc2gubW9kZWwudjEuQ2FsbFJldHJpZXNCCQoHX3Rva2VucyJUChVTdHJlYW1SZXNwb25zZVJlcXVlc3QSOwoEY2FsbBgBIAEoCzInLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXF1ZXN0QgTiQQECIpIBChZTdHJlYW1SZXNwb25zZVJlc3BvbnNlEjAKBWRlbHRhGAEgASgLMh8uZ3ltbWVzaC5tb2RlbC52MS5SZXNwb25zZURlbHRhSAASPQoJY29tcGxldGVkGAIgASgLMiguZ3ltbWVzaC5tb2RlbC52MS5DcmVhdGVSZXNwb25zZVJlc3BvbnNlSABCBwoFZnJhbWUiaAoNUmVzcG9uc2VEZWx0YRIUCgxvdXRwdXRfaW5kZXgYASABKA0SDgoEdGV4dBgCIAEoDEgAEhMKCWFyZ3VtZW50cxgDIAEoDEgAEhMKCXJlYXNvbmluZxgEIAEoDEgAQgcKBWRlbHRhIjAKFEFib3J0UmVzcG9uc2VSZXF1ZXN0EhgKCnJlcXVlc3RfaWQYASABKAlCBOJBAQIiFwoVQWJvcnRSZXNwb25zZVJlc3BvbnNlIhEKD0dldE1vZGVsUmVxdWVzdCLHAgoRTW9kZWxDYXBhYmlsaXRpZXMSEQoJc3RyZWFtaW5nGAEgASgIEhEKCXRva2VuX2lkcxgCIAEoCBIQCghsb2dwcm9icxgDIAEoCBIVCg1jb252ZXJzYXRpb25zGAQgASgIEg0KBWFib3J0GAUgASgIEg4KBmltYWdlcxgGIAEoCBINCgV0b29scxgHIAEoCBIMCgRzZWVkGAggASgIEhMKC2FwcGVuZF9vbmx5GAkgASgIEhEKCXNpZGVfZGF0YRgKIAMoCRJDChRsb2dwcm9iX2Rpc3RyaWJ1dGlvbhgLIAEoDjIlLmd5bW1lc2gubW9kZWwudjEuTG9ncHJvYkRpc3RyaWJ1dGlvbhIPCgdzY29yaW5nGAwgASgIEhAKCGFkYXB0ZXJzGA0gASgIEhcKD3dlaWdodHNfbG9hZGluZxgOIAEoCCKrAgoQR2V0TW9kZWxSZXNwb25zZRIMCgRuYW1lGAEgASgJEg8KB2JhY2tlbmQYAiABKAkSFgoOZW5kcG9pbnRfbW9kZWwYAyABKAkSOQoMY2FwYWJpbGl0aWVzGAQgASgLMiMuZ3ltbWVzaC5tb2RlbC52MS5Nb2RlbENhcGFiaWxpdGllcxIWCg5jb250ZXh0X3Rva2VucxgFIAEoDRIcCg93ZWlnaHRzX3ZlcnNpb24YBiABKARIAIgBARIYChBjb250cmFjdF92ZXJzaW9uGAcgASgJEg8KB2FkYXB0ZXIYCCABKAkSFwoPYWRhcHRlcnNfaW5fdXNlGAkgAygJEhcKD2NhbGxzX2luX2ZsaWdodBgKIAEoDUISChBfd2VpZ2h0c192ZXJzaW9uIoUBChhTZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QSGgoHdmVyc2lvbhgBIAEoBEIE4kEBAkgAiAEBEhUKB2FkYXB0ZXIYAiABKAlCBOJBAQESHAoJbG9hZGluZ19zGAMgASgNQgTiQQEBSAGIAQFCCgoIX3ZlcnNpb25CDAoKX2xvYWRpbmdfcyI/ChlTZXRXZWlnaHRzVmVyc2lvblJlc3BvbnNlEhUKCHByZXZpb3VzGAEgASgESACIAQFCCwoJX3ByZXZpb3VzIo4BChlTY29yZUNvbnRpbnVhdGlvbnNSZXF1ZXN0EjoKBnBhcmFtcxgBIAEoCzIkLmd5bW1lc2gucmVzcG9uc2VzLnYxLlJlc3BvbnNlUGFyYW1zQgTiQQECEhsKDWNvbnRpbnVhdGlvbnMYAiADKAlCBOJBAQISGAoKcm9sbG91dF9pZBgDIAEoCUIE4kEBASJIChFDb250aW51YXRpb25TY29yZRIRCgl0b2tlbl9pZHMYASABKAwSEAoIbG9ncHJvYnMYAiABKAwSDgoGZ3JlZWR5GAMgASgIIqwBChpTY29yZUNvbnRpbnVhdGlvbnNSZXNwb25zZRIzCgZzY29yZXMYASADKAsyIy5neW1tZXNoLm1vZGVsLnYxLkNvbnRpbnVhdGlvblNjb3JlEhUKDXByb21wdF90b2tlbnMYAiABKA0SHAoPd2VpZ2h0c192ZXJzaW9uGAMgASgESACIAQESEAoIcXVldWVfdXMYBCABKARCEgoQX3dlaWdodHNfdmVyc2lvbiJBChNSZWFkU2lkZURhdGFSZXF1ZXN0EhQKBmRpZ2VzdBgBIAEoDEIE4kEBAhIUCgZvZmZzZXQYAiABKARCBOJBAQEiMgoUUmVhZFNpZGVEYXRhUmVzcG9uc2USDAoEZGF0YRgBIAEoDBIMCgRzaXplGAIgASgEMvkFCgxNb2RlbFNlcnZpY2USaQoOQ3JlYXRlUmVzcG9uc2USJy5neW1tZXNoLm1vZGVsLnYxLkNyZWF0ZVJlc3BvbnNlUmVxdWVzdBooLmd5bW1lc2gubW9kZWwudjEuQ3JlYXRlUmVzcG9uc2VSZXNwb25zZSIEiKAZBBJrCg5TdHJlYW1SZXNwb25zZRInLmd5bW1lc2gubW9kZWwudjEuU3RyZWFtUmVzcG9uc2VSZXF1ZXN0GiguZ3ltbWVzaC5tb2RlbC52MS5TdHJlYW1SZXNwb25zZVJlc3BvbnNlIgSIoBkEMAESZgoNQWJvcnRSZXNwb25zZRImLmd5bW1lc2gubW9kZWwudjEuQWJvcnRSZXNwb25zZVJlcXVlc3QaJy5neW1tZXNoLm1vZGVsLnYxLkFib3J0UmVzcG9uc2VSZXNwb25zZSIEiKAZBBJXCghHZXRNb2RlbBIhLmd5bW1lc2gubW9kZWwudjEuR2V0TW9kZWxSZXF1ZXN0GiIuZ3ltbWVzaC5tb2RlbC52MS5HZXRNb2RlbFJlc3BvbnNlIgSIoBkBEnIKEVNldFdlaWdodHNWZXJzaW9uEiouZ3ltbWVzaC5tb2RlbC52MS5TZXRXZWlnaHRzVmVyc2lvblJlcXVlc3QaKy5neW1tZXNoLm1vZGVsLnYxLlNldFdlaWdodHNWZXJzaW9uUmVzcG9uc2UiBIigGQMSdQoSU2NvcmVDb250aW51YXRpb25zEisuZ3ltbWVzaC5tb2RlbC52MS5TY29yZUNvbnRpbnVhdGlvbnNSZXF1ZXN0GiwuZ3ltbWVzaC5tb2RlbC52MS5TY29yZUNvbnRpbnVhdGlvbnNSZXNwb25zZSIEiKAZBBJlCgxSZWFkU2lkZURhdGESJS5neW1tZXNoLm1vZGVsLnYxLlJlYWRTaWRlRGF0YVJlcXVlc3QaJi5neW1tZXNoLm1vZGVsLnYxLlJlYWRTaWRlRGF0YVJlc3BvbnNlIgSIoBkCMAFCegoTaW8uZ3ltbWVzaC5tb2RlbC52MUIKTW9kZWxQcm90b1ABWkJnaXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL21vZGVsL3YxO21vZGVsdjGqAhBHeW1tZXNoLk1vZGVsLlYxYgZwcm90bzM", [file_gymmesh_access_v1_access, file_gymmesh_model_v1_retries, file_gymmesh_model_v1_tokens, file_gymmesh_responses_v1_responses, file_google_api_field_behavior]);
 
 /**
  * A call's position in a conversation, so that only new items are sent.
@@ -97,6 +97,15 @@ export type PrefixTokens = Message<"gymmesh.model.v1.PrefixTokens"> & {
    * @generated from field: repeated uint32 item_ends = 2;
    */
   itemEnds: number[];
+
+  /**
+   * By the name of side data, how many leading tokens have a row in the calls
+   * before, without a gap. The answer then has the rows behind these. A name that
+   * is missing: none.
+   *
+   * @generated from field: map<string, uint64> side_data_rows = 3;
+   */
+  sideDataRows: { [key: string]: bigint };
 };
 
 /**
@@ -505,7 +514,7 @@ export type ModelCapabilities = Message<"gymmesh.model.v1.ModelCapabilities"> & 
   appendOnly: boolean;
 
   /**
-   * The side data that can be captured, by name.
+   * The side data that can be captured and stored, by name.
    *
    * @generated from field: repeated string side_data = 10;
    */
@@ -517,6 +526,28 @@ export type ModelCapabilities = Message<"gymmesh.model.v1.ModelCapabilities"> & 
    * @generated from field: gymmesh.model.v1.LogprobDistribution logprob_distribution = 11;
    */
   logprobDistribution: LogprobDistribution;
+
+  /**
+   * ScoreContinuations is offered.
+   *
+   * @generated from field: bool scoring = 12;
+   */
+  scoring: boolean;
+
+  /**
+   * Calls can name an adapter: `SetWeightsVersionRequest.adapter` is honoured.
+   *
+   * @generated from field: bool adapters = 13;
+   */
+  adapters: boolean;
+
+  /**
+   * Calls can wait for new weights: `SetWeightsVersionRequest.loading_s` is honoured.
+   * A server without it would announce the version at once.
+   *
+   * @generated from field: bool weights_loading = 14;
+   */
+  weightsLoading: boolean;
 };
 
 /**
@@ -581,6 +612,30 @@ export type GetModelResponse = Message<"gymmesh.model.v1.GetModelResponse"> & {
    * @generated from field: string contract_version = 7;
    */
   contractVersion: string;
+
+  /**
+   * The adapter (LoRA) that generates; empty: none.
+   *
+   * @generated from field: string adapter = 8;
+   */
+  adapter: string;
+
+  /**
+   * The adapters that calls in flight have named, without order. Only an adapter that
+   * no service lists, and that generates no more, may be unloaded from the endpoints.
+   *
+   * @generated from field: repeated string adapters_in_use = 9;
+   */
+  adaptersInUse: string[];
+
+  /**
+   * Calls that the endpoint may be answering: begun, not answered yet, and not waiting
+   * for new weights. While calls wait (`loading_s`) this number only falls; at zero
+   * nothing that this service sent is at the endpoint.
+   *
+   * @generated from field: uint32 calls_in_flight = 10;
+   */
+  callsInFlight: number;
 };
 
 /**
@@ -591,7 +646,7 @@ export const GetModelResponseSchema: GenMessage<GetModelResponse> = /*@__PURE__*
   messageDesc(file_gymmesh_model_v1_model, 11);
 
 /**
- * New weights are in place.
+ * New weights are in place, or about to be loaded.
  *
  * @generated from message gymmesh.model.v1.SetWeightsVersionRequest
  */
@@ -604,11 +659,24 @@ export type SetWeightsVersionRequest = Message<"gymmesh.model.v1.SetWeightsVersi
   version?: bigint | undefined;
 
   /**
-   * The name of the adapter (LoRA) that generates from now on; empty: none.
+   * The name of the adapter (LoRA) at the endpoint that generates from now on; empty:
+   * none.
    *
    * @generated from field: string adapter = 2;
    */
   adapter: string;
+
+  /**
+   * Present: the version is about to be loaded and not in force yet. For so many
+   * seconds, at most 3,600, calls that the server has not sent to its endpoint wait.
+   * The next SetWeightsVersion without this field ends the wait, and so does 0, which
+   * leaves the weights as they were. An answer that the endpoint aborts meanwhile is
+   * not a failure: the call waits too, and then continues from its tokens, or begins
+   * again where the backend cannot continue. Not after the call's deadline.
+   *
+   * @generated from field: optional uint32 loading_s = 3;
+   */
+  loadingS?: number | undefined;
 };
 
 /**
@@ -619,7 +687,7 @@ export const SetWeightsVersionRequestSchema: GenMessage<SetWeightsVersionRequest
   messageDesc(file_gymmesh_model_v1_model, 12);
 
 /**
- * The version is in force.
+ * The version is in force, or calls wait for it.
  *
  * @generated from message gymmesh.model.v1.SetWeightsVersionResponse
  */
@@ -638,6 +706,181 @@ export type SetWeightsVersionResponse = Message<"gymmesh.model.v1.SetWeightsVers
  */
 export const SetWeightsVersionResponseSchema: GenMessage<SetWeightsVersionResponse> = /*@__PURE__*/
   messageDesc(file_gymmesh_model_v1_model, 13);
+
+/**
+ * Asks how probable texts are.
+ *
+ * @generated from message gymmesh.model.v1.ScoreContinuationsRequest
+ */
+export type ScoreContinuationsRequest = Message<"gymmesh.model.v1.ScoreContinuationsRequest"> & {
+  /**
+   * The conversation before each continuation, whole, with its instructions and
+   * tools. The server renders it as CreateResponse does. It ignores parameters that the
+   * prompt does not depend on: scores are at temperature 1, before any cut.
+   *
+   * @generated from field: gymmesh.responses.v1.ResponseParams params = 1;
+   */
+  params?: ResponseParams | undefined;
+
+  /**
+   * The texts, each as the beginning of the model's answer; at least one, at most
+   * 256. An empty one is INVALID_ARGUMENT / FIELD_INVALID. So is one whose first
+   * characters the tokenizer joins with the prompt's last ones: after the prompt's
+   * tokens the model does not write it.
+   *
+   * @generated from field: repeated string continuations = 2;
+   */
+  continuations: string[];
+
+  /**
+   * The rollout on whose behalf the call is made, as in CreateResponse.
+   *
+   * @generated from field: string rollout_id = 3;
+   */
+  rolloutId: string;
+};
+
+/**
+ * Describes the message gymmesh.model.v1.ScoreContinuationsRequest.
+ * Use `create(ScoreContinuationsRequestSchema)` to create a new message.
+ */
+export const ScoreContinuationsRequestSchema: GenMessage<ScoreContinuationsRequest> = /*@__PURE__*/
+  messageDesc(file_gymmesh_model_v1_model, 14);
+
+/**
+ * How probable one text is.
+ *
+ * @generated from message gymmesh.model.v1.ContinuationScore
+ */
+export type ContinuationScore = Message<"gymmesh.model.v1.ContinuationScore"> & {
+  /**
+   * The text's token ids, each a little-endian int32: those that the prompt and the
+   * text, tokenised together, have after the prompt's.
+   *
+   * @generated from field: bytes token_ids = 1;
+   */
+  tokenIds: Uint8Array;
+
+  /**
+   * The log probability of each of them, each a little-endian float32: finite and at
+   * most 0, up to rounding.
+   *
+   * @generated from field: bytes logprobs = 2;
+   */
+  logprobs: Uint8Array;
+
+  /**
+   * Whether no token is more probable than each of them at its place.
+   *
+   * @generated from field: bool greedy = 3;
+   */
+  greedy: boolean;
+};
+
+/**
+ * Describes the message gymmesh.model.v1.ContinuationScore.
+ * Use `create(ContinuationScoreSchema)` to create a new message.
+ */
+export const ContinuationScoreSchema: GenMessage<ContinuationScore> = /*@__PURE__*/
+  messageDesc(file_gymmesh_model_v1_model, 15);
+
+/**
+ * The scores.
+ *
+ * @generated from message gymmesh.model.v1.ScoreContinuationsResponse
+ */
+export type ScoreContinuationsResponse = Message<"gymmesh.model.v1.ScoreContinuationsResponse"> & {
+  /**
+   * One for each continuation, in order. All are by the same weights.
+   *
+   * @generated from field: repeated gymmesh.model.v1.ContinuationScore scores = 1;
+   */
+  scores: ContinuationScore[];
+
+  /**
+   * How many tokens the prompt has.
+   *
+   * @generated from field: uint32 prompt_tokens = 2;
+   */
+  promptTokens: number;
+
+  /**
+   * The version of the weights; absent when not known.
+   *
+   * @generated from field: optional uint64 weights_version = 3;
+   */
+  weightsVersion?: bigint | undefined;
+
+  /**
+   * Microseconds that the call waited in the service for a place.
+   *
+   * @generated from field: uint64 queue_us = 4;
+   */
+  queueUs: bigint;
+};
+
+/**
+ * Describes the message gymmesh.model.v1.ScoreContinuationsResponse.
+ * Use `create(ScoreContinuationsResponseSchema)` to create a new message.
+ */
+export const ScoreContinuationsResponseSchema: GenMessage<ScoreContinuationsResponse> = /*@__PURE__*/
+  messageDesc(file_gymmesh_model_v1_model, 16);
+
+/**
+ * Asks for the numbers of side data.
+ *
+ * @generated from message gymmesh.model.v1.ReadSideDataRequest
+ */
+export type ReadSideDataRequest = Message<"gymmesh.model.v1.ReadSideDataRequest"> & {
+  /**
+   * The digest in SideData: 32 bytes.
+   *
+   * @generated from field: bytes digest = 1;
+   */
+  digest: Uint8Array;
+
+  /**
+   * The first byte wanted, from 0.
+   *
+   * @generated from field: uint64 offset = 2;
+   */
+  offset: bigint;
+};
+
+/**
+ * Describes the message gymmesh.model.v1.ReadSideDataRequest.
+ * Use `create(ReadSideDataRequestSchema)` to create a new message.
+ */
+export const ReadSideDataRequestSchema: GenMessage<ReadSideDataRequest> = /*@__PURE__*/
+  messageDesc(file_gymmesh_model_v1_model, 17);
+
+/**
+ * A piece of the numbers.
+ *
+ * @generated from message gymmesh.model.v1.ReadSideDataResponse
+ */
+export type ReadSideDataResponse = Message<"gymmesh.model.v1.ReadSideDataResponse"> & {
+  /**
+   * The piece; empty only when `offset` is the end.
+   *
+   * @generated from field: bytes data = 1;
+   */
+  data: Uint8Array;
+
+  /**
+   * How many bytes the numbers have in all; the same in each piece.
+   *
+   * @generated from field: uint64 size = 2;
+   */
+  size: bigint;
+};
+
+/**
+ * Describes the message gymmesh.model.v1.ReadSideDataResponse.
+ * Use `create(ReadSideDataResponseSchema)` to create a new message.
+ */
+export const ReadSideDataResponseSchema: GenMessage<ReadSideDataResponse> = /*@__PURE__*/
+  messageDesc(file_gymmesh_model_v1_model, 18);
 
 /**
  * One model, independent of its backend. Stateless for callers: conversations are
@@ -712,11 +955,17 @@ export const ModelService: GenService<{
     output: typeof GetModelResponseSchema;
   },
   /**
-   * Tells the service that the weights were swapped. Calls that begin
-   * afterwards carry the new version; a call in flight gets a further
-   * WeightsSpan. A version lower than the current one is INVALID_ARGUMENT /
-   * FIELD_INVALID; the current one again is a success. A service whose model
-   * does not change (a hosted one) may answer UNIMPLEMENTED / NOT_OFFERED.
+   * Tells the service which weights generate: the endpoint's own, or an adapter
+   * (LoRA) at the endpoint. Calls that begin afterwards carry the new version and
+   * name the adapter at the endpoint. A call in flight without a new adapter gets a
+   * further WeightsSpan. An adapter leaves calls in flight as they are: they keep the
+   * adapter that they named, or the endpoint's own weights, until they end.
+   *
+   * With `loading_s` nothing is swapped yet: calls wait; see there. A version lower
+   * than the current one is INVALID_ARGUMENT / FIELD_INVALID, and so is the current
+   * one with another adapter; the current one again is a success. A service whose
+   * backend cannot name adapters answers UNIMPLEMENTED / NOT_OFFERED to one, and so
+   * may a service whose model does not change (a hosted one) to any version.
    *
    * @generated from rpc gymmesh.model.v1.ModelService.SetWeightsVersion
    */
@@ -724,6 +973,38 @@ export const ModelService: GenService<{
     methodKind: "unary";
     input: typeof SetWeightsVersionRequestSchema;
     output: typeof SetWeightsVersionResponseSchema;
+  },
+  /**
+   * Scores texts that the model did not write: for each continuation, the log
+   * probabilities that the model gives its tokens after the conversation. Samples
+   * nothing, and has no side effect, so every call can be retried. A server without
+   * the capability `scoring` answers UNIMPLEMENTED / NOT_OFFERED. Where the weights
+   * change meanwhile, the server scores again. Other errors are those of
+   * CreateResponse: MODEL_CONTEXT_EXCEEDED, for example, where the conversation with the
+   * longest text is longer than the context.
+   *
+   * @generated from rpc gymmesh.model.v1.ModelService.ScoreContinuations
+   */
+  scoreContinuations: {
+    methodKind: "unary";
+    input: typeof ScoreContinuationsRequestSchema;
+    output: typeof ScoreContinuationsResponseSchema;
+  },
+  /**
+   * Reads the numbers of side data that this service stored; see SideData. The
+   * server sends them in order from `offset` on, in pieces of at most 1 MiB, at
+   * least one, and reads ahead at most one piece. The reader compares the digest,
+   * and may continue a broken stream from the next `offset`. An offset beyond the
+   * end is INVALID_ARGUMENT / FIELD_INVALID. NOT_FOUND / SIDE_DATA_NOT_FOUND when
+   * the service does not hold the digest (any more): another instance that stores
+   * elsewhere may hold it. UNIMPLEMENTED / NOT_OFFERED when the service stores none.
+   *
+   * @generated from rpc gymmesh.model.v1.ModelService.ReadSideData
+   */
+  readSideData: {
+    methodKind: "server_streaming";
+    input: typeof ReadSideDataRequestSchema;
+    output: typeof ReadSideDataResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_gymmesh_model_v1_model, 0);

@@ -37,7 +37,8 @@ export type CaptureOptions = Message<"gymmesh.model.v1.CaptureOptions"> & {
   logprobs: boolean;
 
   /**
-   * Names of side data wanted, such as `routed_experts`; see SideData.
+   * Names of side data wanted, such as `routed_experts`; see SideData. Only
+   * together with `token_ids` or `logprobs`: rows belong to captured tokens.
    *
    * @generated from field: repeated string side_data = 3;
    */
@@ -125,8 +126,14 @@ export const ConstrainedSpanSchema: GenMessage<ConstrainedSpan> = /*@__PURE__*/
 
 /**
  * A tensor beside the tokens of a call, with a row for each of a stretch of
- * tokens: routed experts, a teacher's log probabilities, values. Like token ids,
- * a call carries only what it adds to its parent.
+ * tokens: routed experts, a teacher's log probabilities, values.
+ *
+ * Rows are counted over the call's whole prompt and output. A call carries only
+ * the rows that the calls before it do not have; a call that is a fork has them
+ * from its first token. Where two calls of a conversation have a row for a token
+ * that they share, a reader takes the earlier call's: the model sampled with it.
+ * The last output token usually has no row, because no forward pass read it; the
+ * next call has that row.
  *
  * @generated from message gymmesh.model.v1.SideData
  */
@@ -139,15 +146,15 @@ export type SideData = Message<"gymmesh.model.v1.SideData"> & {
   name: string;
 
   /**
-   * The type of a number, by numpy's name and little-endian: `uint8`, `int16`,
-   * `int32`, `float16`, `bfloat16`, `float32`.
+   * The type of a number, by numpy's name and little-endian: `int8`, `uint8`,
+   * `int16`, `uint16`, `int32`, `float16`, `bfloat16` or `float32`.
    *
    * @generated from field: string dtype = 2;
    */
   dtype: string;
 
   /**
-   * The shape of one token's row; empty: one number.
+   * The shape of one token's row; empty: one number. No length is zero.
    *
    * @generated from field: repeated uint32 shape = 3;
    */
@@ -162,28 +169,34 @@ export type SideData = Message<"gymmesh.model.v1.SideData"> & {
   firstToken: bigint;
 
   /**
-   * How many tokens have one.
+   * How many tokens have one; at least 1. The last one is at most the call's last
+   * output token.
    *
    * @generated from field: uint64 tokens = 5;
    */
   tokens: bigint;
 
   /**
-   * The numbers, row after row; empty when they are at `location`.
+   * The numbers, row after row, when they are at most 4,096 bytes; empty when they
+   * are at `location`. Exactly one of both is set.
    *
    * @generated from field: bytes data = 6;
    */
   data: Uint8Array;
 
   /**
-   * Where the numbers can be fetched, when they are not in `data`.
+   * Where the service stored the numbers, as a `file:` URL; the file's name ends
+   * with `/XY/DIGEST`: the digest in lower-case hex, in a folder named by its
+   * first two digits. The file was complete before the answer was sent. A reader
+   * that does not see the folder asks the model service with ReadSideData. The
+   * service may delete the oldest files, as its configuration says.
    *
    * @generated from field: string location = 7;
    */
   location: string;
 
   /**
-   * SHA-256 of the numbers.
+   * SHA-256 of the numbers. A reader must compare it before it uses them.
    *
    * @generated from field: bytes digest = 8;
    */

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file gymmesh/run/v1/run.proto.
  */
 export const file_gymmesh_run_v1_run: GenFile = /*@__PURE__*/
-  fileDesc("ChhneW1tZXNoL3J1bi92MS9ydW4ucHJvdG8SDmd5bW1lc2gucnVuLnYxIk0KDEZhaWx1cmVDb3VudBIuCghib3VuZGFyeRgBIAEoDjIcLmd5bW1lc2gucm9sbG91dC52MS5Cb3VuZGFyeRINCgVjb3VudBgCIAEoBCKzAgoDUnVuEg4KBnJ1bl9pZBgBIAEoCRInCgVzdGF0ZRgCIAEoDjIYLmd5bW1lc2gucnVuLnYxLlJ1blN0YXRlEhEKCXJlcXVlc3RlZBgDIAEoBBIRCgljb21wbGV0ZWQYBCABKAQSDgoGZmFpbGVkGAUgASgEEhEKCWluX2ZsaWdodBgGIAEoBBITCgtjb25jdXJyZW5jeRgHIAEoDRIuCghmYWlsdXJlcxgIIAMoCzIcLmd5bW1lc2gucnVuLnYxLkZhaWx1cmVDb3VudBIYCgttZWFuX3Jld2FyZBgJIAEoAUgAiAEBEhkKEXN0YXJ0ZWRfdW5peF9uYW5vGAogASgGEg4KBm91dHB1dBgLIAEoCRIQCghpZGVudGl0eRgMIAEoDEIOCgxfbWVhbl9yZXdhcmQiRAoPTGlzdFJ1bnNSZXF1ZXN0EhcKCXBhZ2Vfc2l6ZRgBIAEoBUIE4kEBARIYCgpwYWdlX3Rva2VuGAIgASgJQgTiQQEBIk4KEExpc3RSdW5zUmVzcG9uc2USIQoEcnVucxgBIAMoCzITLmd5bW1lc2gucnVuLnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiJQoNR2V0UnVuUmVxdWVzdBIUCgZydW5faWQYASABKAlCBOJBAQIiMgoOR2V0UnVuUmVzcG9uc2USIAoDcnVuGAEgASgLMhMuZ3ltbWVzaC5ydW4udjEuUnVuIsICChFDb250cm9sUnVuUmVxdWVzdBIUCgZydW5faWQYASABKAlCBOJBAQISKQoFcGF1c2UYAiABKAsyGC5neW1tZXNoLnJ1bi52MS5QYXVzZVJ1bkgAEisKBnJlc3VtZRgDIAEoCzIZLmd5bW1lc2gucnVuLnYxLlJlc3VtZVJ1bkgAEikKBWRyYWluGAQgASgLMhguZ3ltbWVzaC5ydW4udjEuRHJhaW5SdW5IABIrCgZjYW5jZWwYBSABKAsyGS5neW1tZXNoLnJ1bi52MS5DYW5jZWxSdW5IABInCgR0dW5lGAYgASgLMhcuZ3ltbWVzaC5ydW4udjEuVHVuZVJ1bkgAEjMKDGNhbmNlbF9ncm91cBgHIAEoCzIbLmd5bW1lc2gucnVuLnYxLkNhbmNlbEdyb3VwSABCCQoHY29tbWFuZCIKCghQYXVzZVJ1biILCglSZXN1bWVSdW4iCgoIRHJhaW5SdW4iCwoJQ2FuY2VsUnVuIjMKB1R1bmVSdW4SGAoLY29uY3VycmVuY3kYASABKA1IAIgBAUIOCgxfY29uY3VycmVuY3kiJAoLQ2FuY2VsR3JvdXASFQoHdGFza19pZBgBIAEoCUIE4kEBAiI2ChJDb250cm9sUnVuUmVzcG9uc2USIAoDcnVuGAEgASgLMhMuZ3ltbWVzaC5ydW4udjEuUnVuInsKE1N0cmVhbUdyb3Vwc1JlcXVlc3QSFAoGcnVuX2lkGAEgASgJQgTiQQECEhoKDGFmdGVyX2N1cnNvchgCIAEoBEIE4kEBARIgCg1tYXhfc3RhbGVuZXNzGAMgASgEQgTiQQEBSACIAQFCEAoOX21heF9zdGFsZW5lc3MifQoUU3RyZWFtR3JvdXBzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgEEiYKBHRhc2sYAiABKAsyGC5neW1tZXNoLnJvbGxvdXQudjEuVGFzaxItCghyb2xsb3V0cxgDIAMoCzIbLmd5bW1lc2gucm9sbG91dC52MS5Sb2xsb3V0KpkBCghSdW5TdGF0ZRIZChVSVU5fU1RBVEVfVU5TUEVDSUZJRUQQABIVChFSVU5fU1RBVEVfUlVOTklORxABEhQKEFJVTl9TVEFURV9QQVVTRUQQAhIWChJSVU5fU1RBVEVfRFJBSU5JTkcQAxIWChJSVU5fU1RBVEVfRklOSVNIRUQQBBIVChFSVU5fU1RBVEVfU1RPUFBFRBAFMu4CCgpSdW5TZXJ2aWNlElMKCExpc3RSdW5zEh8uZ3ltbWVzaC5ydW4udjEuTGlzdFJ1bnNSZXF1ZXN0GiAuZ3ltbWVzaC5ydW4udjEuTGlzdFJ1bnNSZXNwb25zZSIEiKAZARJNCgZHZXRSdW4SHS5neW1tZXNoLnJ1bi52MS5HZXRSdW5SZXF1ZXN0Gh4uZ3ltbWVzaC5ydW4udjEuR2V0UnVuUmVzcG9uc2UiBIigGQESWQoKQ29udHJvbFJ1bhIhLmd5bW1lc2gucnVuLnYxLkNvbnRyb2xSdW5SZXF1ZXN0GiIuZ3ltbWVzaC5ydW4udjEuQ29udHJvbFJ1blJlc3BvbnNlIgSIoBkDEmEKDFN0cmVhbUdyb3VwcxIjLmd5bW1lc2gucnVuLnYxLlN0cmVhbUdyb3Vwc1JlcXVlc3QaJC5neW1tZXNoLnJ1bi52MS5TdHJlYW1Hcm91cHNSZXNwb25zZSIEiKAZAjABQnAKEWlvLmd5bW1lc2gucnVuLnYxQghSdW5Qcm90b1ABWj5naXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL3J1bi92MTtydW52MaoCDkd5bW1lc2guUnVuLlYxYgZwcm90bzM", [file_gymmesh_access_v1_access, file_gymmesh_rollout_v1_rollout, file_google_api_field_behavior]);
+  fileDesc("ChhneW1tZXNoL3J1bi92MS9ydW4ucHJvdG8SDmd5bW1lc2gucnVuLnYxIk0KDEZhaWx1cmVDb3VudBIuCghib3VuZGFyeRgBIAEoDjIcLmd5bW1lc2gucm9sbG91dC52MS5Cb3VuZGFyeRINCgVjb3VudBgCIAEoBCKzAgoDUnVuEg4KBnJ1bl9pZBgBIAEoCRInCgVzdGF0ZRgCIAEoDjIYLmd5bW1lc2gucnVuLnYxLlJ1blN0YXRlEhEKCXJlcXVlc3RlZBgDIAEoBBIRCgljb21wbGV0ZWQYBCABKAQSDgoGZmFpbGVkGAUgASgEEhEKCWluX2ZsaWdodBgGIAEoBBITCgtjb25jdXJyZW5jeRgHIAEoDRIuCghmYWlsdXJlcxgIIAMoCzIcLmd5bW1lc2gucnVuLnYxLkZhaWx1cmVDb3VudBIYCgttZWFuX3Jld2FyZBgJIAEoAUgAiAEBEhkKEXN0YXJ0ZWRfdW5peF9uYW5vGAogASgGEg4KBm91dHB1dBgLIAEoCRIQCghpZGVudGl0eRgMIAEoDEIOCgxfbWVhbl9yZXdhcmQiRAoPTGlzdFJ1bnNSZXF1ZXN0EhcKCXBhZ2Vfc2l6ZRgBIAEoBUIE4kEBARIYCgpwYWdlX3Rva2VuGAIgASgJQgTiQQEBIk4KEExpc3RSdW5zUmVzcG9uc2USIQoEcnVucxgBIAMoCzITLmd5bW1lc2gucnVuLnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiJQoNR2V0UnVuUmVxdWVzdBIUCgZydW5faWQYASABKAlCBOJBAQIiMgoOR2V0UnVuUmVzcG9uc2USIAoDcnVuGAEgASgLMhMuZ3ltbWVzaC5ydW4udjEuUnVuIsICChFDb250cm9sUnVuUmVxdWVzdBIUCgZydW5faWQYASABKAlCBOJBAQISKQoFcGF1c2UYAiABKAsyGC5neW1tZXNoLnJ1bi52MS5QYXVzZVJ1bkgAEisKBnJlc3VtZRgDIAEoCzIZLmd5bW1lc2gucnVuLnYxLlJlc3VtZVJ1bkgAEikKBWRyYWluGAQgASgLMhguZ3ltbWVzaC5ydW4udjEuRHJhaW5SdW5IABIrCgZjYW5jZWwYBSABKAsyGS5neW1tZXNoLnJ1bi52MS5DYW5jZWxSdW5IABInCgR0dW5lGAYgASgLMhcuZ3ltbWVzaC5ydW4udjEuVHVuZVJ1bkgAEjMKDGNhbmNlbF9ncm91cBgHIAEoCzIbLmd5bW1lc2gucnVuLnYxLkNhbmNlbEdyb3VwSABCCQoHY29tbWFuZCIKCghQYXVzZVJ1biILCglSZXN1bWVSdW4iCgoIRHJhaW5SdW4iCwoJQ2FuY2VsUnVuIjMKB1R1bmVSdW4SGAoLY29uY3VycmVuY3kYASABKA1IAIgBAUIOCgxfY29uY3VycmVuY3kiJAoLQ2FuY2VsR3JvdXASFQoHdGFza19pZBgBIAEoCUIE4kEBAiI2ChJDb250cm9sUnVuUmVzcG9uc2USIAoDcnVuGAEgASgLMhMuZ3ltbWVzaC5ydW4udjEuUnVuIuABChNTdHJlYW1Hcm91cHNSZXF1ZXN0EhQKBnJ1bl9pZBgBIAEoCUIE4kEBAhIaCgxhZnRlcl9jdXJzb3IYAiABKARCBOJBAQESIAoNbWF4X3N0YWxlbmVzcxgDIAEoBEIE4kEBAUgAiAEBEhYKCGNvbnN1bWVyGAQgASgJQgTiQQEBEhcKCWNvbnN1bWVycxgFIAEoDUIE4kEBARIZCgtpbmNhcm5hdGlvbhgGIAEoCUIE4kEBARIXCgljb250aW51ZXMYByABKAhCBOJBAQFCEAoOX21heF9zdGFsZW5lc3MieQoYQWNrbm93bGVkZ2VHcm91cHNSZXF1ZXN0EhQKBnJ1bl9pZBgBIAEoCUIE4kEBAhIWCghjb25zdW1lchgCIAEoCUIE4kEBARIUCgZjdXJzb3IYAyABKARCBOJBAQISGQoLaW5jYXJuYXRpb24YBCABKAlCBOJBAQEiGwoZQWNrbm93bGVkZ2VHcm91cHNSZXNwb25zZSKsAQoUU3RyZWFtR3JvdXBzUmVzcG9uc2USDgoGY3Vyc29yGAEgASgEEiYKBHRhc2sYAiABKAsyGC5neW1tZXNoLnJvbGxvdXQudjEuVGFzaxItCghyb2xsb3V0cxgDIAMoCzIbLmd5bW1lc2gucm9sbG91dC52MS5Sb2xsb3V0EhAKCGFsbF9zZW50GAQgASgIEhsKE21vc3RfdW5hY2tub3dsZWRnZWQYBSABKA0qmQEKCFJ1blN0YXRlEhkKFVJVTl9TVEFURV9VTlNQRUNJRklFRBAAEhUKEVJVTl9TVEFURV9SVU5OSU5HEAESFAoQUlVOX1NUQVRFX1BBVVNFRBACEhYKElJVTl9TVEFURV9EUkFJTklORxADEhYKElJVTl9TVEFURV9GSU5JU0hFRBAEEhUKEVJVTl9TVEFURV9TVE9QUEVEEAUy3gMKClJ1blNlcnZpY2USUwoITGlzdFJ1bnMSHy5neW1tZXNoLnJ1bi52MS5MaXN0UnVuc1JlcXVlc3QaIC5neW1tZXNoLnJ1bi52MS5MaXN0UnVuc1Jlc3BvbnNlIgSIoBkBEk0KBkdldFJ1bhIdLmd5bW1lc2gucnVuLnYxLkdldFJ1blJlcXVlc3QaHi5neW1tZXNoLnJ1bi52MS5HZXRSdW5SZXNwb25zZSIEiKAZARJZCgpDb250cm9sUnVuEiEuZ3ltbWVzaC5ydW4udjEuQ29udHJvbFJ1blJlcXVlc3QaIi5neW1tZXNoLnJ1bi52MS5Db250cm9sUnVuUmVzcG9uc2UiBIigGQMSYQoMU3RyZWFtR3JvdXBzEiMuZ3ltbWVzaC5ydW4udjEuU3RyZWFtR3JvdXBzUmVxdWVzdBokLmd5bW1lc2gucnVuLnYxLlN0cmVhbUdyb3Vwc1Jlc3BvbnNlIgSIoBkCMAESbgoRQWNrbm93bGVkZ2VHcm91cHMSKC5neW1tZXNoLnJ1bi52MS5BY2tub3dsZWRnZUdyb3Vwc1JlcXVlc3QaKS5neW1tZXNoLnJ1bi52MS5BY2tub3dsZWRnZUdyb3Vwc1Jlc3BvbnNlIgSIoBkCQnAKEWlvLmd5bW1lc2gucnVuLnYxQghSdW5Qcm90b1ABWj5naXRodWIuY29tL2d5bW1lc2gvZ3ltbWVzaC9jbGllbnRzL2dvL2dlbi9neW1tZXNoL3J1bi92MTtydW52MaoCDkd5bW1lc2guUnVuLlYxYgZwcm90bzM", [file_gymmesh_access_v1_access, file_gymmesh_rollout_v1_rollout, file_google_api_field_behavior]);
 
 /**
  * How many failed, by boundary.
@@ -470,6 +470,44 @@ export type StreamGroupsRequest = Message<"gymmesh.run.v1.StreamGroupsRequest"> 
    * @generated from field: optional uint64 max_staleness = 3;
    */
   maxStaleness?: bigint | undefined;
+
+  /**
+   * The name of one of several consumers that share the run's groups, such as the
+   * rank of a data-parallel trainer; at most 200 characters. Empty: a reader of all
+   * groups.
+   *
+   * @generated from field: string consumer = 4;
+   */
+  consumer: string;
+
+  /**
+   * How many consumers share the groups. Required with `consumer`, and the same in
+   * all of them; at most the finished groups that the collector keeps. Another number
+   * is accepted once no consumer has a stream: all earlier ones are then dead.
+   *
+   * @generated from field: uint32 consumers = 5;
+   */
+  consumers: number;
+
+  /**
+   * Required with `consumer`: what the consumer's process drew at random when it
+   * started, so that it is told from the one before it that had its name. It takes
+   * the place of that one at once.
+   *
+   * @generated from field: string incarnation = 6;
+   */
+  incarnation: string;
+
+  /**
+   * Whether this incarnation had a stream before and still has the groups that it
+   * was sent. Those after `after_cursor` are sent again with the same cursors. A
+   * collector that took it for dead, or does not know it since it was restarted,
+   * answers ABORTED / CONSUMER_REPLACED. A consumer that does not continue leaves
+   * `after_cursor` zero.
+   *
+   * @generated from field: bool continues = 7;
+   */
+  continues: boolean;
 };
 
 /**
@@ -480,13 +518,71 @@ export const StreamGroupsRequestSchema: GenMessage<StreamGroupsRequest> = /*@__P
   messageDesc(file_gymmesh_run_v1_run, 14);
 
 /**
- * One finished group.
+ * A trainer has groups.
+ *
+ * @generated from message gymmesh.run.v1.AcknowledgeGroupsRequest
+ */
+export type AcknowledgeGroupsRequest = Message<"gymmesh.run.v1.AcknowledgeGroupsRequest"> & {
+  /**
+   * The run.
+   *
+   * @generated from field: string run_id = 1;
+   */
+  runId: string;
+
+  /**
+   * The consumer; empty: the reader of all groups.
+   *
+   * @generated from field: string consumer = 2;
+   */
+  consumer: string;
+
+  /**
+   * Acknowledges all groups that this consumer was sent, up to this cursor.
+   *
+   * @generated from field: uint64 cursor = 3;
+   */
+  cursor: bigint;
+
+  /**
+   * Required with `consumer`: the consumer's, as in its StreamGroupsRequest.
+   *
+   * @generated from field: string incarnation = 4;
+   */
+  incarnation: string;
+};
+
+/**
+ * Describes the message gymmesh.run.v1.AcknowledgeGroupsRequest.
+ * Use `create(AcknowledgeGroupsRequestSchema)` to create a new message.
+ */
+export const AcknowledgeGroupsRequestSchema: GenMessage<AcknowledgeGroupsRequest> = /*@__PURE__*/
+  messageDesc(file_gymmesh_run_v1_run, 15);
+
+/**
+ * They are acknowledged.
+ *
+ * @generated from message gymmesh.run.v1.AcknowledgeGroupsResponse
+ */
+export type AcknowledgeGroupsResponse = Message<"gymmesh.run.v1.AcknowledgeGroupsResponse"> & {
+};
+
+/**
+ * Describes the message gymmesh.run.v1.AcknowledgeGroupsResponse.
+ * Use `create(AcknowledgeGroupsResponseSchema)` to create a new message.
+ */
+export const AcknowledgeGroupsResponseSchema: GenMessage<AcknowledgeGroupsResponse> = /*@__PURE__*/
+  messageDesc(file_gymmesh_run_v1_run, 16);
+
+/**
+ * One finished group, or for a consumer the message that all were sent.
  *
  * @generated from message gymmesh.run.v1.StreamGroupsResponse
  */
 export type StreamGroupsResponse = Message<"gymmesh.run.v1.StreamGroupsResponse"> & {
   /**
-   * Grows from group to group.
+   * Grows from group to group. Groups that are sent to another consumer get new
+   * cursors: what a group is, its task says.
    *
    * @generated from field: uint64 cursor = 1;
    */
@@ -505,6 +601,22 @@ export type StreamGroupsResponse = Message<"gymmesh.run.v1.StreamGroupsResponse"
    * @generated from field: repeated gymmesh.rollout.v1.Rollout rollouts = 3;
    */
   rollouts: Rollout[];
+
+  /**
+   * For a consumer, and without a group: the run is over, and every group was sent
+   * to some consumer. A consumer should acknowledge what it has, and wait for
+   * groups of a consumer that dies, or for the end of the stream.
+   *
+   * @generated from field: bool all_sent = 4;
+   */
+  allSent: boolean;
+
+  /**
+   * For a consumer: how many groups it is sent at most before it acknowledges one.
+   *
+   * @generated from field: uint32 most_unacknowledged = 5;
+   */
+  mostUnacknowledged: number;
 };
 
 /**
@@ -512,7 +624,7 @@ export type StreamGroupsResponse = Message<"gymmesh.run.v1.StreamGroupsResponse"
  * Use `create(StreamGroupsResponseSchema)` to create a new message.
  */
 export const StreamGroupsResponseSchema: GenMessage<StreamGroupsResponse> = /*@__PURE__*/
-  messageDesc(file_gymmesh_run_v1_run, 15);
+  messageDesc(file_gymmesh_run_v1_run, 17);
 
 /**
  * What state a run is in.
@@ -571,7 +683,8 @@ export const RunStateSchema: GenEnum<RunState> = /*@__PURE__*/
 
 /**
  * Served by a collector, on loopback or a unix socket, to callers that hold its
- * token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID.
+ * token; any other caller gets UNAUTHENTICATED / CREDENTIAL_INVALID. A collector may
+ * serve it at another address, too, to the callers that its configuration names.
  *
  * @generated from service gymmesh.run.v1.RunService
  */
@@ -614,12 +727,43 @@ export const RunService: GenService<{
    * not acknowledged by `after_cursor` are sent again on a new stream. Ends
    * with OK when the run is finished and all was sent.
    *
+   * Several consumers can share the groups of a run, such as the ranks of a
+   * data-parallel trainer. Each sets `consumer`, and each group is sent to one of
+   * them. The collector must
+   * - send nothing before `consumers` of them have a stream, or until a minute has
+   *   passed since the first one came (its lease for consumers, if that is longer);
+   * - send a group to a consumer that has a stream and holds fewer groups than
+   *   `most_unacknowledged`; of several, to the one that was sent the fewest tokens;
+   * - take a consumer for dead that has had no stream for a lease, or whose place
+   *   another `incarnation` took. The groups that it did not acknowledge are sent
+   *   to the others, with new cursors, and nothing more is accepted from it:
+   *   ABORTED / CONSUMER_REPLACED;
+   * - end the streams with OK when the run is over and every group was
+   *   acknowledged. Until then groups of a consumer that dies may come.
+   *
+   * A run is read by one reader of all groups, or shared by consumers, as the
+   * first stream has it. A stream of the other kind is FAILED_PRECONDITION /
+   * RUN_STATE.
+   *
    * @generated from rpc gymmesh.run.v1.RunService.StreamGroups
    */
   streamGroups: {
     methodKind: "server_streaming";
     input: typeof StreamGroupsRequestSchema;
     output: typeof StreamGroupsResponseSchema;
+  },
+  /**
+   * Acknowledges groups while their stream goes on. Idempotent. A cursor that was
+   * not sent is INVALID_ARGUMENT / FIELD_INVALID. A consumer that is taken for dead
+   * gets ABORTED / CONSUMER_REPLACED, and nothing is acknowledged: its groups are
+   * another one's.
+   *
+   * @generated from rpc gymmesh.run.v1.RunService.AcknowledgeGroups
+   */
+  acknowledgeGroups: {
+    methodKind: "unary";
+    input: typeof AcknowledgeGroupsRequestSchema;
+    output: typeof AcknowledgeGroupsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_gymmesh_run_v1_run, 0);

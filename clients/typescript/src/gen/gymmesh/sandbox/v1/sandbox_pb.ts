@@ -1,30 +1,30 @@
 // The sandbox service: machines to work in, lent to the services of a rollout.
 //
-// A sandbox is a file system, processes in it, and bounds around both. Its life:
+// A sandbox is a file system, processes in it, and limits on both. Its life:
 //
 //   CreateSandbox -> running --+-- EndSandbox, RemoveSandbox ------------> ended
 //   ForkSandbox                +-- its own lease ends, its life is over
 //                              +-- it is lost, or the service ends
 //
-// While it runs, everything is allowed that a lease allows. Ended: all is NOT_FOUND /
-// SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which succeed. A call that
-// was under way when the sandbox ended is UNAVAILABLE / SANDBOX_LOST. Nothing of an
-// ended sandbox is left: no process, no file, no network. A service that is started
-// again ends what the one before it has left, before it takes calls.
+// While the sandbox runs, a caller may do what the lease allows. After its end, every
+// call is NOT_FOUND / SANDBOX_NOT_FOUND, except EndSandbox and RemoveSandbox, which
+// succeed. A call in progress when the sandbox ended is UNAVAILABLE / SANDBOX_LOST.
+// Nothing remains of an ended sandbox: no process, no file, no network. A restarted
+// service removes everything its predecessor left, before it accepts calls.
 //
-// Leases. Who creates a sandbox gets two: *own*, which may do everything, and
-// *operate*, which may run programs and use files, and is meant to be handed on. A
-// lease is 16 bytes or more that nobody can guess. It belongs to one sandbox, at one
-// instance, where all calls go (`SandboxRef.instance_id`). LendSandbox makes a further
-// one of it, which allows no more, lasts no longer, and ends with it. A lease that ran
-// out is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED for as long as the sandbox is
-// there; one that was never given, was revoked, is of another sandbox, or does not
-// allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown sandbox_id
-// is SANDBOX_NOT_FOUND whatever the lease. Leases travel in requests and answers only:
-// who logs, stores or traces a message of this package leaves them out.
+// Leases. CreateSandbox returns two leases. The *own* lease allows everything. The
+// *operate* lease allows programs and files; the owner hands it on. A lease is 16 bytes
+// or more, hard to guess. It is valid for one sandbox at one instance; all calls go to
+// this instance (`SandboxRef.instance_id`). LendSandbox derives a further lease from a
+// lease. The new lease allows no more, lasts no longer, and ends with the first. An
+// expired lease is FAILED_PRECONDITION / SANDBOX_LEASE_EXPIRED while the sandbox
+// exists. A lease that was never issued, was revoked, belongs to a different sandbox,
+// or does not allow the call, is PERMISSION_DENIED / SANDBOX_LEASE_INVALID. An unknown
+// sandbox_id is SANDBOX_NOT_FOUND with any lease. Only requests and answers have
+// leases: code that logs, stores or traces a message of this package omits them.
 //
-// When the own lease runs out, the sandbox ends. So a sandbox whose owner is gone
-// ends without anybody's help.
+// When the own lease expires, the service ends the sandbox. So the service also ends a
+// sandbox whose owner has crashed.
 //
 // What a call needs:
 //   own              EndSandbox, SnapshotSandbox, ForkSandbox
@@ -37,32 +37,32 @@
 //                    lease that has one
 //   any              AttachSandbox, RenewLease, LendSandbox, RevokeLease
 // A lease with a user runs programs as this user and uses files with this user's
-// rights; another user in a request is SANDBOX_LEASE_INVALID. A path outside of a
-// lease's folder, also through a link, is SANDBOX_LEASE_INVALID.
+// rights. A request that names a different user is SANDBOX_LEASE_INVALID. A path
+// outside the lease's folder, directly or through a link, is SANDBOX_LEASE_INVALID.
 //
 // Repeats. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec, StartProcess and
-// CallPort carry a `request_id`, which alone makes it a repeat; each sandbox and
-// method has ids of its own, CreateSandbox's are the instance's.
-//   the first call still runs      the repeat waits for it; a stream is sent from its
+// CallPort carry a `request_id`. A call with the same id is a repeat. Ids are unique
+// per sandbox and method; those of CreateSandbox are unique per instance.
+//   the first call still runs      the repeat waits for it, and gets a stream from its
 //                                  beginning
-//   it answered                    the same answer, leases included
-//   it failed                      the same error; tried anew only after
-//                                  SANDBOX_LIMIT and DRAINING, with which nothing was
-//                                  done, and after any error of CreateSandbox,
-//                                  ForkSandbox and SnapshotSandbox, of which nothing
-//                                  is left
-//   another request came with it   FAILED_PRECONDITION / REQUEST_ID_REUSED
-//   `ServiceLimits.repeat_s` after the end, or 128 later calls were answered
+//   the first call succeeded       the same answer, leases included
+//   the first call failed          the same error. The service tries again only after
+//                                  SANDBOX_LIMIT and DRAINING, which mean that nothing
+//                                  was done, and after any error of CreateSandbox,
+//                                  ForkSandbox and SnapshotSandbox, which leave nothing
+//                                  behind
+//   a different request with it    FAILED_PRECONDITION / REQUEST_ID_REUSED
+//   `ServiceLimits.repeat_s` after the end, or after 128 later answers
 //                                  the service may have forgotten the answer, but not
 //                                  the id: FAILED_PRECONDITION / SESSION_STATE, state
 //                                  `answered`
-// CreateSandbox's ids count for as long as the sandbox is there.
+// The service keeps the ids of CreateSandbox while the sandbox exists.
 //
-// Deadlines. CreateSandbox, ForkSandbox, SnapshotSandbox, Exec and CallPort are not
-// cut off when their caller goes away or the caller's deadline passes: they run on
-// within their own limit, and a repeat finds them. The late caller got
-// DEADLINE_EXCEEDED. A CreateSandbox that waits for a place has begun nothing, and ends
-// with its caller.
+// Deadlines. The service does not abort CreateSandbox, ForkSandbox, SnapshotSandbox,
+// Exec or CallPort when the caller disconnects or its deadline passes. They continue
+// within their own limits, and a repeat finds them. The caller gets DEADLINE_EXCEEDED.
+// A CreateSandbox that waits for a place has started nothing yet, and ends with its
+// caller.
 
 // @generated by protoc-gen-es v2.17.0 with parameter "target=ts,import_extension=js"
 // @generated from file gymmesh/sandbox/v1/sandbox.proto (package gymmesh.sandbox.v1, syntax proto3)
@@ -87,7 +87,7 @@ export const file_gymmesh_sandbox_v1_sandbox: GenFile = /*@__PURE__*/
   fileDesc("CiBneW1tZXNoL3NhbmRib3gvdjEvc2FuZGJveC5wcm90bxISZ3ltbWVzaC5zYW5kYm94LnYxIhMKEUdldFNlcnZpY2VSZXF1ZXN0IswCChJHZXRTZXJ2aWNlUmVzcG9uc2USEwoLaW5zdGFuY2VfaWQYASABKAkSGAoQY29udHJhY3RfdmVyc2lvbhgCIAEoCRIPCgdiYWNrZW5kGAMgASgJEhcKD2JhY2tlbmRfdmVyc2lvbhgEIAEoCRIpCgZpbWFnZXMYBSADKAsyGS5neW1tZXNoLnNhbmRib3gudjEuSW1hZ2USFQoNZGVmYXVsdF9pbWFnZRgGIAEoCRI2CgxjYXBhYmlsaXRpZXMYByABKAsyIC5neW1tZXNoLnNhbmRib3gudjEuQ2FwYWJpbGl0aWVzEjEKBmxpbWl0cxgIIAEoCzIhLmd5bW1lc2guc2FuZGJveC52MS5TZXJ2aWNlTGltaXRzEg4KBnBsYWNlcxgJIAEoDRIPCgdydW5uaW5nGAogASgNEg8KB3dhaXRpbmcYCyABKA0iNwoFSW1hZ2USDAoEbmFtZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSEAoIc25hcHNob3QYAyABKAgirgIKDENhcGFiaWxpdGllcxIRCglzbmFwc2hvdHMYASABKAgSDQoFZm9ya3MYAiABKAgSDgoGYnVpbGRzGAMgASgIEg8KB2ZldGNoZXMYBCABKAgSDgoGbWVtb3J5GAUgASgIEgsKA2NwdRgGIAEoCBIMCgRwaWRzGAcgASgIEgwKBGRpc2sYCCABKAgSDQoFdXNlcnMYCSABKAgSDQoFcG9ydHMYCiABKAgSMQoIbmV0d29ya3MYCyADKA4yHy5neW1tZXNoLnNhbmRib3gudjEuTmV0d29ya0tpbmQSFAoMdGhyZWFkX3VzYWdlGAwgASgIEhYKDnByb2Nlc3NfbGltaXRzGA0gASgIEg4KBmFkYXB0cxgOIAEoCBITCgtyZWxheV9wb3J0cxgPIAEoCCLrAgoNU2VydmljZUxpbWl0cxI4ChFkZWZhdWx0X3Jlc291cmNlcxgBIAEoCzIdLmd5bW1lc2guc2FuZGJveC52MS5SZXNvdXJjZXMSNAoNbWF4X3Jlc291cmNlcxgCIAEoCzIdLmd5bW1lc2guc2FuZGJveC52MS5SZXNvdXJjZXMSFQoNZGVmYXVsdF90dGxfcxgDIAEoDRIRCgltYXhfdHRsX3MYBCABKA0SHAoUZGVmYXVsdF9vdXRwdXRfYnl0ZXMYBSABKAQSGAoQbWF4X291dHB1dF9ieXRlcxgGIAEoBBIWCg5tYXhfcG9ydF9ieXRlcxgHIAEoBBIZChFtYXhfYXJjaGl2ZV9ieXRlcxgIIAEoBBIQCghyZXBlYXRfcxgJIAEoDRITCgttYXhfd2FpdGluZxgKIAEoDRIVCg1tYXhfcHJvY2Vzc2VzGAsgASgNEhcKD3N0YXJ0X3RpbWVvdXRfcxgMIAEoDSKFAQoJUmVzb3VyY2VzEhgKCmNwdV9taWxsaXMYASABKA1CBOJBAQESGgoMbWVtb3J5X2J5dGVzGAIgASgEQgTiQQEBEhIKBHBpZHMYAyABKA1CBOJBAQESGAoKZGlza19ieXRlcxgEIAEoBEIE4kEBARIUCgZsaWZlX3MYBSABKA1CBOJBAQEi0AEKB05ldHdvcmsSLQoEbm9uZRgBIAEoCzIdLmd5bW1lc2guc2FuZGJveC52MS5Ob05ldHdvcmtIABIqCgVyZWxheRgCIAEoCzIZLmd5bW1lc2guc2FuZGJveC52MS5SZWxheUgAEjEKBWhvc3RzGAMgASgLMiAuZ3ltbWVzaC5zYW5kYm94LnYxLkFsbG93ZWRIb3N0c0gAEi8KBG9wZW4YBCABKAsyHy5neW1tZXNoLnNhbmRib3gudjEuT3Blbk5ldHdvcmtIAEIGCgRraW5kIgsKCU5vTmV0d29yayINCgtPcGVuTmV0d29yayKXAQoFUmVsYXkSGQoLc29ja2V0X3BhdGgYASABKAlCBOJBAQESFQoHc2VydmljZRgCIAEoCUIE4kEBAhISCgRuYW1lGAMgASgJQgTiQQECEhkKC2luc3RhbmNlX2lkGAQgASgJQgTiQQEBEhkKC2FkZHJlc3Nfa2V5GAUgASgJQgTiQQEBEhIKBHBvcnQYBiABKA1CBOJBAQEiRAoMQWxsb3dlZEhvc3RzEjQKBWhvc3RzGAEgAygLMh8uZ3ltbWVzaC5zYW5kYm94LnYxLkFsbG93ZWRIb3N0QgTiQQECIk0KC0FsbG93ZWRIb3N0EhIKBG5hbWUYASABKAlCBOJBAQISEwoFcG9ydHMYAiADKA1CBOJBAQESFQoHcHJpdmF0ZRgDIAEoCEIE4kEBASK+AQoKSW1hZ2VCdWlsZBIVCgdjb250ZXh0GAEgASgMQgTiQQECEhgKCmRvY2tlcmZpbGUYAiABKAlCBOJBAQESPAoEYXJncxgDIAMoCzIoLmd5bW1lc2guc2FuZGJveC52MS5JbWFnZUJ1aWxkLkFyZ3NFbnRyeUIE4kEBARIUCgZ0YXJnZXQYBCABKAlCBOJBAQEaKwoJQXJnc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEi7QUKFENyZWF0ZVNhbmRib3hSZXF1ZXN0EhgKCnJlcXVlc3RfaWQYASABKAlCBOJBAQISDwoFaW1hZ2UYAiABKAlIABIvCgVidWlsZBgDIAEoCzIeLmd5bW1lc2guc2FuZGJveC52MS5JbWFnZUJ1aWxkSAASGgoMaW1hZ2VfZGlnZXN0GAQgASgJQgTiQQEBEjYKCXJlc291cmNlcxgFIAEoCzIdLmd5bW1lc2guc2FuZGJveC52MS5SZXNvdXJjZXNCBOJBAQESMgoHbmV0d29yaxgGIAEoCzIbLmd5bW1lc2guc2FuZGJveC52MS5OZXR3b3JrQgTiQQEBEkQKA2VudhgHIAMoCzIxLmd5bW1lc2guc2FuZGJveC52MS5DcmVhdGVTYW5kYm94UmVxdWVzdC5FbnZFbnRyeUIE4kEBARISCgR1c2VyGAggASgJQgTiQQEBEhUKB3dvcmtkaXIYCSABKAlCBOJBAQESNAoFZmlsZXMYCiADKAsyHy5neW1tZXNoLnNhbmRib3gudjEuRmlsZUNvbnRlbnRCBOJBAQESSgoGbGFiZWxzGAsgAygLMjQuZ3ltbWVzaC5zYW5kYm94LnYxLkNyZWF0ZVNhbmRib3hSZXF1ZXN0LkxhYmVsc0VudHJ5QgTiQQEBEhMKBXR0bF9zGAwgASgNQgTiQQEBEh0KD3N0YXJ0X3RpbWVvdXRfcxgNIAEoDUIE4kEBARI2Cgdwcm9jZXNzGA4gASgLMh8uZ3ltbWVzaC5zYW5kYm94LnYxLlByb2Nlc3NTcGVjQgTiQQEBEhgKCnJvbGxvdXRfaWQYDyABKAlCBOJBAQESFQoHYXR0ZW1wdBgQIAEoDUIE4kEBARoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCBgoEcm9vdCKvAQoVQ3JlYXRlU2FuZGJveFJlc3BvbnNlEhEKCW93bl9sZWFzZRgBIAEoDBIvCgVncmFudBgCIAEoCzIgLmd5bW1lc2guc2FuZGJveC52MS5TYW5kYm94R3JhbnQSMAoJcmVzb3VyY2VzGAMgASgLMh0uZ3ltbWVzaC5zYW5kYm94LnYxLlJlc291cmNlcxIMCgR1c2VyGAQgASgJEhIKCnByb2Nlc3NfaWQYBSABKAkiTwoKTGVhc2VTY29wZRIXCglyZWFkX29ubHkYASABKAhCBOJBAQESFAoGZm9sZGVyGAIgASgJQgTiQQEBEhIKBHVzZXIYAyABKAlCBOJBAQEiRQoUQXR0YWNoU2FuZGJveFJlcXVlc3QSGAoKc2FuZGJveF9pZBgBIAEoCUIE4kEBAhITCgVsZWFzZRgCIAEoDEIE4kEBAiKgAQoVQXR0YWNoU2FuZGJveFJlc3BvbnNlEjAKB3NhbmRib3gYASABKAsyHy5neW1tZXNoLnNhbmRib3gudjEuU2FuZGJveEluZm8SCwoDb3duGAIgASgIEi0KBXNjb3BlGAMgASgLMh4uZ3ltbWVzaC5zYW5kYm94LnYxLkxlYXNlU2NvcGUSGQoRZXhwaXJlc191bml4X25hbm8YBCABKAYiugMKC1NhbmRib3hJbmZvEi8KB3NhbmRib3gYASABKAsyHi5neW1tZXNoLnNhbmRib3gudjEuU2FuZGJveFJlZhIwCglyZXNvdXJjZXMYAiABKAsyHS5neW1tZXNoLnNhbmRib3gudjEuUmVzb3VyY2VzEjAKB25ldHdvcmsYAyABKA4yHy5neW1tZXNoLnNhbmRib3gudjEuTmV0d29ya0tpbmQSDwoHd29ya2RpchgEIAEoCRIMCgR1c2VyGAUgASgJEjsKBmxhYmVscxgGIAMoCzIrLmd5bW1lc2guc2FuZGJveC52MS5TYW5kYm94SW5mby5MYWJlbHNFbnRyeRISCgpyb2xsb3V0X2lkGAcgASgJEhkKEXN0YXJ0ZWRfdW5peF9uYW5vGAggASgGEhkKEWV4cGlyZXNfdW5peF9uYW5vGAkgASgGEhYKDmVuZHNfdW5peF9uYW5vGAogASgGEhEKCXByb2Nlc3NlcxgLIAEoDRIWCg51c2VkX3VuaXhfbmFubxgMIAEoBhotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIrsBChJMZW5kU2FuZGJveFJlcXVlc3QSGAoKc2FuZGJveF9pZBgBIAEoCUIE4kEBAhITCgVsZWFzZRgCIAEoDEIE4kEBAhIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQECEjMKBXNjb3BlGAQgASgLMh4uZ3ltbWVzaC5zYW5kYm94LnYxLkxlYXNlU2NvcGVCBOJBAQESEwoFdHRsX3MYBSABKA1CBOJBAQESEgoEcm9sZRgGIAEoCUIE4kEBASJGChNMZW5kU2FuZGJveFJlc3BvbnNlEi8KBWdyYW50GAEgASgLMiAuZ3ltbWVzaC5zYW5kYm94LnYxLlNhbmRib3hHcmFudCJXChFSZW5ld0xlYXNlUmVxdWVzdBIYCgpzYW5kYm94X2lkGAEgASgJQgTiQQECEhMKBWxlYXNlGAIgASgMQgTiQQECEhMKBXR0bF9zGAMgASgNQgTiQQEBIi8KElJlbmV3TGVhc2VSZXNwb25zZRIZChFleHBpcmVzX3VuaXhfbmFubxgBIAEoBiJDChJSZXZva2VMZWFzZVJlcXVlc3QSGAoKc2FuZGJveF9pZBgBIAEoCUIE4kEBAhITCgVsZWFzZRgCIAEoDEIE4kEBAiIVChNSZXZva2VMZWFzZVJlc3BvbnNlIkIKEUVuZFNhbmRib3hSZXF1ZXN0EhgKCnNhbmRib3hfaWQYASABKAlCBOJBAQISEwoFbGVhc2UYAiABKAxCBOJBAQIiFAoSRW5kU2FuZGJveFJlc3BvbnNlIkkKFExpc3RTYW5kYm94ZXNSZXF1ZXN0EhcKCXBhZ2Vfc2l6ZRgBIAEoBUIE4kEBARIYCgpwYWdlX3Rva2VuGAIgASgJQgTiQQEBImQKFUxpc3RTYW5kYm94ZXNSZXNwb25zZRIyCglzYW5kYm94ZXMYASADKAsyHy5neW1tZXNoLnNhbmRib3gudjEuU2FuZGJveEluZm8SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjAKFFJlbW92ZVNhbmRib3hSZXF1ZXN0EhgKCnNhbmRib3hfaWQYASABKAlCBOJBAQIiFwoVUmVtb3ZlU2FuZGJveFJlc3BvbnNlIqMBCgtFeGVjUmVxdWVzdBIYCgpzYW5kYm94X2lkGAEgASgJQgTiQQECEhMKBWxlYXNlGAIgASgMQgTiQQECEhgKCnJlcXVlc3RfaWQYAyABKAlCBOJBAQISNgoHcHJvY2VzcxgEIAEoCzIfLmd5bW1lc2guc2FuZGJveC52MS5Qcm9jZXNzU3BlY0IE4kEBAhITCgVzdGRpbhgFIAEoDEIE4kEBASI/CgxFeGVjUmVzcG9uc2USLwoFZXZlbnQYASABKAsyIC5neW1tZXNoLnNhbmRib3gudjEuUHJvY2Vzc0V2ZW50IpYBChNTdGFydFByb2Nlc3NSZXF1ZXN0EhgKCnNhbmRib3hfaWQYASABKAlCBOJBAQISEwoFbGVhc2UYAiABKAxCBOJBAQISGAoKcmVxdWVzdF9pZBgDIAEoCUIE4kEBAhI2Cgdwcm9jZXNzGAQgASgLMh8uZ3ltbWVzaC5zYW5kYm94LnYxLlByb2Nlc3NTcGVjQgTiQQECIioKFFN0YXJ0UHJvY2Vzc1Jlc3BvbnNlEhIKCnByb2Nlc3NfaWQYASABKAkingEKEVdyaXRlU3RkaW5SZXF1ZXN0EhgKCnNhbmRib3hfaWQYASABKAlCBOJBAQISEwoFbGVhc2UYAiABKAxCBOJBAQISGAoKcHJvY2Vzc19pZBgDIAEoCUIE4kEBAhIUCgZvZmZzZXQYBCABKARCBOJBAQESFQoHY29udGVudBgFIAEoDEIE4kEBARITCgVjbG9zZRgGIAEoCEIE4kEBASIlChJXcml0ZVN0ZGluUmVzcG9uc2USDwoHd3JpdHRlbhgBIAEoBCKQAQoUU2lnbmFsUHJvY2Vzc1JlcXVlc3QSGAoKc2FuZGJveF9pZBgBIAEoCUIE4kEBAhITCgVsZWFzZRgCIAEoDEIE4kEBAhIYCgpwcm9jZXNzX2lkGAMgASgJQgTiQQECEhQKBnNpZ25hbBgEIAEoDUIE4kEBAhIZCgtkZXNjZW5kYW50cxgFIAEoCEIE4kEBASIXChVTaWduYWxQcm9jZXNzUmVzcG9uc2UilwEKEldhaXRQcm9jZXNzUmVxdWVzdBIYCgpzYW5kYm94X2lkGAEgASgJQgTiQQECEhMKBWxlYXNlGAIgASgMQgTiQQECEhgKCnByb2Nlc3NfaWQYAyABKAlCBOJBAQISGwoNc3Rkb3V0X29mZnNldBgEIAEoBEIE4kEBARIbCg1zdGRlcnJfb2Zmc2V0GAUgASgEQgTiQQEBIkYKE1dhaXRQcm9jZXNzUmVzcG9uc2USLwoFZXZlbnQYASABKAsyIC5neW1tZXNoLnNhbmRib3gudjEuUHJvY2Vzc0V2ZW50IlwKEUdldFByb2Nlc3NSZXF1ZXN0EhgKCnNhbmRib3hfaWQYASABKAlCBOJBAQISEwoFbGVhc2UYAiABKAxCBOJBAQISGAoKcHJvY2Vzc19pZBgDIAEoCUIE4kEBAiJ1ChJHZXRQcm9jZXNzUmVzcG9uc2USLQoEZXhpdBgBIAEoCzIfLmd5bW1lc2guc2FuZGJveC52MS5Qcm9jZXNzRXhpdBIwCgd0aHJlYWRzGAIgAygLMh8uZ3ltbWVzaC5zYW5kYm94LnYxLlRocmVhZFVzYWdlIv0BCg9DYWxsUG9ydFJlcXVlc3QSGAoKc2FuZGJveF9pZBgBIAEoCUIE4kEBAhITCgVsZWFzZRgCIAEoDEIE4kEBAhIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQECEhIKBHBvcnQYBCABKA1CBOJBAQISFAoGbWV0aG9kGAUgASgJQgTiQQEBEhIKBHBhdGgYBiABKAlCBOJBAQESNQoHaGVhZGVycxgHIAMoCzIeLmd5bW1lc2guc2FuZGJveC52MS5IdHRwSGVhZGVyQgTiQQEBEhIKBGJvZHkYCCABKAxCBOJBAQESGAoKdGltZW91dF9tcxgJIAEoDUIE4kEBASI1CgpIdHRwSGVhZGVyEhIKBG5hbWUYASABKAlCBOJBAQISEwoFdmFsdWUYAiABKAxCBOJBAQEiYQoQQ2FsbFBvcnRSZXNwb25zZRIOCgZzdGF0dXMYASABKA0SLwoHaGVhZGVycxgCIAMoCzIeLmd5bW1lc2guc2FuZGJveC52MS5IdHRwSGVhZGVyEgwKBGJvZHkYAyABKAwiigEKFlNuYXBzaG90U2FuZGJveFJlcXVlc3QSGAoKc2FuZGJveF9pZBgBIAEoCUIE4kEBAhITCgVsZWFzZRgCIAEoDEIE4kEBAhIYCgpyZXF1ZXN0X2lkGAMgASgJQgTiQQECEhIKBG5hbWUYBCABKAlCBOJBAQESEwoFdHRsX3MYBSABKA1CBOJBAQEiQwoXU25hcHNob3RTYW5kYm94UmVzcG9uc2USKAoFaW1hZ2UYASABKAsyGS5neW1tZXNoLnNhbmRib3gudjEuSW1hZ2UiKwoVRGVsZXRlU25hcHNob3RSZXF1ZXN0EhIKBG5hbWUYASABKAlCBOJBAQIiGAoWRGVsZXRlU25hcHNob3RSZXNwb25zZSKHAQoSRm9ya1NhbmRib3hSZXF1ZXN0EhgKCnNhbmRib3hfaWQYASABKAlCBOJBAQISEwoFbGVhc2UYAiABKAxCBOJBAQISGAoKcmVxdWVzdF9pZBgDIAEoCUIE4kEBAhITCgVjb3VudBgEIAEoDUIE4kEBARITCgV0dGxfcxgFIAEoDUIE4kEBASJTChNGb3JrU2FuZGJveFJlc3BvbnNlEjwKCXNhbmRib3hlcxgBIAMoCzIpLmd5bW1lc2guc2FuZGJveC52MS5DcmVhdGVTYW5kYm94UmVzcG9uc2UqiQEKC05ldHdvcmtLaW5kEhwKGE5FVFdPUktfS0lORF9VTlNQRUNJRklFRBAAEhUKEU5FVFdPUktfS0lORF9OT05FEAESFgoSTkVUV09SS19LSU5EX1JFTEFZEAISFgoSTkVUV09SS19LSU5EX0hPU1RTEAMSFQoRTkVUV09SS19LSU5EX09QRU4QBDKlEwoOU2FuZGJveFNlcnZpY2USYQoKR2V0U2VydmljZRIlLmd5bW1lc2guc2FuZGJveC52MS5HZXRTZXJ2aWNlUmVxdWVzdBomLmd5bW1lc2guc2FuZGJveC52MS5HZXRTZXJ2aWNlUmVzcG9uc2UiBIigGQESagoNQ3JlYXRlU2FuZGJveBIoLmd5bW1lc2guc2FuZGJveC52MS5DcmVhdGVTYW5kYm94UmVxdWVzdBopLmd5bW1lc2guc2FuZGJveC52MS5DcmVhdGVTYW5kYm94UmVzcG9uc2UiBIigGQQSagoNQXR0YWNoU2FuZGJveBIoLmd5bW1lc2guc2FuZGJveC52MS5BdHRhY2hTYW5kYm94UmVxdWVzdBopLmd5bW1lc2guc2FuZGJveC52MS5BdHRhY2hTYW5kYm94UmVzcG9uc2UiBIigGQQSZAoLTGVuZFNhbmRib3gSJi5neW1tZXNoLnNhbmRib3gudjEuTGVuZFNhbmRib3hSZXF1ZXN0GicuZ3ltbWVzaC5zYW5kYm94LnYxLkxlbmRTYW5kYm94UmVzcG9uc2UiBIigGQQSYQoKUmVuZXdMZWFzZRIlLmd5bW1lc2guc2FuZGJveC52MS5SZW5ld0xlYXNlUmVxdWVzdBomLmd5bW1lc2guc2FuZGJveC52MS5SZW5ld0xlYXNlUmVzcG9uc2UiBIigGQQSZAoLUmV2b2tlTGVhc2USJi5neW1tZXNoLnNhbmRib3gudjEuUmV2b2tlTGVhc2VSZXF1ZXN0GicuZ3ltbWVzaC5zYW5kYm94LnYxLlJldm9rZUxlYXNlUmVzcG9uc2UiBIigGQQSYQoKRW5kU2FuZGJveBIlLmd5bW1lc2guc2FuZGJveC52MS5FbmRTYW5kYm94UmVxdWVzdBomLmd5bW1lc2guc2FuZGJveC52MS5FbmRTYW5kYm94UmVzcG9uc2UiBIigGQQSagoNTGlzdFNhbmRib3hlcxIoLmd5bW1lc2guc2FuZGJveC52MS5MaXN0U2FuZGJveGVzUmVxdWVzdBopLmd5bW1lc2guc2FuZGJveC52MS5MaXN0U2FuZGJveGVzUmVzcG9uc2UiBIigGQESagoNUmVtb3ZlU2FuZGJveBIoLmd5bW1lc2guc2FuZGJveC52MS5SZW1vdmVTYW5kYm94UmVxdWVzdBopLmd5bW1lc2guc2FuZGJveC52MS5SZW1vdmVTYW5kYm94UmVzcG9uc2UiBIigGQMSUQoERXhlYxIfLmd5bW1lc2guc2FuZGJveC52MS5FeGVjUmVxdWVzdBogLmd5bW1lc2guc2FuZGJveC52MS5FeGVjUmVzcG9uc2UiBIigGQQwARJnCgxTdGFydFByb2Nlc3MSJy5neW1tZXNoLnNhbmRib3gudjEuU3RhcnRQcm9jZXNzUmVxdWVzdBooLmd5bW1lc2guc2FuZGJveC52MS5TdGFydFByb2Nlc3NSZXNwb25zZSIEiKAZBBJhCgpXcml0ZVN0ZGluEiUuZ3ltbWVzaC5zYW5kYm94LnYxLldyaXRlU3RkaW5SZXF1ZXN0GiYuZ3ltbWVzaC5zYW5kYm94LnYxLldyaXRlU3RkaW5SZXNwb25zZSIEiKAZBBJqCg1TaWduYWxQcm9jZXNzEiguZ3ltbWVzaC5zYW5kYm94LnYxLlNpZ25hbFByb2Nlc3NSZXF1ZXN0GikuZ3ltbWVzaC5zYW5kYm94LnYxLlNpZ25hbFByb2Nlc3NSZXNwb25zZSIEiKAZBBJmCgtXYWl0UHJvY2VzcxImLmd5bW1lc2guc2FuZGJveC52MS5XYWl0UHJvY2Vzc1JlcXVlc3QaJy5neW1tZXNoLnNhbmRib3gudjEuV2FpdFByb2Nlc3NSZXNwb25zZSIEiKAZBDABEmEKCkdldFByb2Nlc3MSJS5neW1tZXNoLnNhbmRib3gudjEuR2V0UHJvY2Vzc1JlcXVlc3QaJi5neW1tZXNoLnNhbmRib3gudjEuR2V0UHJvY2Vzc1Jlc3BvbnNlIgSIoBkEElsKCENhbGxQb3J0EiMuZ3ltbWVzaC5zYW5kYm94LnYxLkNhbGxQb3J0UmVxdWVzdBokLmd5bW1lc2guc2FuZGJveC52MS5DYWxsUG9ydFJlc3BvbnNlIgSIoBkEEmAKCVJlYWRGaWxlcxIkLmd5bW1lc2guc2FuZGJveC52MS5SZWFkRmlsZXNSZXF1ZXN0GiUuZ3ltbWVzaC5zYW5kYm94LnYxLlJlYWRGaWxlc1Jlc3BvbnNlIgSIoBkEMAESYQoKV3JpdGVGaWxlcxIlLmd5bW1lc2guc2FuZGJveC52MS5Xcml0ZUZpbGVzUmVxdWVzdBomLmd5bW1lc2guc2FuZGJveC52MS5Xcml0ZUZpbGVzUmVzcG9uc2UiBIigGQQSXgoJTGlzdEZpbGVzEiQuZ3ltbWVzaC5zYW5kYm94LnYxLkxpc3RGaWxlc1JlcXVlc3QaJS5neW1tZXNoLnNhbmRib3gudjEuTGlzdEZpbGVzUmVzcG9uc2UiBIigGQQSZgoLUmVhZEFyY2hpdmUSJi5neW1tZXNoLnNhbmRib3gudjEuUmVhZEFyY2hpdmVSZXF1ZXN0GicuZ3ltbWVzaC5zYW5kYm94LnYxLlJlYWRBcmNoaXZlUmVzcG9uc2UiBIigGQQwARJnCgxXcml0ZUFyY2hpdmUSJy5neW1tZXNoLnNhbmRib3gudjEuV3JpdGVBcmNoaXZlUmVxdWVzdBooLmd5bW1lc2guc2FuZGJveC52MS5Xcml0ZUFyY2hpdmVSZXNwb25zZSIEiKAZBBJwCg9TbmFwc2hvdFNhbmRib3gSKi5neW1tZXNoLnNhbmRib3gudjEuU25hcHNob3RTYW5kYm94UmVxdWVzdBorLmd5bW1lc2guc2FuZGJveC52MS5TbmFwc2hvdFNhbmRib3hSZXNwb25zZSIEiKAZBBJtCg5EZWxldGVTbmFwc2hvdBIpLmd5bW1lc2guc2FuZGJveC52MS5EZWxldGVTbmFwc2hvdFJlcXVlc3QaKi5neW1tZXNoLnNhbmRib3gudjEuRGVsZXRlU25hcHNob3RSZXNwb25zZSIEiKAZBBJkCgtGb3JrU2FuZGJveBImLmd5bW1lc2guc2FuZGJveC52MS5Gb3JrU2FuZGJveFJlcXVlc3QaJy5neW1tZXNoLnNhbmRib3gudjEuRm9ya1NhbmRib3hSZXNwb25zZSIEiKAZBEKEAQoVaW8uZ3ltbWVzaC5zYW5kYm94LnYxQgxTYW5kYm94UHJvdG9QAVpGZ2l0aHViLmNvbS9neW1tZXNoL2d5bW1lc2gvY2xpZW50cy9nby9nZW4vZ3ltbWVzaC9zYW5kYm94L3YxO3NhbmRib3h2MaoCEkd5bW1lc2guU2FuZGJveC5WMWIGcHJvdG8z", [file_gymmesh_access_v1_access, file_gymmesh_sandbox_v1_files, file_gymmesh_sandbox_v1_grant, file_gymmesh_sandbox_v1_process, file_google_api_field_behavior]);
 
 /**
- * Asks what the service can do.
+ * Asks for the service's capabilities.
  *
  * @generated from message gymmesh.sandbox.v1.GetServiceRequest
  */
@@ -102,7 +102,7 @@ export const GetServiceRequestSchema: GenMessage<GetServiceRequest> = /*@__PURE_
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 0);
 
 /**
- * What the service can do, and how much is free.
+ * The service's capabilities, limits and free places.
  *
  * @generated from message gymmesh.sandbox.v1.GetServiceResponse
  */
@@ -115,71 +115,73 @@ export type GetServiceResponse = Message<"gymmesh.sandbox.v1.GetServiceResponse"
   instanceId: string;
 
   /**
-   * The contract's version that the server speaks, such as `1.0`.
+   * The contract version that the server implements, such as `1.0`.
    *
    * @generated from field: string contract_version = 2;
    */
   contractVersion: string;
 
   /**
-   * What runs the sandboxes: `bubblewrap`, `docker`, `kubernetes` …
+   * The backend that runs the sandboxes: `bubblewrap`, `docker`, `kubernetes` …
    *
    * @generated from field: string backend = 3;
    */
   backend: string;
 
   /**
-   * The backend's version; empty: not known.
+   * The backend's version; empty: unknown.
    *
    * @generated from field: string backend_version = 4;
    */
   backendVersion: string;
 
   /**
-   * The images that sandboxes can start from without being fetched or built.
-   * Others may be had as well: `Capabilities.fetches`.
+   * The images that need no fetch or build. The service can fetch others if
+   * `Capabilities.fetches` is true.
    *
    * @generated from field: repeated gymmesh.sandbox.v1.Image images = 5;
    */
   images: Image[];
 
   /**
-   * The image of a request that names none; empty: an image has to be named.
+   * The image of a request that names no image. Empty: each request has to name an
+   * image.
    *
    * @generated from field: string default_image = 6;
    */
   defaultImage: string;
 
   /**
-   * What it can do.
+   * The service's capabilities.
    *
    * @generated from field: gymmesh.sandbox.v1.Capabilities capabilities = 7;
    */
   capabilities?: Capabilities | undefined;
 
   /**
-   * Its limits and defaults.
+   * The service's limits and defaults.
    *
    * @generated from field: gymmesh.sandbox.v1.ServiceLimits limits = 8;
    */
   limits?: ServiceLimits | undefined;
 
   /**
-   * Places for sandboxes now; changes with memory and load where `adapts` says so.
+   * The current number of places for sandboxes. It changes with memory and load if
+   * `adapts` is true.
    *
    * @generated from field: uint32 places = 9;
    */
   places: number;
 
   /**
-   * Sandboxes that are there.
+   * Sandboxes that exist now.
    *
    * @generated from field: uint32 running = 10;
    */
   running: number;
 
   /**
-   * CreateSandbox calls that wait for a place.
+   * CreateSandbox calls that wait for a place now.
    *
    * @generated from field: uint32 waiting = 11;
    */
@@ -194,27 +196,27 @@ export const GetServiceResponseSchema: GenMessage<GetServiceResponse> = /*@__PUR
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 1);
 
 /**
- * What sandboxes can start from.
+ * An image or snapshot that sandboxes can start from.
  *
  * @generated from message gymmesh.sandbox.v1.Image
  */
 export type Image = Message<"gymmesh.sandbox.v1.Image"> & {
   /**
-   * Its name, as CreateSandboxRequest has it.
+   * The name, as for CreateSandboxRequest.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Its digest, as SandboxRef has it; empty: not known.
+   * The digest, as in SandboxRef; empty: unknown.
    *
    * @generated from field: string digest = 2;
    */
   digest: string;
 
   /**
-   * It is a snapshot.
+   * Whether this is a snapshot.
    *
    * @generated from field: bool snapshot = 3;
    */
@@ -229,7 +231,8 @@ export const ImageSchema: GenMessage<Image> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 2);
 
 /**
- * What a backend can do. What is false is refused with SANDBOX_OPTION_UNSUPPORTED.
+ * The capabilities of a backend. The service rejects a request for a false one with
+ * SANDBOX_OPTION_UNSUPPORTED.
  *
  * @generated from message gymmesh.sandbox.v1.Capabilities
  */
@@ -256,7 +259,7 @@ export type Capabilities = Message<"gymmesh.sandbox.v1.Capabilities"> & {
   builds: boolean;
 
   /**
-   * Images that are not here are fetched.
+   * The service fetches images that it does not have.
    *
    * @generated from field: bool fetches = 4;
    */
@@ -305,7 +308,7 @@ export type Capabilities = Message<"gymmesh.sandbox.v1.Capabilities"> & {
   ports: boolean;
 
   /**
-   * The kinds of network that can be had.
+   * The kinds of network that the backend supports.
    *
    * @generated from field: repeated gymmesh.sandbox.v1.NetworkKind networks = 11;
    */
@@ -326,7 +329,7 @@ export type Capabilities = Message<"gymmesh.sandbox.v1.Capabilities"> & {
   processLimits: boolean;
 
   /**
-   * Places change with memory and load.
+   * The number of places changes with memory and load.
    *
    * @generated from field: bool adapts = 14;
    */
@@ -354,78 +357,78 @@ export const CapabilitiesSchema: GenMessage<Capabilities> = /*@__PURE__*/
  */
 export type ServiceLimits = Message<"gymmesh.sandbox.v1.ServiceLimits"> & {
   /**
-   * What a sandbox gets that asks for nothing.
+   * The resources of a request that sets none.
    *
    * @generated from field: gymmesh.sandbox.v1.Resources default_resources = 1;
    */
   defaultResources?: Resources | undefined;
 
   /**
-   * The most that one may ask for; a zero in it is no limit.
+   * The most that a request may ask for. A zero in it means no limit.
    *
    * @generated from field: gymmesh.sandbox.v1.Resources max_resources = 2;
    */
   maxResources?: Resources | undefined;
 
   /**
-   * The time that an own lease lasts when the request says nothing.
+   * The seconds that an own lease lasts if the request sets no `ttl_s`.
    *
    * @generated from field: uint32 default_ttl_s = 3;
    */
   defaultTtlS: number;
 
   /**
-   * The longest that any lease may last.
+   * The most seconds that any lease may last.
    *
    * @generated from field: uint32 max_ttl_s = 4;
    */
   maxTtlS: number;
 
   /**
-   * The bytes of each output stream that are kept when the request says nothing.
+   * The bytes of each output stream that are kept if the request sets no limit.
    *
    * @generated from field: uint64 default_output_bytes = 5;
    */
   defaultOutputBytes: bigint;
 
   /**
-   * The most bytes of each output stream that can be kept.
+   * The most bytes of each output stream that a request may set.
    *
    * @generated from field: uint64 max_output_bytes = 6;
    */
   maxOutputBytes: bigint;
 
   /**
-   * The most bytes of the body of an answer to CallPort.
+   * The most bytes of the body of a CallPort answer.
    *
    * @generated from field: uint64 max_port_bytes = 7;
    */
   maxPortBytes: bigint;
 
   /**
-   * The most bytes of an archive: that is written, packed and unpacked, and in the files
-   * of one that is read.
+   * The most bytes of an archive. For writing, it limits the packed and the unpacked
+   * size; for reading, the size of the files.
    *
    * @generated from field: uint64 max_archive_bytes = 8;
    */
   maxArchiveBytes: bigint;
 
   /**
-   * How long answers are kept for repeats once a call has ended, in seconds.
+   * Seconds that the service keeps an answer for repeats after the call has ended.
    *
    * @generated from field: uint32 repeat_s = 9;
    */
   repeatS: number;
 
   /**
-   * The most CreateSandbox calls that wait for a place.
+   * The most CreateSandbox calls that may wait for a place.
    *
    * @generated from field: uint32 max_waiting = 10;
    */
   maxWaiting: number;
 
   /**
-   * The most processes that run in one sandbox, of those that StartProcess, Exec and
+   * The most concurrent processes of one sandbox that StartProcess, Exec and
    * CreateSandbox started. One more is RESOURCE_EXHAUSTED / SANDBOX_LIMIT.
    *
    * @generated from field: uint32 max_processes = 11;
@@ -433,7 +436,7 @@ export type ServiceLimits = Message<"gymmesh.sandbox.v1.ServiceLimits"> & {
   maxProcesses: number;
 
   /**
-   * The longest time to start, and that of a request that says nothing.
+   * The most seconds that a start may take, and the default of a request.
    *
    * @generated from field: uint32 start_timeout_s = 12;
    */
@@ -448,7 +451,8 @@ export const ServiceLimitsSchema: GenMessage<ServiceLimits> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 4);
 
 /**
- * What a sandbox may use, all its processes together. Zero: the service's default.
+ * The resources of a sandbox, for all its processes together. Zero: the service's
+ * default.
  *
  * @generated from message gymmesh.sandbox.v1.Resources
  */
@@ -461,28 +465,29 @@ export type Resources = Message<"gymmesh.sandbox.v1.Resources"> & {
   cpuMillis: number;
 
   /**
-   * Memory in bytes; files on a file system in memory count as well.
+   * Memory in bytes. Files on a file system in memory also count.
    *
    * @generated from field: uint64 memory_bytes = 2;
    */
   memoryBytes: bigint;
 
   /**
-   * Processes and threads at a time.
+   * The most concurrent processes and threads.
    *
    * @generated from field: uint32 pids = 3;
    */
   pids: number;
 
   /**
-   * What it may write to its file system, in bytes.
+   * The most bytes that the sandbox may write to its file system.
    *
    * @generated from field: uint64 disk_bytes = 4;
    */
   diskBytes: bigint;
 
   /**
-   * Seconds from its start to its end, whatever is renewed.
+   * Seconds from the start of the sandbox to its end. Renewing a lease does not extend
+   * them.
    *
    * @generated from field: uint32 life_s = 5;
    */
@@ -497,13 +502,13 @@ export const ResourcesSchema: GenMessage<Resources> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 5);
 
 /**
- * What a sandbox can reach. Its own loopback address is always there.
+ * The network of a sandbox. The sandbox's loopback address is always available.
  *
  * @generated from message gymmesh.sandbox.v1.Network
  */
 export type Network = Message<"gymmesh.sandbox.v1.Network"> & {
   /**
-   * What it can reach. Absent: none.
+   * The kind of network. Absent: none.
    *
    * @generated from oneof gymmesh.sandbox.v1.Network.kind
    */
@@ -525,7 +530,7 @@ export type Network = Message<"gymmesh.sandbox.v1.Network"> & {
     case: "relay";
   } | {
     /**
-     * The hosts that are listed.
+     * The listed hosts.
      *
      * @generated from field: gymmesh.sandbox.v1.AllowedHosts hosts = 3;
      */
@@ -580,9 +585,9 @@ export const OpenNetworkSchema: GenMessage<OpenNetwork> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 8);
 
 /**
- * One service of the mesh, through a Unix socket, a TCP port, or both: with neither,
- * REQUIRED_FIELD_MISSING. Bytes are carried as they are, both ways; each connection is
- * one to the service.
+ * One service of the mesh, through a Unix socket, a TCP port, or both. A relay with
+ * neither is REQUIRED_FIELD_MISSING. The relay forwards bytes unchanged in both
+ * directions. Each connection in the sandbox is one connection to the service.
  *
  * @generated from message gymmesh.sandbox.v1.Relay
  */
@@ -602,30 +607,30 @@ export type Relay = Message<"gymmesh.sandbox.v1.Relay"> & {
   service: string;
 
   /**
-   * Its name in the mesh.
+   * The service's name in the mesh.
    *
    * @generated from field: string name = 3;
    */
   name: string;
 
   /**
-   * One instance of it; empty: any.
+   * The instance to connect to; empty: any.
    *
    * @generated from field: string instance_id = 4;
    */
   instanceId: string;
 
   /**
-   * The address to use of that instance: the value of this key of `Instance.meta`, a
-   * host and port; empty: `Instance.address`.
+   * The key of `Instance.meta` that has the address to use, a host and port. Empty: use
+   * `Instance.address`.
    *
    * @generated from field: string address_key = 5;
    */
   addressKey: string;
 
   /**
-   * The TCP port at the sandbox's own loopback address, 127.0.0.1; zero: none. Processes
-   * of the sandbox cannot listen there.
+   * The TCP port at the sandbox's loopback address, 127.0.0.1; zero: none. Processes of
+   * the sandbox cannot listen on this port.
    *
    * @generated from field: uint32 port = 6;
    */
@@ -640,10 +645,11 @@ export const RelaySchema: GenMessage<Relay> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 9);
 
 /**
- * Hosts that can be reached through an HTTP proxy, which `HTTP_PROXY` and
- * `HTTPS_PROXY` (and both in lower case) name in the environment of every process.
- * `NO_PROXY` (and in lower case) has the loopback names that are not listed. The proxy
- * carries CONNECT, and requests for URLs of http. It answers 403 to what is not allowed.
+ * Hosts that processes can reach through an HTTP proxy. Every process has the proxy's
+ * address in `HTTP_PROXY` and `HTTPS_PROXY`, and in both names in lower case.
+ * `NO_PROXY`, also in lower case, has the loopback names that are not listed. The proxy
+ * accepts CONNECT, and requests for http URLs. It answers 403 to a request that is not
+ * allowed.
  *
  * @generated from message gymmesh.sandbox.v1.AllowedHosts
  */
@@ -670,23 +676,23 @@ export const AllowedHostsSchema: GenMessage<AllowedHosts> = /*@__PURE__*/
  */
 export type AllowedHost = Message<"gymmesh.sandbox.v1.AllowedHost"> & {
   /**
-   * Its name; `*.` in front stands for all names below it. The proxy resolves it, and
-   * refuses addresses that are loopback, link-local or private unless `private` says
-   * otherwise.
+   * The host's name. A leading `*.` matches all names below it. The proxy resolves the
+   * name. It rejects loopback, link-local and private addresses, unless `private`
+   * allows them.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Its ports; none: 80 and 443.
+   * The allowed ports; none: 80 and 443.
    *
    * @generated from field: repeated uint32 ports = 2;
    */
   ports: number[];
 
   /**
-   * Its address may be a private one.
+   * Whether the host may have a private address.
    *
    * @generated from field: bool private = 3;
    */
@@ -707,14 +713,14 @@ export const AllowedHostSchema: GenMessage<AllowedHost> = /*@__PURE__*/
  */
 export type ImageBuild = Message<"gymmesh.sandbox.v1.ImageBuild"> & {
   /**
-   * The folder with what is needed, as an archive of tar, gzip or not.
+   * The build context, as a tar archive, optionally compressed by gzip.
    *
    * @generated from field: bytes context = 1;
    */
   context: Uint8Array;
 
   /**
-   * The path of the build file in it; empty: `Dockerfile`.
+   * The path of the build file in the context; empty: `Dockerfile`.
    *
    * @generated from field: string dockerfile = 2;
    */
@@ -743,20 +749,20 @@ export const ImageBuildSchema: GenMessage<ImageBuild> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 12);
 
 /**
- * Makes a sandbox.
+ * Creates a sandbox.
  *
  * @generated from message gymmesh.sandbox.v1.CreateSandboxRequest
  */
 export type CreateSandboxRequest = Message<"gymmesh.sandbox.v1.CreateSandboxRequest"> & {
   /**
-   * Unique to the sandbox; makes a retry safe for as long as the sandbox is there.
+   * Unique for each sandbox. Makes a retry safe while the sandbox exists.
    *
    * @generated from field: string request_id = 1;
    */
   requestId: string;
 
   /**
-   * What its file system is made from. Absent: the service's default image.
+   * The source of the file system. Absent: the service's default image.
    *
    * @generated from oneof gymmesh.sandbox.v1.CreateSandboxRequest.root
    */
@@ -770,8 +776,7 @@ export type CreateSandboxRequest = Message<"gymmesh.sandbox.v1.CreateSandboxRequ
     case: "image";
   } | {
     /**
-     * An image to be built. One that was built from equal content before is taken as
-     * it is.
+     * An image to build. The service reuses an image that it built from equal content.
      *
      * @generated from field: gymmesh.sandbox.v1.ImageBuild build = 3;
      */
@@ -780,99 +785,98 @@ export type CreateSandboxRequest = Message<"gymmesh.sandbox.v1.CreateSandboxRequ
   } | { case: undefined; value?: undefined };
 
   /**
-   * The digest that the image must have; another one is SANDBOX_IMAGE_FAILED. Empty:
-   * any.
+   * The digest that the image must have; an image with a different digest is
+   * SANDBOX_IMAGE_FAILED. Empty: any.
    *
    * @generated from field: string image_digest = 4;
    */
   imageDigest: string;
 
   /**
-   * What it may use.
+   * The sandbox's resources.
    *
    * @generated from field: gymmesh.sandbox.v1.Resources resources = 5;
    */
   resources?: Resources | undefined;
 
   /**
-   * What it can reach.
+   * The sandbox's network.
    *
    * @generated from field: gymmesh.sandbox.v1.Network network = 6;
    */
   network?: Network | undefined;
 
   /**
-   * Variables of all its processes, in addition to the image's.
+   * Environment variables of all processes, in addition to the image's.
    *
    * @generated from field: map<string, string> env = 7;
    */
   env: { [key: string]: string };
 
   /**
-   * The user of its processes and files, a name or a number of the image's own; empty:
-   * the image's.
+   * The user of the processes and files, by a name or number that the image knows;
+   * empty: the image's user.
    *
    * @generated from field: string user = 8;
    */
   user: string;
 
   /**
-   * The folder that its processes start in; made where it is missing. Empty: the
-   * image's.
+   * The folder that processes start in. The service creates it if it is missing. Empty:
+   * the image's.
    *
    * @generated from field: string workdir = 9;
    */
   workdir: string;
 
   /**
-   * Files that are there before any process. They are written with all rights, and are
-   * the user's.
+   * Files that the service writes before the first process. It writes them with all
+   * rights; they belong to the user.
    *
    * @generated from field: repeated gymmesh.sandbox.v1.FileContent files = 10;
    */
   files: FileContent[];
 
   /**
-   * Labels, for people and for the backend's own tools. No secrets.
+   * Labels for people and for the backend's tools. No secrets.
    *
    * @generated from field: map<string, string> labels = 11;
    */
   labels: { [key: string]: string };
 
   /**
-   * Seconds that the own lease lasts, unless it is renewed; zero: the service's
-   * default.
+   * Seconds that the own lease lasts unless renewed; zero: the service's default.
    *
    * @generated from field: uint32 ttl_s = 12;
    */
   ttlS: number;
 
   /**
-   * Seconds that the sandbox may take to be ready, a fetch and a build included; zero:
-   * the service's default.
+   * The most seconds until the sandbox is ready, fetch and build included; zero: the
+   * service's default.
    *
    * @generated from field: uint32 start_timeout_s = 13;
    */
   startTimeoutS: number;
 
   /**
-   * A process to start with the sandbox. Its time counts from the answer. A service
-   * that starts sandboxes ahead starts this one with them: before `files`, so that it
-   * should wait for a word on its standard input.
+   * A process to start with the sandbox. Its `timeout_ms` counts from the answer. A
+   * service that starts sandboxes ahead also starts this process ahead, before it
+   * writes `files`. So the process should wait for a line on its standard input.
    *
    * @generated from field: gymmesh.sandbox.v1.ProcessSpec process = 14;
    */
   process?: ProcessSpec | undefined;
 
   /**
-   * The rollout it is for, for logs and metrics.
+   * The rollout that the sandbox is for, for logs and metrics.
    *
    * @generated from field: string rollout_id = 15;
    */
   rolloutId: string;
 
   /**
-   * The attempt.
+   * The attempt of the rollout.
    *
    * @generated from field: uint32 attempt = 16;
    */
@@ -887,41 +891,41 @@ export const CreateSandboxRequestSchema: GenMessage<CreateSandboxRequest> = /*@_
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 13);
 
 /**
- * A sandbox that runs.
+ * The sandbox runs.
  *
  * @generated from message gymmesh.sandbox.v1.CreateSandboxResponse
  */
 export type CreateSandboxResponse = Message<"gymmesh.sandbox.v1.CreateSandboxResponse"> & {
   /**
-   * The own lease. It stays with the one who asked.
+   * The own lease. The caller keeps it and never hands it on.
    *
    * @generated from field: bytes own_lease = 1;
    */
   ownLease: Uint8Array;
 
   /**
-   * The sandbox, and an operate lease to be handed on. Both leases last equally long.
+   * The sandbox, with an operate lease to hand on. Both leases expire at the same time.
    *
    * @generated from field: gymmesh.sandbox.v1.SandboxGrant grant = 2;
    */
   grant?: SandboxGrant | undefined;
 
   /**
-   * What it may use.
+   * The sandbox's resources.
    *
    * @generated from field: gymmesh.sandbox.v1.Resources resources = 3;
    */
   resources?: Resources | undefined;
 
   /**
-   * The user of its processes.
+   * The user of the processes.
    *
    * @generated from field: string user = 4;
    */
   user: string;
 
   /**
-   * The process that was started with it; empty: none.
+   * The id of the process that was started with the sandbox; empty: none.
    *
    * @generated from field: string process_id = 5;
    */
@@ -936,29 +940,29 @@ export const CreateSandboxResponseSchema: GenMessage<CreateSandboxResponse> = /*
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 14);
 
 /**
- * What a lease allows, beside its kind. Where a lease is made of another one, what is
- * not set here stays as it is there.
+ * Narrows what a lease allows. A derived lease keeps each limit of its first lease that
+ * is not set here.
  *
  * @generated from message gymmesh.sandbox.v1.LeaseScope
  */
 export type LeaseScope = Message<"gymmesh.sandbox.v1.LeaseScope"> & {
   /**
-   * Reading files is all that it allows.
+   * The lease allows only reading files.
    *
    * @generated from field: bool read_only = 1;
    */
   readOnly: boolean;
 
   /**
-   * Files below this folder are all that it allows; empty: no such limit.
+   * The lease allows only files below this folder; empty: any folder.
    *
    * @generated from field: string folder = 2;
    */
   folder: string;
 
   /**
-   * Programs run as this user, and files are used with this user's rights; empty: no
-   * such limit.
+   * Programs run as this user, and files are used with this user's rights; empty: any
+   * user.
    *
    * @generated from field: string user = 3;
    */
@@ -973,7 +977,7 @@ export const LeaseScopeSchema: GenMessage<LeaseScope> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 15);
 
 /**
- * Asks what a lease is of.
+ * Asks for the sandbox of a lease.
  *
  * @generated from message gymmesh.sandbox.v1.AttachSandboxRequest
  */
@@ -1001,7 +1005,7 @@ export const AttachSandboxRequestSchema: GenMessage<AttachSandboxRequest> = /*@_
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 16);
 
 /**
- * What the lease is of.
+ * The sandbox of the lease.
  *
  * @generated from message gymmesh.sandbox.v1.AttachSandboxResponse
  */
@@ -1014,21 +1018,21 @@ export type AttachSandboxResponse = Message<"gymmesh.sandbox.v1.AttachSandboxRes
   sandbox?: SandboxInfo | undefined;
 
   /**
-   * It is the own lease.
+   * Whether this is the own lease.
    *
    * @generated from field: bool own = 2;
    */
   own: boolean;
 
   /**
-   * What it allows.
+   * What the lease allows.
    *
    * @generated from field: gymmesh.sandbox.v1.LeaseScope scope = 3;
    */
   scope?: LeaseScope | undefined;
 
   /**
-   * When it ends unless it is renewed: nanoseconds since 1970-01-01 UTC.
+   * When the lease ends unless renewed: nanoseconds since 1970-01-01 UTC.
    *
    * @generated from field: fixed64 expires_unix_nano = 4;
    */
@@ -1056,79 +1060,79 @@ export type SandboxInfo = Message<"gymmesh.sandbox.v1.SandboxInfo"> & {
   sandbox?: SandboxRef | undefined;
 
   /**
-   * What it may use.
+   * The sandbox's resources.
    *
    * @generated from field: gymmesh.sandbox.v1.Resources resources = 2;
    */
   resources?: Resources | undefined;
 
   /**
-   * What it can reach.
+   * The sandbox's kind of network.
    *
    * @generated from field: gymmesh.sandbox.v1.NetworkKind network = 3;
    */
   network: NetworkKind;
 
   /**
-   * The folder that its processes start in.
+   * The folder that processes start in.
    *
    * @generated from field: string workdir = 4;
    */
   workdir: string;
 
   /**
-   * The user of its processes.
+   * The user of the processes.
    *
    * @generated from field: string user = 5;
    */
   user: string;
 
   /**
-   * Its labels.
+   * The sandbox's labels.
    *
    * @generated from field: map<string, string> labels = 6;
    */
   labels: { [key: string]: string };
 
   /**
-   * The rollout it is for.
+   * The rollout that the sandbox is for.
    *
    * @generated from field: string rollout_id = 7;
    */
   rolloutId: string;
 
   /**
-   * When it was ready: nanoseconds since 1970-01-01 UTC.
+   * When the sandbox was ready: nanoseconds since 1970-01-01 UTC.
    *
    * @generated from field: fixed64 started_unix_nano = 8;
    */
   startedUnixNano: bigint;
 
   /**
-   * When its own lease ends unless it is renewed.
+   * When the own lease ends unless renewed.
    *
    * @generated from field: fixed64 expires_unix_nano = 9;
    */
   expiresUnixNano: bigint;
 
   /**
-   * When its life is over whatever is renewed; zero: never.
+   * When the sandbox ends even if its lease is renewed; zero: never.
    *
    * @generated from field: fixed64 ends_unix_nano = 10;
    */
   endsUnixNano: bigint;
 
   /**
-   * Processes that run, of those that were started through the service.
+   * The number of running processes that were started through the service.
    *
    * @generated from field: uint32 processes = 11;
    */
   processes: number;
 
   /**
-   * When a lease other than the own one was last used, but for RenewLease: the end of
-   * the call, or now while one runs. Zero: never. So an owner learns whether those whom
-   * the sandbox was lent to work in it.
+   * When a lease other than the own one was last used, by any call but RenewLease: the
+   * end of the call, or now while a call runs. Zero: never. It tells the owner whether
+   * the borrowers use the sandbox.
    *
    * @generated from field: fixed64 used_unix_nano = 12;
    */
@@ -1143,7 +1147,7 @@ export const SandboxInfoSchema: GenMessage<SandboxInfo> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 18);
 
 /**
- * Makes a further lease.
+ * Derives a further lease.
  *
  * @generated from message gymmesh.sandbox.v1.LendSandboxRequest
  */
@@ -1156,35 +1160,37 @@ export type LendSandboxRequest = Message<"gymmesh.sandbox.v1.LendSandboxRequest"
   sandboxId: string;
 
   /**
-   * The lease that it is made of.
+   * The lease to derive from.
    *
    * @generated from field: bytes lease = 2;
    */
   lease: Uint8Array;
 
   /**
-   * Unique to the new lease: a repeat returns the same one.
+   * Unique for each new lease. A repeat returns the same lease.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * What the new lease allows. More than the first allows is SANDBOX_LEASE_INVALID.
+   * What the new lease allows. A scope that exceeds the first lease is
+   * SANDBOX_LEASE_INVALID.
    *
    * @generated from field: gymmesh.sandbox.v1.LeaseScope scope = 4;
    */
   scope?: LeaseScope | undefined;
 
   /**
-   * Seconds that it lasts; zero: as long as the first. It never lasts longer.
+   * Seconds that the new lease lasts; zero: as long as the first lease. It never lasts
+   * longer.
    *
    * @generated from field: uint32 ttl_s = 5;
    */
   ttlS: number;
 
   /**
-   * SandboxGrant.role of the answer.
+   * The SandboxGrant.role of the answer.
    *
    * @generated from field: string role = 6;
    */
@@ -1199,13 +1205,13 @@ export const LendSandboxRequestSchema: GenMessage<LendSandboxRequest> = /*@__PUR
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 19);
 
 /**
- * The further lease: an operate lease.
+ * The derived lease: an operate lease.
  *
  * @generated from message gymmesh.sandbox.v1.LendSandboxResponse
  */
 export type LendSandboxResponse = Message<"gymmesh.sandbox.v1.LendSandboxResponse"> & {
   /**
-   * What can be handed on.
+   * The grant to hand on.
    *
    * @generated from field: gymmesh.sandbox.v1.SandboxGrant grant = 1;
    */
@@ -1220,7 +1226,7 @@ export const LendSandboxResponseSchema: GenMessage<LendSandboxResponse> = /*@__P
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 20);
 
 /**
- * Lets a lease last longer.
+ * Extends a lease.
  *
  * @generated from message gymmesh.sandbox.v1.RenewLeaseRequest
  */
@@ -1240,7 +1246,7 @@ export type RenewLeaseRequest = Message<"gymmesh.sandbox.v1.RenewLeaseRequest"> 
   lease: Uint8Array;
 
   /**
-   * Seconds from now; zero: as long as it was first given. It never becomes shorter.
+   * Seconds from now; zero: the lease's first duration. A lease never becomes shorter.
    *
    * @generated from field: uint32 ttl_s = 3;
    */
@@ -1255,14 +1261,14 @@ export const RenewLeaseRequestSchema: GenMessage<RenewLeaseRequest> = /*@__PURE_
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 21);
 
 /**
- * The lease lasts.
+ * The lease was extended.
  *
  * @generated from message gymmesh.sandbox.v1.RenewLeaseResponse
  */
 export type RenewLeaseResponse = Message<"gymmesh.sandbox.v1.RenewLeaseResponse"> & {
   /**
-   * When it ends unless it is renewed again: nanoseconds since 1970-01-01 UTC. An
-   * operate lease never lasts longer than the one it was made of.
+   * When the lease ends unless renewed again: nanoseconds since 1970-01-01 UTC. An
+   * operate lease never lasts longer than the lease that it was derived from.
    *
    * @generated from field: fixed64 expires_unix_nano = 1;
    */
@@ -1305,7 +1311,7 @@ export const RevokeLeaseRequestSchema: GenMessage<RevokeLeaseRequest> = /*@__PUR
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 23);
 
 /**
- * The lease is no longer there.
+ * The lease no longer exists.
  *
  * @generated from message gymmesh.sandbox.v1.RevokeLeaseResponse
  */
@@ -1348,7 +1354,7 @@ export const EndSandboxRequestSchema: GenMessage<EndSandboxRequest> = /*@__PURE_
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 25);
 
 /**
- * The sandbox is no longer there.
+ * The sandbox no longer exists.
  *
  * @generated from message gymmesh.sandbox.v1.EndSandboxResponse
  */
@@ -1376,7 +1382,7 @@ export type ListSandboxesRequest = Message<"gymmesh.sandbox.v1.ListSandboxesRequ
   pageSize: number;
 
   /**
-   * Where to go on: next_page_token of the page before; empty: at the start.
+   * The next_page_token of the previous page; empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -1397,7 +1403,7 @@ export const ListSandboxesRequestSchema: GenMessage<ListSandboxesRequest> = /*@_
  */
 export type ListSandboxesResponse = Message<"gymmesh.sandbox.v1.ListSandboxesResponse"> & {
   /**
-   * The sandboxes, by id.
+   * The sandboxes, ordered by id.
    *
    * @generated from field: repeated gymmesh.sandbox.v1.SandboxInfo sandboxes = 1;
    */
@@ -1440,7 +1446,7 @@ export const RemoveSandboxRequestSchema: GenMessage<RemoveSandboxRequest> = /*@_
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 29);
 
 /**
- * The sandbox is no longer there.
+ * The sandbox no longer exists.
  *
  * @generated from message gymmesh.sandbox.v1.RemoveSandboxResponse
  */
@@ -1489,7 +1495,7 @@ export type ExecRequest = Message<"gymmesh.sandbox.v1.ExecRequest"> & {
   process?: ProcessSpec | undefined;
 
   /**
-   * All of its standard input.
+   * The whole standard input.
    *
    * @generated from field: bytes stdin = 5;
    */
@@ -1504,7 +1510,7 @@ export const ExecRequestSchema: GenMessage<ExecRequest> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 31);
 
 /**
- * What is heard of it.
+ * An event of the program.
  *
  * @generated from message gymmesh.sandbox.v1.ExecResponse
  */
@@ -1567,14 +1573,14 @@ export const StartProcessRequestSchema: GenMessage<StartProcessRequest> = /*@__P
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 33);
 
 /**
- * The program was started. One that cannot be run ends at once with the exit code 126
- * or 127.
+ * The program was started. A program that cannot be run ends at once with the exit code
+ * 126 or 127.
  *
  * @generated from message gymmesh.sandbox.v1.StartProcessResponse
  */
 export type StartProcessResponse = Message<"gymmesh.sandbox.v1.StartProcessResponse"> & {
   /**
-   * Its id.
+   * The process's id.
    *
    * @generated from field: string process_id = 1;
    */
@@ -1616,23 +1622,23 @@ export type WriteStdinRequest = Message<"gymmesh.sandbox.v1.WriteStdinRequest"> 
   processId: string;
 
   /**
-   * Where in its standard input this lies: the number of bytes written before. Bytes
-   * that were written already are not written again, so that a repeat is safe; beyond
-   * them is FIELD_INVALID.
+   * The offset of `content` in the standard input: the number of bytes written before.
+   * The service does not write bytes twice, so a repeat is safe. An offset beyond the
+   * bytes written so far is FIELD_INVALID.
    *
    * @generated from field: uint64 offset = 4;
    */
   offset: bigint;
 
   /**
-   * What to write.
+   * The bytes to write.
    *
    * @generated from field: bytes content = 5;
    */
   content: Uint8Array;
 
   /**
-   * Close its standard input behind it.
+   * Whether to close standard input after `content`.
    *
    * @generated from field: bool close = 6;
    */
@@ -1647,13 +1653,13 @@ export const WriteStdinRequestSchema: GenMessage<WriteStdinRequest> = /*@__PURE_
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 35);
 
 /**
- * It was written.
+ * The bytes were written.
  *
  * @generated from message gymmesh.sandbox.v1.WriteStdinResponse
  */
 export type WriteStdinResponse = Message<"gymmesh.sandbox.v1.WriteStdinResponse"> & {
   /**
-   * Bytes of standard input so far: the offset of the next call.
+   * Bytes of standard input written so far: the offset of the next call.
    *
    * @generated from field: uint64 written = 1;
    */
@@ -1695,14 +1701,14 @@ export type SignalProcessRequest = Message<"gymmesh.sandbox.v1.SignalProcessRequ
   processId: string;
 
   /**
-   * The number of the signal, as Linux has it: 15 asks it to end, 9 ends it.
+   * The signal's number on Linux: 15 asks the process to end, 9 kills it.
    *
    * @generated from field: uint32 signal = 4;
    */
   signal: number;
 
   /**
-   * Its descendants as well.
+   * Whether to signal the descendants too.
    *
    * @generated from field: bool descendants = 5;
    */
@@ -1752,22 +1758,23 @@ export type WaitProcessRequest = Message<"gymmesh.sandbox.v1.WaitProcessRequest"
   lease: Uint8Array;
 
   /**
-   * The process. SANDBOX_PROCESS_NOT_FOUND once its end is forgotten:
-   * `ServiceLimits.repeat_s` after it.
+   * The process. The service forgets a process `ServiceLimits.repeat_s` after its end;
+   * then the call is SANDBOX_PROCESS_NOT_FOUND.
    *
    * @generated from field: string process_id = 3;
    */
   processId: string;
 
   /**
-   * Bytes of standard output that the caller has. May lie ahead of what was written.
+   * Bytes of standard output that the caller already has. May exceed the bytes written
+   * so far.
    *
    * @generated from field: uint64 stdout_offset = 4;
    */
   stdoutOffset: bigint;
 
   /**
-   * Bytes of standard error that the caller has.
+   * Bytes of standard error that the caller already has.
    *
    * @generated from field: uint64 stderr_offset = 5;
    */
@@ -1782,7 +1789,7 @@ export const WaitProcessRequestSchema: GenMessage<WaitProcessRequest> = /*@__PUR
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 39);
 
 /**
- * What is heard of it.
+ * An event of the process.
  *
  * @generated from message gymmesh.sandbox.v1.WaitProcessResponse
  */
@@ -1803,7 +1810,7 @@ export const WaitProcessResponseSchema: GenMessage<WaitProcessResponse> = /*@__P
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 40);
 
 /**
- * Asks how a process stands.
+ * Asks whether a process runs.
  *
  * @generated from message gymmesh.sandbox.v1.GetProcessRequest
  */
@@ -1838,20 +1845,21 @@ export const GetProcessRequestSchema: GenMessage<GetProcessRequest> = /*@__PURE_
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 41);
 
 /**
- * How a process stands.
+ * The state of a process.
  *
  * @generated from message gymmesh.sandbox.v1.GetProcessResponse
  */
 export type GetProcessResponse = Message<"gymmesh.sandbox.v1.GetProcessResponse"> & {
   /**
-   * How it ended; absent while it runs.
+   * How the process ended; absent while it runs.
    *
    * @generated from field: gymmesh.sandbox.v1.ProcessExit exit = 1;
    */
   exit?: ProcessExit | undefined;
 
   /**
-   * Its threads and those of its descendants now; empty where the backend cannot say.
+   * The current threads of the process and its descendants. Empty if the backend does
+   * not report them.
    *
    * @generated from field: repeated gymmesh.sandbox.v1.ThreadUsage threads = 2;
    */
@@ -1886,14 +1894,15 @@ export type CallPortRequest = Message<"gymmesh.sandbox.v1.CallPortRequest"> & {
   lease: Uint8Array;
 
   /**
-   * Unique in the sandbox: a repeat gets the same answer and does not call again.
+   * Unique in the sandbox. A repeat gets the same answer and does not call the server
+   * again.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * The port, at 127.0.0.1.
+   * The port at 127.0.0.1.
    *
    * @generated from field: uint32 port = 4;
    */
@@ -1928,7 +1937,7 @@ export type CallPortRequest = Message<"gymmesh.sandbox.v1.CallPortRequest"> & {
   body: Uint8Array;
 
   /**
-   * The time that it may take, in milliseconds; zero: a minute.
+   * The most milliseconds that the call may take; zero: a minute.
    *
    * @generated from field: uint32 timeout_ms = 9;
    */
@@ -1943,20 +1952,20 @@ export const CallPortRequestSchema: GenMessage<CallPortRequest> = /*@__PURE__*/
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 43);
 
 /**
- * A header of HTTP.
+ * An HTTP header.
  *
  * @generated from message gymmesh.sandbox.v1.HttpHeader
  */
 export type HttpHeader = Message<"gymmesh.sandbox.v1.HttpHeader"> & {
   /**
-   * Its name.
+   * The header's name.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Its value.
+   * The header's value.
    *
    * @generated from field: bytes value = 2;
    */
@@ -1984,7 +1993,7 @@ export type CallPortResponse = Message<"gymmesh.sandbox.v1.CallPortResponse"> & 
   status: number;
 
   /**
-   * The headers, in their order.
+   * The headers, in the server's order.
    *
    * @generated from field: repeated gymmesh.sandbox.v1.HttpHeader headers = 2;
    */
@@ -2006,7 +2015,7 @@ export const CallPortResponseSchema: GenMessage<CallPortResponse> = /*@__PURE__*
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 45);
 
 /**
- * Keeps the file system.
+ * Stores the file system.
  *
  * @generated from message gymmesh.sandbox.v1.SnapshotSandboxRequest
  */
@@ -2033,15 +2042,15 @@ export type SnapshotSandboxRequest = Message<"gymmesh.sandbox.v1.SnapshotSandbox
   requestId: string;
 
   /**
-   * The snapshot's name, unique at the instance; empty: the service makes one that
-   * nobody can guess.
+   * The snapshot's name, unique at the instance; empty: the service generates one that
+   * is hard to guess.
    *
    * @generated from field: string name = 4;
    */
   name: string;
 
   /**
-   * Seconds that it is kept; zero: as long as the service runs.
+   * Seconds until the service deletes the snapshot; zero: as long as the service runs.
    *
    * @generated from field: uint32 ttl_s = 5;
    */
@@ -2056,13 +2065,13 @@ export const SnapshotSandboxRequestSchema: GenMessage<SnapshotSandboxRequest> = 
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 46);
 
 /**
- * The file system is kept.
+ * The file system was stored.
  *
  * @generated from message gymmesh.sandbox.v1.SnapshotSandboxResponse
  */
 export type SnapshotSandboxResponse = Message<"gymmesh.sandbox.v1.SnapshotSandboxResponse"> & {
   /**
-   * What sandboxes can start from.
+   * The snapshot, as an image that sandboxes can start from.
    *
    * @generated from field: gymmesh.sandbox.v1.Image image = 1;
    */
@@ -2083,7 +2092,7 @@ export const SnapshotSandboxResponseSchema: GenMessage<SnapshotSandboxResponse> 
  */
 export type DeleteSnapshotRequest = Message<"gymmesh.sandbox.v1.DeleteSnapshotRequest"> & {
   /**
-   * Its name.
+   * The name of the snapshot to remove.
    *
    * @generated from field: string name = 1;
    */
@@ -2098,7 +2107,7 @@ export const DeleteSnapshotRequestSchema: GenMessage<DeleteSnapshotRequest> = /*
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 48);
 
 /**
- * The snapshot is no longer there.
+ * The snapshot no longer exists.
  *
  * @generated from message gymmesh.sandbox.v1.DeleteSnapshotResponse
  */
@@ -2113,7 +2122,7 @@ export const DeleteSnapshotResponseSchema: GenMessage<DeleteSnapshotResponse> = 
   messageDesc(file_gymmesh_sandbox_v1_sandbox, 49);
 
 /**
- * Makes sandboxes of a sandbox.
+ * Creates copies of a sandbox.
  *
  * @generated from message gymmesh.sandbox.v1.ForkSandboxRequest
  */
@@ -2133,21 +2142,22 @@ export type ForkSandboxRequest = Message<"gymmesh.sandbox.v1.ForkSandboxRequest"
   lease: Uint8Array;
 
   /**
-   * Unique in the sandbox; makes a retry safe for as long as it is there.
+   * Unique in the sandbox. Makes a retry safe while this sandbox exists.
    *
    * @generated from field: string request_id = 3;
    */
   requestId: string;
 
   /**
-   * How many; zero: one. They take places as those of CreateSandbox do.
+   * The number of copies; zero: one. Each takes a place, as for CreateSandbox.
    *
    * @generated from field: uint32 count = 4;
    */
   count: number;
 
   /**
-   * Seconds that their own leases last; zero: as this one was asked for.
+   * Seconds that the own leases of the copies last; zero: as in the request that
+   * created this sandbox.
    *
    * @generated from field: uint32 ttl_s = 5;
    */
@@ -2168,7 +2178,7 @@ export const ForkSandboxRequestSchema: GenMessage<ForkSandboxRequest> = /*@__PUR
  */
 export type ForkSandboxResponse = Message<"gymmesh.sandbox.v1.ForkSandboxResponse"> & {
   /**
-   * Each as CreateSandbox answers.
+   * One answer for each copy, as from CreateSandbox.
    *
    * @generated from field: repeated gymmesh.sandbox.v1.CreateSandboxResponse sandboxes = 1;
    */
@@ -2237,7 +2247,7 @@ export const NetworkKindSchema: GenEnum<NetworkKind> = /*@__PURE__*/
  */
 export const SandboxService: GenService<{
   /**
-   * Says what the service can do and how much is free. What it can do is constant
+   * Reports the service's capabilities and free places. The capabilities are constant
    * while the server runs.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.GetService
@@ -2250,14 +2260,15 @@ export const SandboxService: GenService<{
   /**
    * Makes a sandbox and starts it.
    *
-   * Where all places are taken the call waits, no longer than its deadline and only
-   * while `ServiceLimits.max_waiting` others do; otherwise it is RESOURCE_EXHAUSTED /
-   * SANDBOX_LIMIT. What the backend cannot give is refused by name with
-   * SANDBOX_OPTION_UNSUPPORTED and never left out in silence; more than
-   * `ServiceLimits.max_resources` is FIELD_INVALID. An image that is not there and
-   * cannot be had is SANDBOX_IMAGE_NOT_FOUND; a sandbox that is not ready in
-   * `start_timeout_s` is SANDBOX_START_TIMEOUT. The service may keep sandboxes of
-   * equal requests started ahead; the caller cannot tell, but for the time.
+   * If all places are taken, the call waits, at most until its deadline. At most
+   * `ServiceLimits.max_waiting` calls wait; a further one is RESOURCE_EXHAUSTED /
+   * SANDBOX_LIMIT. An option that the backend does not support is
+   * SANDBOX_OPTION_UNSUPPORTED, with the option's name; the service never ignores an
+   * option. A request over `ServiceLimits.max_resources` is FIELD_INVALID. An image
+   * that does not exist and cannot be fetched is SANDBOX_IMAGE_NOT_FOUND. A sandbox
+   * that is not ready within `start_timeout_s` is SANDBOX_START_TIMEOUT. The service
+   * may start sandboxes ahead for equal requests. The caller sees no difference except
+   * a shorter start.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.CreateSandbox
    */
@@ -2267,8 +2278,8 @@ export const SandboxService: GenService<{
     output: typeof CreateSandboxResponseSchema;
   },
   /**
-   * Says what a lease is of and what it allows. The first call of a service that was
-   * handed one.
+   * Returns the sandbox of a lease, and the lease's scope. The first call of a service
+   * that receives a grant.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.AttachSandbox
    */
@@ -2278,7 +2289,7 @@ export const SandboxService: GenService<{
     output: typeof AttachSandboxResponseSchema;
   },
   /**
-   * Makes a further lease that allows the same or less.
+   * Derives a further lease that allows the same or less.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.LendSandbox
    */
@@ -2288,8 +2299,8 @@ export const SandboxService: GenService<{
     output: typeof LendSandboxResponseSchema;
   },
   /**
-   * Lets a lease last longer. Renewing the own lease lets the sandbox last longer, up
-   * to `Resources.life_s` after its start.
+   * Extends a lease. Renewing the own lease also extends the life of the sandbox, up to
+   * `Resources.life_s` after its start.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.RenewLease
    */
@@ -2299,8 +2310,8 @@ export const SandboxService: GenService<{
     output: typeof RenewLeaseResponseSchema;
   },
   /**
-   * Ends a lease and those that were made of it. Revoking the own lease ends the
-   * sandbox. Revoking one that is not there is a success.
+   * Ends a lease and all leases derived from it. Revoking the own lease ends the
+   * sandbox. Revoking a lease that does not exist succeeds.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.RevokeLease
    */
@@ -2310,8 +2321,8 @@ export const SandboxService: GenService<{
     output: typeof RevokeLeaseResponseSchema;
   },
   /**
-   * Ends the sandbox; answers once nothing of it is left. Ending one that is not there
-   * is a success.
+   * Ends the sandbox. Answers when nothing of the sandbox remains. Ending a sandbox
+   * that does not exist succeeds.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.EndSandbox
    */
@@ -2321,8 +2332,8 @@ export const SandboxService: GenService<{
     output: typeof EndSandboxResponseSchema;
   },
   /**
-   * Lists the sandboxes of this instance for people, without leases, by id, a page at
-   * a time.
+   * Lists the sandboxes of this instance for people: without leases, ordered by id, one
+   * page per call.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.ListSandboxes
    */
@@ -2342,12 +2353,12 @@ export const SandboxService: GenService<{
     output: typeof RemoveSandboxResponseSchema;
   },
   /**
-   * Runs a program to its end and streams what it writes.
+   * Runs a program to its end and streams its output.
    *
-   * Standard input is what the request has, then its end. The process and its
-   * descendants are killed at its `timeout_ms`; a descendant that outlives it without
-   * that runs on, and holds no stream open: `exit` comes within a second of the end of
-   * the process itself.
+   * Standard input is the request's `stdin`, then end of file. At `timeout_ms` the
+   * service kills the process and its descendants. Otherwise a descendant may outlive
+   * the process. It continues to run, but does not keep the stream open: the service
+   * sends `exit` within a second of the end of the process itself.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.Exec
    */
@@ -2357,7 +2368,7 @@ export const SandboxService: GenService<{
     output: typeof ExecResponseSchema;
   },
   /**
-   * Starts a program that stays: a server, a shell, an interpreter.
+   * Starts a long-running program: a server, a shell, an interpreter.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.StartProcess
    */
@@ -2368,8 +2379,8 @@ export const SandboxService: GenService<{
   },
   /**
    * Writes to the standard input of a process that StartProcess or CreateSandbox
-   * started. Waits until the process has taken it, or its pipe has. What a process no
-   * longer reads is dropped.
+   * started. Waits until the process or its pipe has accepted the bytes. Bytes that the
+   * process no longer reads are dropped.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.WriteStdin
    */
@@ -2379,8 +2390,8 @@ export const SandboxService: GenService<{
     output: typeof WriteStdinResponseSchema;
   },
   /**
-   * Sends a signal to a process, or to it and all its descendants. Signalling one that
-   * has ended is a success.
+   * Sends a signal to a process, or to a process and all its descendants. Signalling a
+   * process that has ended succeeds.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.SignalProcess
    */
@@ -2390,8 +2401,9 @@ export const SandboxService: GenService<{
     output: typeof SignalProcessResponseSchema;
   },
   /**
-   * Streams what a process has written and writes, up to its end: of any process that
-   * was started here, Exec's included. Several may listen at a time.
+   * Streams the past and future output of a process, until the process ends. Accepts
+   * any process started through the service, also by Exec. Several callers may listen
+   * to one process.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.WaitProcess
    */
@@ -2401,7 +2413,7 @@ export const SandboxService: GenService<{
     output: typeof WaitProcessResponseSchema;
   },
   /**
-   * Says how a process stands and what its threads have used.
+   * Reports whether a process runs or how it ended, and the CPU use of its threads.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.GetProcess
    */
@@ -2411,9 +2423,9 @@ export const SandboxService: GenService<{
     output: typeof GetProcessResponseSchema;
   },
   /**
-   * Calls an HTTP server that listens in the sandbox, at its own loopback address. No
-   * port of the host is used. Redirects are not followed. Where nothing listens,
-   * UNAVAILABLE / SANDBOX_PORT_UNREACHABLE; an answer over
+   * Calls an HTTP server in the sandbox at the sandbox's loopback address. No port of
+   * the host is used. The service does not follow redirects. If nothing listens, the
+   * call is UNAVAILABLE / SANDBOX_PORT_UNREACHABLE. An answer over
    * `ServiceLimits.max_port_bytes` is RESOURCE_EXHAUSTED / MESSAGE_TOO_LARGE.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.CallPort
@@ -2434,7 +2446,7 @@ export const SandboxService: GenService<{
     output: typeof ReadFilesResponseSchema;
   },
   /**
-   * Writes plain files. SANDBOX_DISK_FULL where there is no space left.
+   * Writes plain files. SANDBOX_DISK_FULL if no space is left.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.WriteFiles
    */
@@ -2464,7 +2476,8 @@ export const SandboxService: GenService<{
     output: typeof ReadArchiveResponseSchema;
   },
   /**
-   * Unpacks an archive in a folder. SANDBOX_PATH_INVALID for what is no such archive.
+   * Unpacks an archive in a folder. Bytes that are not such an archive are
+   * SANDBOX_PATH_INVALID.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.WriteArchive
    */
@@ -2474,9 +2487,9 @@ export const SandboxService: GenService<{
     output: typeof WriteArchiveResponseSchema;
   },
   /**
-   * Keeps the file system as it is under a name, from which sandboxes start as from an
-   * image. Processes are not kept, and files that change meanwhile are kept at some
-   * moment of it. A name that is taken is FIELD_INVALID.
+   * Stores the current file system under a name. CreateSandbox accepts this name as an
+   * image. Processes are not stored. A file that changes during the call is stored as
+   * it was at some moment of the call. A name that already exists is FIELD_INVALID.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.SnapshotSandbox
    */
@@ -2486,8 +2499,8 @@ export const SandboxService: GenService<{
     output: typeof SnapshotSandboxResponseSchema;
   },
   /**
-   * Removes a snapshot; sandboxes that started from it keep what they have. Removing
-   * one that is not there is a success.
+   * Removes a snapshot. Sandboxes that started from the snapshot keep their files.
+   * Removing a snapshot that does not exist succeeds.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.DeleteSnapshot
    */
@@ -2497,8 +2510,9 @@ export const SandboxService: GenService<{
     output: typeof DeleteSnapshotResponseSchema;
   },
   /**
-   * Makes sandboxes whose file systems start as this one's is now; all else is as this
-   * one was asked for. All of them start, or none.
+   * Creates sandboxes whose file systems are copies of this sandbox's current one.
+   * Everything else is as in the request that created this sandbox. Either all of them
+   * start, or none.
    *
    * @generated from rpc gymmesh.sandbox.v1.SandboxService.ForkSandbox
    */

@@ -29,14 +29,14 @@ export const file_gymmesh_verify_v1_verify: GenFile = /*@__PURE__*/
  */
 export type ExpectedAnswer = Message<"gymmesh.verify.v1.ExpectedAnswer"> & {
   /**
-   * What it is made of.
+   * The kind of the answer.
    *
    * @generated from field: gymmesh.verify.v1.AnswerKind kind = 1;
    */
   kind: AnswerKind;
 
   /**
-   * The bare answer, as it appears in a sentence, a box or a fence; empty for
+   * The bare answer, without the sentence, box or fence around it; empty for
    * ANSWER_KIND_CALLS.
    *
    * @generated from field: bytes answer = 2;
@@ -52,7 +52,7 @@ export type ExpectedAnswer = Message<"gymmesh.verify.v1.ExpectedAnswer"> & {
   items: Item[];
 
   /**
-   * The reward that it earns; absent: the environment's highest.
+   * The reward of the answer; absent: the environment's highest.
    *
    * @generated from field: optional double reward = 4;
    */
@@ -87,7 +87,7 @@ export type GetExpectedRequest = Message<"gymmesh.verify.v1.GetExpectedRequest">
   task?: Task | undefined;
 
   /**
-   * The session that the answer is for, where it depends on one.
+   * The session that the answer is for, if it depends on a session.
    *
    * @generated from field: string session_id = 2;
    */
@@ -108,7 +108,7 @@ export const GetExpectedRequestSchema: GenMessage<GetExpectedRequest> = /*@__PUR
  */
 export type GetExpectedResponse = Message<"gymmesh.verify.v1.GetExpectedResponse"> & {
   /**
-   * Any number of them, the most usual first.
+   * Any number of answers, the most usual first.
    *
    * @generated from field: repeated gymmesh.verify.v1.ExpectedAnswer answers = 1;
    */
@@ -123,13 +123,13 @@ export const GetExpectedResponseSchema: GenMessage<GetExpectedResponse> = /*@__P
   messageDesc(file_gymmesh_verify_v1_verify, 2);
 
 /**
- * What is to be judged.
+ * The attempt to judge.
  *
  * @generated from message gymmesh.verify.v1.VerifyRequest
  */
 export type VerifyRequest = Message<"gymmesh.verify.v1.VerifyRequest"> & {
   /**
-   * The session of the attempt; empty when it does not exist, or no longer.
+   * The session of the attempt; empty if it does not exist or no longer exists.
    *
    * @generated from field: string session_id = 1;
    */
@@ -181,7 +181,7 @@ export type VerifyRequest = Message<"gymmesh.verify.v1.VerifyRequest"> & {
 
   /**
    * The state that the session had, kept from an earlier Verify, for a rollout
-   * that is judged again. Used only when there is no session.
+   * that is judged again. The verifier uses it only if there is no session.
    *
    * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 8;
    */
@@ -216,23 +216,24 @@ export type VerifyResponse = Message<"gymmesh.verify.v1.VerifyResponse"> & {
   verification?: Verification | undefined;
 
   /**
-   * The session's state as the verifier saw it; set exactly when GetEnvironment
-   * says `keeps_state` and there was a session or a state.
+   * The session's state as the verifier saw it. Set exactly if `keeps_state` of
+   * GetEnvironment is true and there was a session or a state.
    *
    * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 2;
    */
   finalState?: FinalState | undefined;
 
   /**
-   * Sandboxes of the session that no answer named before and that are not lent, those
-   * of the verifier included. The agent has an event for each, before `verified`.
+   * Sandboxes of the session that are not lent and that no earlier answer named, those
+   * of the verifier included. The agent sends an event for each, before `verified`.
    *
    * @generated from field: repeated gymmesh.rollout.v1.SandboxOpened sandboxes = 3;
    */
   sandboxes: SandboxOpened[];
 
   /**
-   * As in CallToolResponse: those that the environment has ended, and no event named.
+   * Sandboxes that the environment has ended and that no event named, as in
+   * CallToolResponse.
    *
    * @generated from field: repeated gymmesh.rollout.v1.SandboxEnded ended_sandboxes = 4;
    */
@@ -274,21 +275,21 @@ export type GroupMember = Message<"gymmesh.verify.v1.GroupMember"> & {
   transcript: Item[];
 
   /**
-   * Why it stopped.
+   * Why the rollout stopped.
    *
    * @generated from field: gymmesh.rollout.v1.StopReason stop_reason = 4;
    */
   stopReason: StopReason;
 
   /**
-   * Its own verdict so far, PENDING or otherwise.
+   * The member's verdict so far, PENDING or otherwise.
    *
    * @generated from field: optional gymmesh.rollout.v1.Verification verification = 5;
    */
   verification?: Verification | undefined;
 
   /**
-   * The state that its session had, where it was kept.
+   * The state of the member's session, if it was kept.
    *
    * @generated from field: optional gymmesh.rollout.v1.FinalState final_state = 6;
    */
@@ -303,7 +304,7 @@ export const GroupMemberSchema: GenMessage<GroupMember> = /*@__PURE__*/
   messageDesc(file_gymmesh_verify_v1_verify, 5);
 
 /**
- * The repeats that are to be judged together.
+ * The repeats to judge together.
  *
  * @generated from message gymmesh.verify.v1.VerifyGroupRequest
  */
@@ -344,7 +345,7 @@ export type GroupVerdict = Message<"gymmesh.verify.v1.GroupVerdict"> & {
   rolloutId: string;
 
   /**
-   * Its verdict.
+   * The member's verdict.
    *
    * @generated from field: gymmesh.rollout.v1.Verification verification = 2;
    */
@@ -456,18 +457,17 @@ export const AnswerKindSchema: GenEnum<AnswerKind> = /*@__PURE__*/
  */
 export const VerifyService: GenService<{
   /**
-   * Judges one attempt. Called once the rollout has stopped and before its
-   * session is closed; without a session when `verify_needs_session` is false.
-   * A required session that does not exist, or no longer, is NOT_FOUND /
+   * Judges one attempt. The agent calls it after the rollout has stopped and before it
+   * closes the session; without a session if `verify_needs_session` is false. If a
+   * required session does not exist or no longer exists, the call is NOT_FOUND /
    * SESSION_NOT_FOUND. A session that is not required is ignored.
    *
-   * The verdict is VERIFIED with a finite reward; PENDING when it comes later
-   * or with the group; SKIPPED when this task is deliberately not judged, with
-   * the reason. A fault is never a reward: a fault of the verifier is INTERNAL /
+   * The verdict is VERIFIED with a finite reward; PENDING if it follows later or with
+   * the group; SKIPPED, with a reason, if the environment deliberately does not judge
+   * the task. A fault is never a reward: a fault of the verifier is INTERNAL /
    * VERIFIER_FAULT, and a verifier that takes too long is DEADLINE_EXCEEDED /
-   * VERIFIER_TIMEOUT. A bad or empty answer by the model is not a fault and is
-   * judged. The same request returns the same verdict, unless a judge model is
-   * asked.
+   * VERIFIER_TIMEOUT. A bad or empty answer of the model is not a fault and is judged.
+   * The same request returns the same verdict, unless the verifier asks a judge model.
    *
    * An error has no `model_usage`. If models were called before it, the status's
    * details have a gymmesh.errors.v1.ModelUsage after the ErrorInfo.
@@ -480,11 +480,10 @@ export const VerifyService: GenService<{
     output: typeof VerifyResponseSchema;
   },
   /**
-   * Judges the repeats of one task together (ranking, diversity, relative
-   * rewards). Called when every member has stopped; members that failed are
-   * omitted. There is one verdict for each member, in the order of the members.
-   * Offered only when GetEnvironment says `judges_groups`; otherwise
-   * UNIMPLEMENTED / NOT_OFFERED.
+   * Judges the repeats of one task together (ranking, diversity, relative rewards). The
+   * caller waits until every repeat has stopped, and omits those that failed. There is
+   * one verdict for each member, in the order of the members. If `judges_groups` of
+   * GetEnvironment is false, the call is UNIMPLEMENTED / NOT_OFFERED.
    *
    * @generated from rpc gymmesh.verify.v1.VerifyService.VerifyGroup
    */
@@ -497,17 +496,18 @@ export const VerifyService: GenService<{
   serviceDesc(file_gymmesh_verify_v1_verify, 0);
 
 /**
- * Answers for audits of the verifier, which no policy may see. Lives at the address
- * of the VerifyService. An operator grants the permission; by default nobody has it.
+ * Expected answers, for audits of the verifier. No policy may see them. Lives at the
+ * address of the VerifyService. An operator grants the permission; by default nobody
+ * has it.
  *
  * @generated from service gymmesh.verify.v1.AuditService
  */
 export const AuditService: GenService<{
   /**
-   * Returns answers that earn the best reward for a task. Callers without the
-   * permission get PERMISSION_DENIED / NOT_PERMITTED; an environment that knows
-   * none is UNIMPLEMENTED / NOT_OFFERED, and a task without one gets an empty
-   * list.
+   * Returns answers that earn the best reward for a task. A caller without the
+   * permission gets PERMISSION_DENIED / NOT_PERMITTED. An environment that does not
+   * offer expected answers is UNIMPLEMENTED / NOT_OFFERED. A task without an expected
+   * answer gets an empty list.
    *
    * @generated from rpc gymmesh.verify.v1.AuditService.GetExpected
    */

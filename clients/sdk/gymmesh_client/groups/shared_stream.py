@@ -1,0 +1,146 @@
+"""Hands finished groups out to consumers that share them. Who gets which, `shares` decides."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from gymmesh_client.groups import metrics
+from gymmesh_client.groups.shares import Consumer, ConsumerClaim, GroupShares, group_tokens
+from gymmesh_client.groups.store import Group
+from gymmesh_client.groups.stream import GroupStream
+
+
+@dataclass(frozen=True, slots=True)
+class SharedGroup:
+    """What a consumer is sent.
+
+    Attributes:
+        cursor: acknowledges the group and all that the consumer was sent before; 0 without one.
+        group: None: every group was given to some consumer, and no more will finish.
+        most_unacknowledged: how many groups a consumer holds at most.
+    """
+
+    cursor: int
+    group: Group | None
+    most_unacknowledged: int
+
+
+@dataclass(eq=False, slots=True)
+class _Stream:
+    """An open stream of a consumer; `look` is set when there may be something to send."""
+
+    max_staleness: int | None
+    look: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class SharedStream:
+    """The groups of a stream, shared by consumers.
+
+    Args:
+        lease_s: how long a consumer may be without a stream before its groups go to the others.
+        clock: seconds that only grow.
+    """
+
+    def __init__(
+        self, stream: GroupStream, lease_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.shares = GroupShares(stream.store.most, lease_s)
+        self._stream = stream
+        stream.on_wake = self._share_out
+        self._clock = clock
+        self._offered = 0
+        self._counted = 0
+        self._streams: dict[Consumer, _Stream] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def groups(
+        self, claim: ConsumerClaim, max_staleness: int | None
+    ) -> AsyncGenerator[SharedGroup, None]:
+        """The groups of one consumer; ends when no more will finish and all are acknowledged.
+
+        Raises:
+            MeshError: RUN_STATE, one reader has all groups. CONSUMER_REPLACED, the consumer is
+                dead, or another process took its name. FIELD_INVALID, REQUIRED_FIELD_MISSING.
+        """
+        store, shares = self._stream.store, self.shares
+        self._stream.refuse_others("consumers")
+        consumer = shares.join(claim, self._clock())
+        self._stream.readers = "consumers"
+        self._look_all()  # the stream that this one replaces ends
+        number = consumer.stream
+        mine = self._streams[consumer] = _Stream(max_staleness)
+        try:
+            sent = 0
+            if claim.continues and claim.after_cursor:
+                self.acknowledge(claim.name, claim.incarnation, claim.after_cursor)
+                sent = claim.after_cursor
+            self._share_out()
+            said_all = False
+            while True:
+                shares.check_stream(consumer, number)
+                mine.look.clear()
+                delivery = consumer.first_after(sent)
+                if delivery is not None:
+                    sent, said_all = delivery.cursor, False
+                    yield SharedGroup(sent, store.get(delivery.number), shares.window)
+                elif store.closed and not store.unacknowledged:
+                    return
+                elif store.closed and shares.all_given and not said_all:
+                    said_all = True
+                    yield SharedGroup(0, None, shares.window)
+                else:
+                    await mine.look.wait()
+        finally:
+            shares.leave(consumer, number, self._clock())
+            if self._streams.get(consumer) is mine:
+                del self._streams[consumer]
+            self._share_out()
+
+    def acknowledge(self, name: str, incarnation: str, cursor: int) -> None:
+        """A consumer has all groups that it was sent up to a cursor.
+
+        Raises:
+            MeshError: CONSUMER_REPLACED, its groups are another one's. FIELD_INVALID, it was not
+                sent the cursor.
+        """
+        self._stream.release(self.shares.acknowledge(name, incarnation, cursor, self._clock()))
+
+    def _share_out(self) -> None:
+        """Give out what can be given now, and let the streams look that have something to do."""
+        store, shares, now = self._stream.store, self.shares, self._clock()
+        if not shares.consumers:
+            return
+        while (group := store.after(self._offered)) is not None:
+            self._offered = group.cursor
+            shares.offer(group.cursor, group_tokens(group.rollouts))
+        shares.expire(now)
+        while (choice := shares.choose(now)) is not None:
+            stream = self._streams[choice.consumer]
+            if self._stream.too_old(store.get(choice.number), stream.max_staleness):
+                shares.discard(choice.number)
+            else:
+                shares.give(choice)
+                stream.look.set()
+        if shares.redelivered > self._counted:
+            metrics.GROUPS.labels("redelivered").inc(shares.redelivered - self._counted)
+            self._counted = shares.redelivered
+        if store.closed and (shares.all_given or not store.unacknowledged):
+            self._look_all()
+        self._look_again(now)
+
+    def _look_all(self) -> None:
+        for stream in self._streams.values():
+            stream.look.set()
+
+    def _look_again(self, now: float) -> None:
+        """Share out again when a lease passes."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.shares.due(now)
+        if due is not None and self._streams:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(due - now, self._share_out)

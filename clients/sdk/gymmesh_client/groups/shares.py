@@ -1,0 +1,381 @@
+"""Which consumer gets which group, where several share the groups of a run. Pure.
+
+Consumers are, for example, the ranks of a data-parallel trainer. A group that finished waits
+until a consumer has room for it, and then belongs to that one until it is acknowledged:
+
+    offer -> waiting -> choose, give -> held -> acknowledge
+                ^                        |
+                +---- the consumer dies -+
+
+- The consumer with the lowest level of those that have room gets a group first. Its level is the
+  tokens that it was given. One that joins late starts at the lowest level of the others.
+- Of several groups that wait, it gets the one that brings it nearest to the others. So the tokens
+  stay even where all take the same number of groups, as ranks that train in step do. One
+  that was passed over as often as the collector keeps groups is next.
+- A consumer holds at most `window` groups, so that one that is slow keeps none from the others:
+  as long as a group waits, one that has room gets it at once.
+- A consumer is dead once it has had no stream for a lease, or when another process takes its name.
+
+Every time is in seconds on the caller's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Final, NamedTuple
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh.rollout.v1 import rollout_pb2 as pb
+from gymmesh_responses import TOKEN_BYTES
+from gymmesh_runtime.errors import MeshError, field_invalid, field_missing
+
+_METHOD: Final = "gymmesh.run.v1.RunService/StreamGroups"
+_LONGEST_NAME: Final = 200
+# Dead consumers that are remembered, to tell them what happened if they come back.
+_MOST_DEAD: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerClaim:
+    """What a consumer says when it opens a stream, as StreamGroupsRequest has it."""
+
+    name: str
+    incarnation: str
+    consumers: int
+    continues: bool = False
+    after_cursor: int = 0
+
+
+class Delivery(NamedTuple):
+    """A group that a consumer holds.
+
+    Attributes:
+        cursor: grows with each delivery, over all consumers.
+        number: the group's number in the store.
+    """
+
+    cursor: int
+    number: int
+    tokens: int
+
+
+class WaitingGroup(NamedTuple):
+    """A group that no consumer holds.
+
+    Attributes:
+        since: how many groups had been given when it was offered.
+    """
+
+    tokens: int
+    since: int
+
+
+class Choice(NamedTuple):
+    """The group that is to be given next, and the consumer that is to get it."""
+
+    number: int
+    consumer: Consumer
+
+
+@dataclass(eq=False, slots=True)
+class Consumer:
+    """One of the processes that share the groups; changed by `GroupShares` alone.
+
+    Attributes:
+        level: tokens that it was given; see above.
+        held: what it was given and has not acknowledged, by cursor.
+        last: the last cursor that it was given.
+        stream: the number of its newest stream.
+        connected: whether that is open.
+        left_at: when it was closed.
+        dead: whether its groups were given back.
+    """
+
+    name: str
+    incarnation: str
+    level: int = 0
+    held: dict[int, Delivery] = field(default_factory=dict)
+    last: int = 0
+    stream: int = 0
+    connected: bool = False
+    left_at: float = 0.0
+    dead: bool = False
+
+    def first_after(self, cursor: int) -> Delivery | None:
+        """The first group after a cursor that it holds."""
+        return next((one for at, one in self.held.items() if at > cursor), None)
+
+
+class GroupShares:
+    """The shares of one run's groups.
+
+    Args:
+        most: finished groups that the collector keeps at most.
+        lease_s: how long a consumer may be without a stream.
+        start_s: how long the first consumer waits for the others; the lease where that is longer.
+
+    Attributes:
+        consumers: how many share the groups; 0: none came yet.
+        redelivered: groups that a dead consumer gave back.
+    """
+
+    def __init__(self, most: int, lease_s: float, start_s: float = 60.0) -> None:
+        self.consumers = 0
+        self.redelivered = 0
+        self._most = most
+        self._lease_s = lease_s
+        self._start_s = max(start_s, lease_s)
+        self._members: dict[str, Consumer] = {}
+        self._waiting: dict[int, WaitingGroup] = {}  # by number
+        self._cursor = 0
+        self._streams = 0
+        self._first_at = 0.0
+        self._started = False
+
+    @property
+    def window(self) -> int:
+        """How many groups a consumer holds at most."""
+        return max(1, self._most // max(1, self.consumers))
+
+    @property
+    def all_given(self) -> bool:
+        """Whether some consumer holds each group that was offered and is not acknowledged."""
+        return not self._waiting
+
+    # -- consumers ----------------------------------------------------------------------------
+
+    def join(self, claim: ConsumerClaim, now: float) -> Consumer:
+        """A consumer opens a stream, which takes the place of its earlier ones.
+
+        Raises:
+            MeshError: REQUIRED_FIELD_MISSING, FIELD_INVALID; CONSUMER_REPLACED where it is to
+                continue and cannot.
+        """
+        _check(claim, self._most)
+        self.expire(now)
+        if claim.continues:
+            consumer = self.current(claim.name, claim.incarnation)
+        else:
+            consumer = self._new(claim, now)
+        consumer.connected = True
+        self._streams += 1
+        consumer.stream = self._streams
+        return consumer
+
+    def leave(self, consumer: Consumer, stream: int, now: float) -> None:
+        """A stream was closed; nothing happens where a newer one has its place."""
+        if consumer.stream == stream and not consumer.dead:
+            consumer.connected = False
+            consumer.left_at = now
+
+    def current(self, name: str, incarnation: str) -> Consumer:
+        """The consumer of this name that is not dead. Raises CONSUMER_REPLACED where that is
+        another process, or none.
+        """
+        consumer = self._members.get(name)
+        if consumer is None:
+            raise replaced(name, "restart")
+        if consumer.incarnation != incarnation:
+            raise replaced(name, "name")
+        if consumer.dead:
+            raise replaced(name, "lease")
+        return consumer
+
+    def check_stream(self, consumer: Consumer, stream: int) -> None:
+        """Raises CONSUMER_REPLACED where a stream is not the newest one of its consumer."""
+        newest = self.current(consumer.name, consumer.incarnation)
+        if newest is not consumer or consumer.stream != stream:
+            raise replaced(consumer.name, "name")
+
+    def expire(self, now: float) -> int:
+        """Take consumers for dead whose lease has passed; how many groups they gave back."""
+        dead = [
+            one
+            for one in self._members.values()
+            if not (one.connected or one.dead) and now >= one.left_at + self._lease_s
+        ]
+        return sum(map(self._bury, dead))
+
+    # -- groups -------------------------------------------------------------------------------
+
+    def offer(self, number: int, tokens: int) -> None:
+        """A group finished."""
+        self._waiting[number] = WaitingGroup(tokens, self._cursor)
+
+    def discard(self, number: int) -> None:
+        """A group that waits is not to be given to anybody."""
+        self._waiting.pop(number, None)
+
+    def choose(self, now: float) -> Choice | None:
+        """The next group and the consumer to give it to; None: none can be given now."""
+        if not self._waiting or not self._begins(now):
+            return None
+        connected = self._connected()
+        able = [one for one in connected if len(one.held) < self.window]
+        if not able:
+            return None
+        consumer = min(able, key=lambda one: (one.level, one.name))
+        first = min(self._waiting, key=lambda at: (self._waiting[at].since, at))
+        if self._cursor - self._waiting[first].since >= self._most:
+            return Choice(first, consumer)
+        # An average group, and what it is behind the average of all.
+        wanted = fmean(one.tokens for one in self._waiting.values())
+        wanted += fmean(one.level for one in connected) - consumer.level
+        number = min(self._waiting, key=lambda at: (abs(self._waiting[at].tokens - wanted), at))
+        return Choice(number, consumer)
+
+    def give(self, choice: Choice) -> Delivery:
+        """Give the chosen group to the chosen consumer."""
+        consumer = choice.consumer
+        tokens = self._waiting.pop(choice.number).tokens
+        self._cursor += 1
+        delivery = Delivery(self._cursor, choice.number, tokens)
+        consumer.held[delivery.cursor] = delivery
+        consumer.last = delivery.cursor
+        consumer.level += tokens
+        return delivery
+
+    def acknowledge(self, name: str, incarnation: str, cursor: int, now: float) -> list[int]:
+        """A consumer has all groups that it was given up to a cursor. Returns their numbers.
+
+        Raises:
+            MeshError: CONSUMER_REPLACED; FIELD_INVALID, the consumer was not given the cursor.
+        """
+        self.expire(now)
+        consumer = self.current(name, incarnation)
+        if cursor > consumer.last:
+            raise field_invalid(
+                "cursor", f"{cursor} was not sent to {name} (the last is {consumer.last})"
+            )
+        done = [at for at in consumer.held if at <= cursor]
+        return [consumer.held.pop(at).number for at in done]
+
+    def due(self, now: float) -> float | None:
+        """When to look again though nothing happens, because time passes; None: never."""
+        members = self._members.values()
+        times = [one.left_at + self._lease_s for one in members if one.held and not one.connected]
+        if self.consumers and not self._started:
+            times.append(self._first_at + self._start_s)
+        return min((at for at in times if at > now), default=None)
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _new(self, claim: ConsumerClaim, now: float) -> Consumer:
+        """A consumer that starts anew, in place of the one before it of this name."""
+        self._count(claim, now)
+        before = self._members.pop(claim.name, None)
+        consumer = Consumer(claim.name, claim.incarnation)
+        if before is not None:
+            self._bury(before)
+            consumer.level = before.level
+        lowest = min((one.level for one in self._connected()), default=0)
+        consumer.level = max(consumer.level, lowest)
+        self._members[claim.name] = consumer
+        dead = [name for name, one in self._members.items() if one.dead]
+        for name in dead[: max(0, len(dead) - _MOST_DEAD)]:
+            del self._members[name]
+        return consumer
+
+    def _count(self, claim: ConsumerClaim, now: float) -> None:
+        """Take the number of consumers from the first, and again once none has a stream."""
+        connected = self._connected()
+        if claim.consumers != self.consumers:
+            if connected:
+                raise field_invalid(
+                    "consumers",
+                    f"is {claim.consumers}, but {connected[0].name} shares the groups as one of "
+                    f"{self.consumers}. End all consumers before the number changes",
+                )
+            for one in self._members.values():
+                self._bury(one)
+                one.level = 0
+            self.consumers = claim.consumers
+            self._started = False
+            self._first_at = now
+        others = [one.name for one in self._members.values() if not one.dead]
+        if claim.name not in others and len(others) >= self.consumers:
+            raise field_invalid(
+                "consumer",
+                f"{claim.name} is one too many: {self.consumers} consumers share the groups "
+                f"({', '.join(sorted(others)[:8])})",
+            )
+
+    def _bury(self, consumer: Consumer) -> int:
+        """Take a consumer for dead. Returns how many groups it gave back."""
+        given_back = list(consumer.held.values())
+        for delivery in given_back:
+            # It has waited longest: it is given next.
+            self._waiting[delivery.number] = WaitingGroup(delivery.tokens, -self._most)
+            consumer.level -= delivery.tokens
+        consumer.held.clear()
+        consumer.connected = False
+        consumer.dead = True
+        self.redelivered += len(given_back)
+        return len(given_back)
+
+    def _begins(self, now: float) -> bool:
+        """Whether all consumers are here, or those that are have waited long enough."""
+        if not self._started and self.consumers:
+            self._started = (
+                len(self._connected()) >= self.consumers or now >= self._first_at + self._start_s
+            )
+        return self._started
+
+    def _connected(self) -> list[Consumer]:
+        return [one for one in self._members.values() if one.connected]
+
+
+def group_tokens(rollouts: Sequence[pb.Rollout]) -> int:
+    """The tokens of a group, by which groups are shared: those of trainable calls, each once.
+
+    Without token ids the output tokens that the endpoint counted; at least 1, so that groups
+    without tokens count as one each.
+    """
+    ids = counted = 0
+    for rollout in rollouts:
+        for call in rollout.model_calls:
+            if call.trainable:
+                tokens = call.tokens
+                ids += len(tokens.prompt_token_ids) + len(tokens.output_token_ids)
+                counted += max(0, call.response.usage.output_tokens)
+    return max(1, ids // TOKEN_BYTES or counted)
+
+
+def replaced(name: str, cause: str) -> MeshError:
+    """CONSUMER_REPLACED, with the cause and what to do."""
+    what = {
+        "lease": f"{name} had no stream for longer than the collector's lease, so its groups went "
+        "to other consumers. Drop the groups that it has not acknowledged",
+        "name": f"another process has taken the place of {name}, and its groups. Drop the groups "
+        "that it has not acknowledged, and give each process a name of its own",
+        "restart": f"this collector does not know {name}, as after a restart. Groups that were "
+        "sent before are sent to nobody else",
+    }[cause]
+    return MeshError(
+        errors_pb2.ERROR_REASON_CONSUMER_REPLACED,
+        f"{what}. Then start anew, without a cursor",
+        metadata={"consumer": name, "cause": cause},
+    )
+
+
+def _check(claim: ConsumerClaim, most: int) -> None:
+    """Raises REQUIRED_FIELD_MISSING and FIELD_INVALID."""
+    if not claim.incarnation:
+        raise field_missing("incarnation", _METHOD)
+    if not claim.consumers:
+        raise field_missing("consumers", _METHOD)
+    for name, text in (("consumer", claim.name), ("incarnation", claim.incarnation)):
+        if len(text) > _LONGEST_NAME:
+            raise field_invalid(name, f"has {len(text)} characters, the limit is {_LONGEST_NAME}")
+    if claim.consumers > most:
+        raise field_invalid(
+            "consumers",
+            f"is {claim.consumers}, but the collector keeps at most {most} finished groups, fewer "
+            f"than one for each. Start it with --stream-groups {claim.consumers} or more",
+        )
+    if claim.after_cursor and not claim.continues:
+        raise field_invalid(
+            "after_cursor", "must be 0 for a consumer that does not continue an earlier stream"
+        )

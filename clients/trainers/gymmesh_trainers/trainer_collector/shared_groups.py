@@ -1,0 +1,229 @@
+"""A rank's share of the groups of a run that another process collects."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from gymmesh.errors.v1 import errors_pb2
+from gymmesh_client.control import GroupConsumer, RemoteRun, find_run, open_runs, runs_at
+from gymmesh_resource import Task
+from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.security import SecurityConfig
+from gymmesh_trainers.rollouts import RolloutGroup
+from gymmesh_trainers.trainer_collector.grouping import grouped
+from gymmesh_trainers.trainer_collector.loop_thread import LoopThread
+from gymmesh_trainers.trainer_collector.settings import whole_number
+from gymmesh_trainers.trainer_collector.weights import WeightsVersions
+
+_LOOK_AGAIN_S: Final = 0.5
+# The collector has not started yet.
+_NOT_THERE: Final = frozenset(
+    (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_RUN_NOT_FOUND)
+)
+
+
+class SharedGroups:
+    """The groups of a run that are this rank's, as `gym-cli collect --stream` hands them out.
+
+    Each group goes to one of the ranks, evenly by tokens. An async context manager:
+
+        async with SharedGroups(rank=rank, world_size=8, at="10.0.0.7:9500") as groups:
+            async for group in groups:
+                train(group)
+
+    or step by step, with groups acknowledged once a step is done:
+
+        async with SharedGroups(rank=rank, world_size=8, auto_ack=False) as groups:
+            while step := await groups.take(4):
+                train(step)
+                await groups.ack()
+
+    Groups that a rank has not acknowledged go to the other ranks when it dies.
+
+    Args:
+        run: the run's id, or the beginning of one; empty: the only one.
+        rank: this process's number, from 0.
+        world_size: how many ranks share the groups.
+        at: the address of the collector's --stream-listen; empty: the collector is a process of
+            this user on this machine.
+        security: certificates and token for `at`.
+        max_staleness: skip groups whose oldest weights are more than this many versions behind.
+        auto_ack: asking for more groups acknowledges those before. False: `ack` alone does.
+        connect_s: how long to wait for the collector to start, in seconds.
+        reconnect_s: how long it may be unreachable later.
+        wait_s: how long to wait for a group.
+
+    Entering raises MeshError where there is no such run, and ConfigError for `security`.
+
+    Attributes:
+        counts: `groups`; their rollouts: `rollouts` with a reward, `failed`, `unscored`.
+    """
+
+    def __init__(
+        self,
+        run: str = "",
+        *,
+        rank: int,
+        world_size: int,
+        at: str = "",
+        security: SecurityConfig | None = None,
+        max_staleness: int | None = None,
+        auto_ack: bool = True,
+        connect_s: float = 60.0,
+        reconnect_s: float = 60.0,
+        wait_s: float = 3600.0,
+    ) -> None:
+        whole_number("world_size", world_size, 1)
+        whole_number("rank", rank, 0)
+        if rank >= world_size:
+            raise ValueError(f"rank: must be below world_size ({world_size}), not {rank}")
+        self.counts = Counter[str]()
+        self._wanted, self._at, self._security = run, at, security
+        self._rank, self._world_size = rank, world_size
+        self._max_staleness = max_staleness
+        self._auto_ack = auto_ack
+        self._connect_s, self._reconnect_s, self._wait_s = connect_s, reconnect_s, wait_s
+        self._weights = WeightsVersions(None)
+        self._stack = AsyncExitStack()
+        self._consumer: GroupConsumer | None = None
+
+    def __repr__(self) -> str:
+        return f"<SharedGroups of rank {self._rank} of {self._world_size}: {dict(self.counts)}>"
+
+    async def __aenter__(self) -> SharedGroups:
+        run = await self._find_run()
+        self._consumer = run.consumer(
+            f"rank-{self._rank}",
+            consumers=self._world_size,
+            max_staleness=self._max_staleness,
+            reconnect_s=self._reconnect_s,
+        )
+        self._stack.push_async_callback(self._consumer.close)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    @property
+    def finished(self) -> bool:
+        """Whether no more groups come. False while other ranks have groups that they have not
+        acknowledged, and may die.
+        """
+        return self._opened().finished
+
+    async def __aiter__(self) -> AsyncGenerator[RolloutGroup, None]:
+        while group := await self.take(1):
+            yield group[0]
+
+    async def take(self, most: int) -> list[RolloutGroup]:
+        """The next groups: so many, or fewer at the end of the run, and then none.
+
+        With `auto_ack=False`, none also while this rank has the last groups and has not
+        acknowledged them: `finished` is false then, and after `ack` groups of a rank that died
+        may still come.
+
+        Raises:
+            MeshError: CONSUMER_REPLACED, this rank was taken for dead; drop the groups that are
+                not acknowledged and open new SharedGroups. PEER_UNAVAILABLE, the collector was
+                unreachable for `reconnect_s`. DEADLINE_PASSED, no group came for `wait_s`.
+                FIELD_INVALID, the collector sends a rank fewer groups than that before it
+                acknowledges any: see --stream-groups.
+        """
+        whole_number("most", most, 1)
+        consumer = self._opened()
+        if self._auto_ack:
+            await consumer.acknowledge()
+        found: list[RolloutGroup] = []
+        while len(found) < most:
+            reply = await consumer.next(self._wait_s)
+            if reply is None:
+                break
+            group = grouped(RolloutGroup(Task(reply.task)), reply.rollouts, self._weights)
+            self.counts.update(
+                groups=1,
+                rollouts=len(group.rollouts),
+                failed=len(group.failed),
+                unscored=len(group.unscored),
+            )
+            found.append(group)
+        return found
+
+    async def ack(self) -> None:
+        """Acknowledge all groups so far: no other rank gets them, whatever happens to this one.
+
+        Raises MeshError: CONSUMER_REPLACED, they are other ranks' already; PEER_UNAVAILABLE.
+        """
+        await self._opened().acknowledge()
+
+    async def _find_run(self) -> RemoteRun:
+        until = time.monotonic() + self._connect_s
+        while True:
+            async with AsyncExitStack() as stack:
+                opened = runs_at(self._at, self._security) if self._at else open_runs()
+                try:
+                    run = find_run(await stack.enter_async_context(opened), self._wanted)
+                except MeshError as error:
+                    if error.reason not in _NOT_THERE or time.monotonic() >= until:
+                        raise
+                else:
+                    self._stack.push_async_exit(stack.pop_all())
+                    return run
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    def _opened(self) -> GroupConsumer:
+        if self._consumer is None:
+            raise RuntimeError("the groups are not open; use SharedGroups as `async with`")
+        return self._consumer
+
+
+class SyncSharedGroups:
+    """SharedGroups for synchronous code; a context manager. Arguments and members are the same.
+
+    with SyncSharedGroups(rank=rank, world_size=8, at="10.0.0.7:9500") as groups:
+        for group in groups: ...
+    """
+
+    def __init__(self, run: str = "", **options: Any) -> None:
+        self._groups = SharedGroups(run, **options)
+        self._thread = LoopThread()
+
+    def __enter__(self) -> SyncSharedGroups:
+        self._thread.start()
+        try:
+            self._thread.run(self._groups.__aenter__())
+        except BaseException:
+            self._thread.end()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._thread.run(self._groups.__aexit__(*error))
+        finally:
+            self._thread.end()
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._groups).removeprefix('<')}"
+
+    @property
+    def counts(self) -> Counter[str]:
+        return self._groups.counts
+
+    @property
+    def finished(self) -> bool:
+        return self._groups.finished
+
+    def __iter__(self) -> Iterator[RolloutGroup]:
+        while group := self.take(1):
+            yield group[0]
+
+    def take(self, most: int) -> list[RolloutGroup]:
+        return self._thread.run(self._groups.take(most))
+
+    def ack(self) -> None:
+        self._thread.run(self._groups.ack())

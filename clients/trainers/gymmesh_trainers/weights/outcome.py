@@ -1,0 +1,78 @@
+"""What came of moving weights to several endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+WeightsState = Literal["unchanged", "loaded", "unknown"]
+"""An endpoint's weights: those before, the new ones, or possibly a part of each."""
+
+
+@dataclass(slots=True)
+class EndpointOutcome:
+    """One endpoint.
+
+    Attributes:
+        url: its address.
+        state: its weights.
+        is_paused: whether it samples nothing, since its weights must not be used.
+        cause: what failed there; empty: nothing.
+        seconds: of loading.
+    """
+
+    url: str
+    state: WeightsState = "unchanged"
+    is_paused: bool = False
+    cause: str = ""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        paused = ", paused" if self.is_paused else ""
+        cause = f": {self.cause}" if self.cause else ""
+        return f"{self.url} ({self.state}{paused}){cause}"
+
+
+@dataclass(slots=True)
+class WeightsPush:
+    """What came of one push.
+
+    Attributes:
+        version: of the new weights.
+        adapter: the adapter's name at the endpoints; empty: full weights.
+        endpoints: each of them, in the given order.
+        announced: the version before, by model service, of those that have been told; None where
+            there was none.
+        unloaded: older adapters that are gone from all endpoints.
+        in_use: older adapters that calls still use; the next push of the adapter unloads them.
+    """
+
+    version: int
+    adapter: str
+    endpoints: list[EndpointOutcome]
+    announced: Mapping[str, int | None] = field(default_factory=dict)
+    unloaded: list[str] = field(default_factory=list)
+    in_use: list[str] = field(default_factory=list)
+
+
+class PushFailed(Exception):
+    """New weights are not in force everywhere; the text names each endpoint and the cause.
+
+    Attributes:
+        push: what was done.
+        step: what failed: `check`, `pause`, `load`, `abort`, `announce` or `resume`.
+    """
+
+    def __init__(self, push: WeightsPush, step: str, cause: str = "") -> None:
+        self.push = push
+        self.step = step
+        what = f"adapter {push.adapter}" if push.adapter else f"weights of version {push.version}"
+        told = f" It was announced to {', '.join(push.announced)}." if push.announced else ""
+        failed = [one for one in push.endpoints if one.cause]
+        other = [one for one in push.endpoints if not one.cause]
+        parts = [cause] if cause else []
+        parts += [str(one) for one in failed]
+        if other and not cause:
+            parts.append(f"the others: {'; '.join(str(one) for one in other)}")
+        super().__init__(f"{what} not in force ({step}): {'; '.join(parts)}.{told}")
