@@ -31,7 +31,8 @@ def require_slime() -> None:
     require(
         IS_HERE,
         "slime's source",
-        "clone the repository THUDM/slime at v0.3.1 or newer, and set GYMMESH_TEST_SLIME to its folder",
+        "clone the repository THUDM/slime at v0.3.1 or newer, and set GYMMESH_TEST_SLIME to its "
+        "folder",
     )
 
 

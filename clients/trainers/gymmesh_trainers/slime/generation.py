@@ -237,9 +237,10 @@ def joined(parts: list[Generation]) -> Generation:
         return parts[0]
     ids: list[int] = []
     logprobs: list[float] = []
-    weights: list[tuple[int, int]] = []
+    weights: list[tuple[int, int, str]] = []
     for one in parts:
-        weights += [(version, first + len(ids)) for version, first in one.weights if one.token_ids]
+        for version, first, *adapter in one.weights if one.token_ids else ():
+            weights.append((version, first + len(ids), str(adapter[0]) if adapter else ""))
         ids += one.token_ids
         logprobs += one.logprobs
     if len(weights) and weights[0][1]:
