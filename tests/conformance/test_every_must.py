@@ -56,6 +56,9 @@ _SHOWN: Final[Mapping[str, tuple[str, ...] | str]] = {
     "by which it must end": ("agent/collect_keeps_deadlines",),
     "each task must name its own": ("agent/needs_an_environment",),
     "The digest that the image must have": ("sandbox/image_of_another_digest",),
+    "sent to others, and it must drop them": "a consumer's own groups leave no trace",
+    "The collector must - send nothing before": "the suite has no runs: see the tests of groups",
+    "A reader must compare it before it uses them": "a reader's own check leaves no trace",
     "A message that was begun must be finished": (
         *("mux/a_request_that_is_late", "mux/a_request_that_does_not_come"),
         "mux/cancels_in_the_middle_of_a_request",

@@ -296,7 +296,7 @@ def checked_session(info: dict[str, Any]) -> dict[str, Any]:
     if shard_rows is not None and not (type(shard_rows) is int and shard_rows > 0):
         raise BadRecord("its shard_rows is not a whole number of at least 1")
     if type(zstd) is not bool or type(info.get("identity", {})) is not dict:
-        raise BadRecord("the type of its zstd or identity is wrong")
+        raise BadRecord("its zstd must be true or false, and its identity an object")
     return info
 
 

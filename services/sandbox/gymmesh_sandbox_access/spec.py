@@ -91,7 +91,8 @@ class SandboxSpec:
             amount = getattr(self, name)
             if not 0 <= amount <= _MOST:
                 raise ValueError(
-                    f"SandboxSpec.{name} is {amount}: give 0, for the service's default, or more"
+                    f"SandboxSpec.{name} is {amount}; it must be from 0 to {_MOST}, where 0 is the "
+                    "service's default"
                 )
 
     def request(

@@ -59,8 +59,8 @@ ADDITIONS: Final = [
     ),
     (
         "discovery/v1/discovery.proto",
-        "  // Takes calls.\n  HEALTH_SERVING = 1;\n",
-        "  // Takes calls.\n  HEALTH_SERVING = 1;\n  // Added.\n  HEALTH_TIRED = 90;\n",
+        "  // Accepts calls.\n  HEALTH_SERVING = 1;\n",
+        "  // Accepts calls.\n  HEALTH_SERVING = 1;\n  // Added.\n  HEALTH_TIRED = 90;\n",
     ),
 ]
 

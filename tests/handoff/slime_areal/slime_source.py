@@ -31,8 +31,7 @@ def require_slime() -> None:
     require(
         IS_HERE,
         "slime's source",
-        "clone the repository THUDM/slime at v0.3.1 or newer, and set GYMMESH_TEST_SLIME to its "
-        "folder",
+        "clone THUDM/slime at v0.3.1 or newer, and set GYMMESH_TEST_SLIME to its folder",
     )
 
 

@@ -155,9 +155,9 @@ def report(one: Stream) -> str:
         ["rollouts per second", f"{one.per_s:.0f}"],
         ["CPU of the collector, µs per rollout", f"{one.collector_us:.0f}"],
         ["CPU of the agent's process, µs per rollout", f"{one.agent_us:.0f}"],
-        ["collector's memory at a fifth of the run, MB", f"{one.early_mb:.0f}"],
-        ["the same at its end, MB", f"{one.late_mb:.0f}"],
-        ["the most, MB", f"{one.most_mb:.0f}"],
+        ["collector's memory after the first fifth of the run, MB", f"{one.early_mb:.0f}"],
+        ["collector's memory at the end, MB", f"{one.late_mb:.0f}"],
+        ["collector's memory at most, MB", f"{one.most_mb:.0f}"],
         ["written in all, MB", f"{one.disk_mb:.0f}"],
         ["to disk, MB/s", f"{one.disk_mb_s:.1f}"],
     ]

@@ -119,7 +119,7 @@ class Found:
             _watched("model service", self.model, lag=False),
             ["a process that only ticks", "", "", "", *_lags(self.idle)],
         ]
-        heads = ["process", "RSS at a fifth, MB", "at the end, MB", "most, MB", "late p50, ms",
+        heads = ["process", "RSS after the first fifth, MB", "at the end, MB", "most, MB", "late p50, ms",
                  "p99, ms", "busy p99, ms", "most, ms"]  # fmt: skip
         return (
             f"{scenario.rollouts} rollouts of {scenario.calls} calls with {each / 1e6:.1f} MB of "

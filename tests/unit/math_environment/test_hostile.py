@@ -195,7 +195,7 @@ async def test_a_worker_killed_from_outside_is_no_verdict(tmp_path: Path) -> Non
         (functions.spin, "processor time"),
         (functions.hang_with_the_interpreter_lock, "processor time"),
         (functions.use_memory, "memory"),
-        (functions.crash, "broke"),
+        (functions.crash, "crashed"),
     ],
 )
 async def test_what_the_work_does_to_its_worker(function: Callable[[], None], why: str) -> None:

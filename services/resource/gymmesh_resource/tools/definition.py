@@ -160,9 +160,9 @@ def _tool(
     schema = arguments_schema(arguments, where)
     if strict and not _can_be_strict(schema):
         raise DefinitionError(
-            f"{where} cannot be strict: in strict mode every parameter is required and has a type, "
-            "and no object takes further keys. Give none a default (write `str | None` for what "
-            "may be left out), or leave strict out."
+            f"{where} cannot be strict. In strict mode every parameter is required and has a type, "
+            "and no object takes further keys. Remove the defaults of its parameters (write "
+            "`str | None` for what may be left out), or leave `strict` out."
         )
     function = responses_pb2.FunctionTool(
         name=name,

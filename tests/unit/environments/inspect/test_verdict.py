@@ -42,10 +42,10 @@ def test_a_limit_is_evidence_and_the_explanation_is_the_scorers() -> None:
 @pytest.mark.parametrize(
     ("given", "wanted", "problem"),
     [
-        ((), None, "gave no score"),
+        ((), None, "returned no score"),
         (TWO, None, "choose by score: near.by.a, near.by.b"),
         (TWO, "other", "there is no score other"),
-        (TWO, "near.by.c", "makes no number"),
+        (TWO, "near.by.c", "can't convert"),
         ((score("word", {}, value="maybe"),), None, "gave 'maybe'"),
     ],
 )

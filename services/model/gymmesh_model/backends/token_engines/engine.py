@@ -20,8 +20,9 @@ from gymmesh_model.backends.facts import BackendFacts
 from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.scores import TokenScores
+from gymmesh_model.backends.token_engines.answers import LogprobsOf
 from gymmesh_model.backends.token_engines.continued import ContinuedAnswer
-from gymmesh_model.backends.token_engines.protocols import LogprobsOf, TokenProtocol
+from gymmesh_model.backends.token_engines.protocol import TokenProtocol
 from gymmesh_model.backends.vllm import follow_weights
 from gymmesh_model.config import ModelConfig
 from gymmesh_model.errors import AnswerInvalid, answer_failed, answer_invalid, timed_out

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from gymmesh_model.backends.routed_experts import ROUTED_EXPERTS
 from gymmesh_model.backends.token_engines.engine import ServerEngine
-from gymmesh_model.backends.token_engines.protocols import (
+from gymmesh_model.backends.token_engines.sglang_protocol import SglangGenerate
+from gymmesh_model.backends.token_engines.vllm_protocols import (
     LogprobsMode,
-    SglangGenerate,
     VllmCompletions,
     VllmGenerate,
 )

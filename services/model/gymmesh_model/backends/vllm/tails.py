@@ -168,7 +168,9 @@ async def _tail(
     except MeshError as error:
         if error.reason != errors.ERROR_REASON_MODEL_REQUEST_REFUSED:
             raise
-        raise _Refused(f"a short conversation cannot be rendered: {error.message}") from None
+        raise _Refused(
+            f"the chat template refuses the short test conversation: {error.message}"
+        ) from None
     if one == two:
         raise NoTail("the template omits the answer")
     return common_tail(one, two)
