@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import pytest
+import torch
 from slime.rollout.base_types import call_rollout_fn
 from slime.rollout.filter_hub.base_types import call_dynamic_filter
 from slime.rollout.sglang_rollout import generate_rollout
@@ -22,7 +23,7 @@ from transformers import AutoTokenizer
 from gymmesh_client import UserError
 from gymmesh_trainers.slime import GymmeshGenerate, rewards_differ
 from tests.handoff.slime_areal.environments import debated
-from tests.handoff.slime_areal.router import SLOW, WORDS, Router, sampled
+from tests.handoff.slime_areal.router import SLOW, WORDS, Router, experts, sampled
 from tests.handoff.slime_areal.slime_run import (
     MODULE,
     arguments,
@@ -242,6 +243,26 @@ def test_a_call_that_new_weights_interrupt_is_continued(
     assert sum(map(sum, data["loss_masks"])) == told
     without = [type(call)(call.prompt, call.ids, "3") for call in router.calls]
     assert trained_tokens(data, "3") == sampled(without)
+
+
+@pytest.mark.parametrize("append_only", [True, False], ids=["append_only", "rewritten"])
+def test_slime_replays_the_experts_of_every_token(
+    router: Router, qwen: str, tmp_path: Path, here: ModuleType, append_only: bool
+) -> None:
+    settings: dict[str, Any] = {"side_data": ["routed_experts"], "side_data_path": tmp_path}
+    hook(here, "Breaking", append_only=append_only, max_attempts=1, **settings)
+    router.interrupts = 1
+    args = arguments(
+        qwen, router, rows(tmp_path, "Count."), rollout_batch_size=1, over_sampling_batch_size=1,
+        n_samples_per_prompt=4, use_rollout_routing_replay=True, num_layers=2, moe_router_topk=2,
+    )  # fmt: skip
+    samples, data = rolled_out(args)
+    assert len(samples) == (4 if append_only else 2 * len(WORDS) + 2)
+    # slime has checked the shapes; a failed rollout has some experts, too, of tokens not trained.
+    for one, found in zip(samples, data["rollout_routed_experts"], strict=True):
+        assert found.dtype == torch.int32
+        if not one.remove_sample:
+            assert found.tolist() == [experts(token) for token in one.tokens[:-1]]
 
 
 def test_an_evaluation_has_one_sample_a_rollout_and_no_made_up_reward(

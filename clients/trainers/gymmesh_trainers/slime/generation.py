@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from slime.rollout.sglang_rollout import GenerateState
@@ -16,6 +17,7 @@ from gymmesh_model.backends.generation import Generation, SamplingParams
 from gymmesh_model.backends.token_engines import SglangGenerate
 from gymmesh_model.errors import answer_failed
 from gymmesh_trainers.hooks import (
+    ROUTED_EXPERTS,
     CompletionLimit,
     JudgedRollouts,
     Lost,
@@ -31,7 +33,6 @@ from gymmesh_trainers.testing import RolloutFailed
 from gymmesh_trainers.trainer_collector import MeshPlace, SharedMesh, task_written
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
-_PROTOCOL: Final = SglangGenerate()
 # Before a call that the server aborted is continued: it is about to get new weights.
 _ABORTED_PAUSE_S: Final = 0.5
 
@@ -61,6 +62,7 @@ class GymmeshGenerate:
         self._backend = dict(backend or {})
         self._settings = settings
         self._several = several
+        self._wants_experts = ROUTED_EXPERTS in settings.get("side_data", ())
         self._lost = LostTokens(lost, "slime")
         self._repeats = Repeats()
         self._siblings = Siblings()
@@ -80,14 +82,17 @@ class GymmeshGenerate:
             UserError: slime's arguments, or the task, can't be used, or the rollout can't be handed
                 over.
         """
-        check_arguments(args, several=self._several, evaluation=evaluation)
+        check_arguments(
+            args, several=self._several, evaluation=evaluation, experts=self._wants_experts
+        )
         state = GenerateState(args)
         task = task_of(args, sample)
         if self._mesh is None:
             context = {"context_tokens": args.rollout_max_context_len or 0}
             options = context | self._backend
             self._mesh = SharedMesh(self._place, state.tokenizer, options, **self._settings)
-        engine = _RouterEngine(args, state, sample, sampling_params)
+        shape = (int(args.num_layers), int(args.moe_router_topk)) if self._wants_experts else None
+        engine = _RouterEngine(args, state, sample, sampling_params, shape)
         key = "evaluation" if evaluation else sample.group_index
         async with self._mesh.collector(engine.generate) as collector:
             repeat = self._repeats.next(task)
@@ -102,7 +107,8 @@ class GymmeshGenerate:
         refuse_images(rollout, "slime")
         made = self._handed_over(sample, rollout, state.tokenizer, evaluation=evaluation)
         if not made:
-            made = [self._masked(sample, rollout, reward, int(state.tokenizer.eos_token_id))]
+            stop = int(state.tokenizer.eos_token_id)
+            made = [masked(sample, rollout, self._filler(rollout, reward), stop, experts=shape)]
         return made if self._several and not evaluation else made[0]
 
     async def close(self) -> None:
@@ -134,9 +140,8 @@ class GymmeshGenerate:
             self._judged.add(rollout.reward_of(one.actor) or 0.0, {})
         return [filled(given, rollout, one, tokenizer, evaluation=evaluation) for one in kept]
 
-    def _masked(
-        self, given: Any, rollout: Rollout | FailedRollout, mean: float | None, stop: int
-    ) -> Any:
+    def _filler(self, rollout: Rollout | FailedRollout, mean: float | None) -> float:
+        """The reward of a rollout that has none, for a trainer that wants a number."""
         reward = self._judged.mean if mean is None else mean
         if reward is None:
             if isinstance(rollout, FailedRollout):
@@ -146,7 +151,7 @@ class GymmeshGenerate:
             )
         why = repr(rollout) if isinstance(rollout, FailedRollout) else f"{rollout!r}: no reward"
         _LOG.warning("%s is not trained", why)
-        return masked(given, rollout, reward, stop)
+        return reward
 
 
 class _RouterEngine:
@@ -158,8 +163,15 @@ class _RouterEngine:
     """
 
     def __init__(
-        self, args: Any, state: Any, sample: Any, sampling_params: Mapping[str, Any]
+        self,
+        args: Any,
+        state: Any,
+        sample: Any,
+        sampling_params: Mapping[str, Any],
+        experts: tuple[int, int] | None,
     ) -> None:
+        """experts: the model's layers and experts per token; None: they are not wanted."""
+        self._protocol = SglangGenerate(experts=experts)
         self._url = f"http://{args.sglang_router_ip}:{args.sglang_router_port}/generate"
         self._state = state
         self._sampling = dict(sampling_params)
@@ -198,11 +210,18 @@ class _RouterEngine:
         if params.seed is not None:
             asked["sampling_seed"] = params.seed
         body = {"input_ids": prompt, "sampling_params": asked, "return_logprob": True}
+        if self._protocol.experts:
+            body["return_routed_experts"] = True
         answer = await post(self._url, body, headers=self._headers)
-        aborted = _PROTOCOL.finish_reason(answer) == "abort"
+        aborted = self._protocol.finish_reason(answer) == "abort"
         if aborted:
             answer = {**answer, "meta_info": {**answer["meta_info"], "finish_reason": "length"}}
-        return _PROTOCOL.generation(answer, prompt, _read(asked)), aborted
+        made = self._protocol.generation(answer, prompt, _read(asked))
+        if self._protocol.experts and not aborted:
+            # Of all tokens but the last, also where this continues an answer.
+            rows = self._protocol.routed_experts(answer, len(prompt), len(made.token_ids), 0)
+            made = replace(made, side_data=[rows])
+        return made, aborted
 
     def _end(self) -> None:
         """End the rollout: slime has all groups of its step, and waits for the rest to end."""
@@ -218,9 +237,10 @@ def joined(parts: list[Generation]) -> Generation:
         return parts[0]
     ids: list[int] = []
     logprobs: list[float] = []
-    weights: list[tuple[int, int]] = []
+    weights: list[tuple[int, int, str]] = []
     for one in parts:
-        weights += [(span[0], span[1] + len(ids)) for span in one.weights if one.token_ids]
+        for version, first, *adapter in one.weights if one.token_ids else ():
+            weights.append((version, first + len(ids), str(adapter[0]) if adapter else ""))
         ids += one.token_ids
         logprobs += one.logprobs
     if len(weights) and weights[0][1]:
@@ -228,10 +248,11 @@ def joined(parts: list[Generation]) -> Generation:
     known = logprobs if len(logprobs) == len(ids) else []
     alike = {one.distribution for one in parts if one.token_ids}
     distribution = alike.pop() if len(alike) == 1 else parts[-1].distribution
-    return Generation(ids, known, parts[-1].finished, weights, distribution)
+    last = parts[-1]
+    return Generation(ids, known, last.finished, weights, distribution, side_data=last.side_data)
 
 
-def check_arguments(args: Any, *, several: bool, evaluation: bool) -> None:
+def check_arguments(args: Any, *, several: bool, evaluation: bool, experts: bool) -> None:
     """Raise UserError where slime is configured to what would train on something else than what
     was sampled and judged.
     """
@@ -245,8 +266,11 @@ def check_arguments(args: Any, *, several: bool, evaluation: bool) -> None:
             wrong.append("--partial-rollout: a rollout can't be continued in a later step")
         if args.rollout_top_p != 1.0:
             wrong.append("--rollout-top-p: must be 1.0: slime replays the tokens that it kept")
-        if args.use_rollout_routing_replay:
-            wrong.append("--use-rollout-routing-replay: experts are not handed over")
+        if args.use_rollout_routing_replay and not experts:
+            wrong.append(
+                "--use-rollout-routing-replay: make GymmeshGenerate with "
+                "side_data=['routed_experts']"
+            )
         if several and compares_groups(args) and not args.custom_reward_post_process_path:
             wrong.append(
                 "--custom-reward-post-process-path: is missing, and slime would compare rewards of "

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, Final
 
+import torch
 from slime.utils.types import Sample
 
 from gymmesh_client import UserError
-from gymmesh_trainers.hooks import LostTokens
+from gymmesh_trainers.hooks import LostTokens, experts_of
 from gymmesh_trainers.rollouts import (
     NO_VERSION,
     FailedRollout,
@@ -61,21 +62,35 @@ def filled(
             )
         made.rollout_log_probs = None
     made.response = tokenizer.decode(sample.completion_ids)
+    experts = experts_of(rollout, sample)
+    if experts is not None:
+        made.rollout_routed_experts = experts.array(0, len(sample) - 1)
     made.weight_versions = list(dict.fromkeys(_versions(sample)))
     made.reward = rollout.reward_of(sample.actor)
     made.status = Sample.Status.TRUNCATED if rollout.truncated else Sample.Status.COMPLETED
     return made
 
 
-def masked(given: Any, rollout: Rollout | FailedRollout, reward: float, stop: int) -> Any:
+def masked(
+    given: Any,
+    rollout: Rollout | FailedRollout,
+    reward: float,
+    stop: int,
+    *,
+    experts: tuple[int, int] | None = None,
+) -> Any:
     """A copy of slime's sample that trains nothing, for a rollout that failed or has no reward.
 
-    reward: that of its siblings, since slime wants a number. stop: any token.
+    reward: that of its siblings, since slime wants a number. stop: any token. experts: the layers
+    and experts per token, where slime replays experts and so wants some; None: it doesn't.
     """
     made = _copied(given, rollout, "", trained=False)
     made.tokens, made.response, made.response_length = [stop, stop], "", 1
     made.loss_mask, made.rollout_log_probs = [0], [0.0]
     made.reward, made.remove_sample, made.status = reward, True, Sample.Status.FAILED
+    if experts is not None:
+        layers, each = experts
+        made.rollout_routed_experts = torch.arange(each, dtype=torch.int32).repeat(1, layers, 1)
     return made
 
 
