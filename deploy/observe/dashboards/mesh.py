@@ -260,6 +260,37 @@ _DISCOVERY: Final = Row(
     ],
 )
 
+_RELAYS: Final = Row(
+    "Relays",
+    [
+        Panel(
+            "Instances at relays",
+            gauges(_scope, m.RELAY_INSTANCES, "state"),
+            "Instances that dialed out to a relay, by state. A disconnected one keeps its address"
+            " for a while.",
+            width=6,
+        ),
+        Panel(
+            "Calls that wait at relays",
+            gauges(_scope, m.RELAY_WAITING, "service_name"),
+            "Calls of instances that are disconnected now.",
+            width=6,
+        ),
+        Panel(
+            "Offers accepted by relays",
+            [Query(_scope.increase(m.RELAY_OFFERS, "kind"), "{{kind}}")],
+            "New instances, and connections of instances that came again.",
+            width=6,
+        ),
+        Panel(
+            "Instances that relays gave up",
+            [Query(_scope.increase(m.RELAY_EXPIRED), "expired")],
+            "Instances that a relay deregistered because they did not connect again in time.",
+            width=6,
+        ),
+    ],
+)
+
 _XDS: Final = Row(
     "xDS",
     [
@@ -305,5 +336,5 @@ MESH: Final = Dashboard(
     "Mesh and discovery",
     "Processes, calls between them, discovery and xDS.",
     [_JOB],
-    [_GLANCE, _PROCESSES, _CALLS, _DISCOVERY, _XDS],
+    [_GLANCE, _PROCESSES, _CALLS, _DISCOVERY, _RELAYS, _XDS],
 )

@@ -136,6 +136,14 @@ _ENDPOINTS: Final = Row(
             "ops",
             "areas",
         ),
+        Panel(
+            "Side data written and deleted",
+            rates(_scope, m.MODEL_SIDE_DATA_BYTES, "model", "event"),
+            "Bytes per second that models store in their folders of side data, and delete to stay"
+            " within their bounds.",
+            "Bps",
+            width=24,
+        ),
     ],
 )
 

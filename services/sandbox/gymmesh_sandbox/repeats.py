@@ -171,6 +171,6 @@ def _compare(key: str, digest: int, known: int) -> None:
     if digest != known:
         raise MeshError(
             errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-            "The request_id was already used for another request. Give each request its own.",
+            "The request_id was already used for a different request. Give each request its own.",
             metadata={"request_id": key.rpartition("\0")[2]},
         )

@@ -17,7 +17,7 @@ import msgspec
 from gymmesh_agent.config import AgentConfig
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_model.config import ModelConfig, SideDataConfig
-from gymmesh_rows import read_row
+from gymmesh_rows import RowError, read_row
 from gymmesh_trainers.rollouts import samples_of
 from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.scale.report import table
@@ -183,7 +183,12 @@ async def _collect(scenario: Scenario, folder: Path, address: str, found: Found)
         try:
             while collector.returncode is None:
                 await asyncio.sleep(_POLL_S)
-                await asyncio.to_thread(_read_new, rows, scenario, found, wanted)
+                try:
+                    await asyncio.to_thread(_read_new, rows, scenario, found, wanted)
+                except RowError:
+                    # A collector that resumes drops rows whose outcome was not on disk yet, so that
+                    # the place is in the middle of another row.
+                    found.offset = 0
                 if share > 1 and len(found.read) >= wanted:
                     break
         finally:
@@ -194,6 +199,7 @@ async def _collect(scenario: Scenario, folder: Path, address: str, found: Found)
             found.killed_after = len(found.read)
         if share == 1 and collector.returncode:
             raise RuntimeError(f"the collector ended with {collector.returncode}")
+    found.offset = 0  # what was passed over by a shift of the rows is read now
     await asyncio.to_thread(_read_new, rows, scenario, found, scenario.rollouts)
 
 

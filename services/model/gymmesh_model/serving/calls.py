@@ -201,6 +201,6 @@ def _require_same(request_id: str, digest: Hashable, known: Hashable) -> None:
     if digest != known:
         raise MeshError(
             errors.ERROR_REASON_REQUEST_ID_REUSED,
-            f"the request_id '{shown(request_id)}' was already used for another request",
+            f"the request_id '{shown(request_id)}' was already used for a different request",
             metadata={"request_id": shown(request_id)},
         )

@@ -120,7 +120,7 @@ def _compare(request: Request, digest: int, known: int) -> None:
     if digest != known:
         raise MeshError(
             errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-            "The request_id was already used for another request. Give each request its own.",
+            "The request_id was already used for a different request. Give each request its own.",
             metadata={"request_id": request.request_id},
         )
 
