@@ -119,8 +119,8 @@ class Found:
             _watched("model service", self.model, lag=False),
             ["a process that only ticks", "", "", "", *_lags(self.idle)],
         ]
-        heads = ["process", "RSS after the first fifth, MB", "at the end, MB", "most, MB", "late p50, ms",
-                 "p99, ms", "busy p99, ms", "most, ms"]  # fmt: skip
+        heads = ["process", "RSS after the first fifth, MB", "at the end, MB", "most, MB",
+                 "late p50, ms", "p99, ms", "busy p99, ms", "most, ms"]  # fmt: skip
         return (
             f"{scenario.rollouts} rollouts of {scenario.calls} calls with {each / 1e6:.1f} MB of "
             f"side data each, {self.read_bytes / 1e9:.2f} GB in all, {scenario.in_flight} in "
