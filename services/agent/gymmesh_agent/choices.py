@@ -13,6 +13,7 @@ from gymmesh_agent.agent import Agent
 from gymmesh_agent.context import RolloutContext
 from gymmesh_agent.loop import Completion
 from gymmesh_agent.model import Normalize, ScoredChoice, best_of
+from gymmesh_runtime.config import explained
 from gymmesh_runtime.errors import MeshError
 
 
@@ -41,7 +42,8 @@ class ChoicesAgent(Agent):
         try:
             self._options = msgspec.convert(dict(options), ChoicesOptions)
         except msgspec.ValidationError as error:
-            raise ValueError(f"options: {error}") from None
+            place, problem = explained(error, ChoicesOptions)
+            raise ValueError(f"options.{place}: {problem}") from None
 
     async def run(self, context: RolloutContext) -> Completion:
         """Score, and answer. Raises MeshError FIELD_INVALID for a task that has no choices or whose

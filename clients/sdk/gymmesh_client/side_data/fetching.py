@@ -44,14 +44,14 @@ async def fetch_side_data(
     *,
     timeout_s: float = 300.0,
 ) -> Path:
-    """Copies the numbers of a reference into a folder; the file. One that is there is kept.
+    """Copies the numbers of a reference into a folder; the file. One of the right size is kept.
 
     peers: the instances of the model service, asked in turn until one has it. timeout_s: seconds
     that each may take. Raises MeshError of the last instance where none has it, and
     SideDataUnreadable for numbers that differ from their digest.
     """
     target = folder / side_data_place(side.digest)
-    if await asyncio.to_thread(target.is_file):
+    if await asyncio.to_thread(_is_whole, target, side):
         return target
     await asyncio.to_thread(target.parent.mkdir, parents=True, exist_ok=True)
     missing: MeshError | None = None
@@ -65,6 +65,12 @@ async def fetch_side_data(
         else:
             return target
     raise missing or SideDataUnreadable("there is no instance of the model service to ask")
+
+
+def _is_whole(target: Path, side: tokens_pb2.SideData) -> bool:
+    with suppress(FileNotFoundError):
+        return target.stat().st_size == side_data_bytes(side)
+    return False
 
 
 async def _copied(

@@ -24,38 +24,56 @@ def read_side_data(side: tokens_pb2.SideData, folders: Iterable[Path] = ()) -> b
     """
     if side.data:
         return _checked(side, side.data, "the message")
-    path = side_data_path(side, folders)
-    if path is None:
-        raise SideDataUnreadable(
-            f"side data '{side.name}' with the digest {side.digest.hex()} is neither at "
-            f"{side.location} nor in a folder that was named. The model service deletes the oldest "
-            "beyond side_data.max_bytes. Where it is on another machine, fetch the data first"
-        )
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SideDataUnreadable(f"{path}: {error.strerror or error}") from None
-    return _checked(side, data, str(path))
+    problem: SideDataUnreadable | None = None
+    for path in _places(side, folders):
+        try:
+            return _checked(side, path.read_bytes(), str(path))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problem = SideDataUnreadable(f"{path}: {error.strerror or error}")
+        except SideDataUnreadable as error:
+            problem = error  # another copy may be good
+    raise problem or SideDataUnreadable(
+        f"side data '{side.name}' with the digest {side.digest.hex()} is neither at "
+        f"{side.location} nor in a folder that was named. The model service deletes the oldest "
+        "beyond side_data.max_bytes. Where it is on another machine, fetch the data first"
+    )
 
 
 def side_data_path(side: tokens_pb2.SideData, folders: Iterable[Path] = ()) -> Path | None:
-    """The file that has the numbers, as far as can be seen from here; None: there is none."""
+    """The file that has the numbers, as far as can be seen from here without reading it; None:
+    there is none of the right size.
+    """
+    size = _size(side)
+    return next(
+        (path for path in _places(side, folders) if path.is_file() and path.stat().st_size == size),
+        None,
+    )
+
+
+def _places(side: tokens_pb2.SideData, folders: Iterable[Path]) -> list[Path]:
+    """Where the numbers may be, the reference's own place first."""
     place = side_data_place(side.digest)
     found = [folder / place for folder in folders]
     url = urlsplit(side.location)
     # Only a name that the digest decides is opened, whatever a row says.
     if url.scheme == "file" and not url.netloc and unquote(url.path).endswith(f"/{place}"):
         found.insert(0, Path(unquote(url.path)))
-    return next((path for path in found if path.is_file()), None)
+    return found
+
+
+def _size(side: tokens_pb2.SideData) -> int:
+    try:
+        return side_data_bytes(side)
+    except ValueError as error:
+        raise SideDataUnreadable(f"side data '{side.name}': {error}") from None
 
 
 def _checked(side: tokens_pb2.SideData, data: bytes, where: str) -> bytes:
-    try:
-        size = side_data_bytes(side)
-    except ValueError as error:
-        raise SideDataUnreadable(f"side data '{side.name}': {error}") from None
-    if len(data) != size or hashlib.sha256(data).digest() != side.digest:
+    if len(data) != _size(side) or hashlib.sha256(data).digest() != side.digest:
         raise SideDataUnreadable(
-            f"side data '{side.name}' in {where} differs from its digest {side.digest.hex()}"
+            f"side data '{side.name}' in {where} differs from its digest {side.digest.hex()}: it "
+            "is damaged. Delete the file and fetch the data again, or leave out the sample"
         )
     return data

@@ -136,6 +136,11 @@ class CallRunner:
                 self._limiter.leave()
         except MeshError as error:
             self._failed(error)
+            if error.reason == errors.ERROR_REASON_MODEL_TIMEOUT:
+                # The last request had only what the others left.
+                count = len(request.continuations)
+                where = f"{count} texts were not scored"
+                raise timed_out(self._name, timeout, where) from None
             raise
         scores.queue_us = int((started - arrived) * 1e6)
         self._counts.scored(scores, request.rollout_id, started - arrived, monotonic() - started)

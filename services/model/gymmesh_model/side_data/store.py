@@ -60,6 +60,8 @@ class SideDataStore:
         self._max_age_s = config.max_age_s
         self._threads: ThreadPoolExecutor | None = None
         self._written = 0
+        self._opened_at = time.time()
+        self._has_warned = False
         self._stored = metrics.MODEL_SIDE_DATA_BYTES.labels(name, "stored")
         self._deleted = metrics.MODEL_SIDE_DATA_BYTES.labels(name, "deleted")
 
@@ -197,7 +199,11 @@ class SideDataStore:
                 self._deleted.inc(size)
             total -= size
         if deleted:
-            _log.info(
+            # Somebody may not have read those yet; once says it, the metric counts on.
+            is_own = now - youngest >= self._opened_at and not self._has_warned
+            self._has_warned |= is_own
+            _log.log(
+                logging.WARNING if is_own else logging.INFO,
                 "model %s: deleted the %d oldest files of side data, up to %.0f s old, to stay "
                 "within side_data.max_bytes and max_age_s",
                 self._name,

@@ -102,6 +102,7 @@ async def test_a_server_that_does_not_start_is_the_environments_fault(tmp_path: 
     tasks = {"t": harbor_task(SERVED), "u": harbor_task(SERVED.replace("python3", "nothing"))}
     async with opened(tmp_path, tasks) as desk:
         for name in tasks:
-            with pytest.raises(MeshError, match="the MCP server 'writer' did not start") as raised:
+            said = r"the MCP server 'writer' \(\w+ server.py\) did not start: .*; it wrote: "
+            with pytest.raises(MeshError, match=said) as raised:
                 await desk.create(task(harbor=name))
             assert raised.value.reason == errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT

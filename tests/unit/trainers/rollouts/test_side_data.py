@@ -198,6 +198,17 @@ def test_a_damaged_file_is_no_data(tmp_path: Path, damage: bytes) -> None:
         sample.side_data[NAME].read()
 
 
+def test_a_damaged_file_is_passed_over_for_a_good_copy(tmp_path: Path) -> None:
+    given = stored(tmp_path / "there", [1, 2])
+    place = side_data_place(given.digest)
+    copy = tmp_path / "copy" / place
+    copy.parent.mkdir(parents=True)
+    (tmp_path / "there" / place).rename(copy)
+    (tmp_path / "there" / place).write_bytes(b"\x01\x00\x03\x00")
+    (sample,) = samples_of([call(0, [1, 2], [3], given)], folders=[tmp_path / "copy"])
+    assert sample.side_data[NAME].array().tolist() == [1, 2]
+
+
 def test_a_row_cannot_have_other_files_opened(tmp_path: Path) -> None:
     given = stored(tmp_path, [1, 2])
     secret = tmp_path / "secret"

@@ -8,6 +8,7 @@ error that the policy sees, and no failure of the rollout.
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 # A server that installs itself by npx or uvx first takes longer than one that only starts.
-_START_S: Final = 60.0
+_START_S: Final = 30.0
 _CLOSE_S: Final = 10.0
 _LONGEST_LINE: Final = 16 << 20  # bytes of one message
+_KEPT: Final = 300  # characters of what a server wrote to its standard error
 
 
 class TaskServers:
@@ -35,6 +37,7 @@ class TaskServers:
         self._servers = servers
         self._connections: dict[str, McpConnection] = {}
         self._tools: dict[str, OfferedTool] = {}
+        self._errors: dict[str, bytearray] = {}
 
     @property
     def functions(self) -> list[Mapping[str, Any]]:
@@ -77,8 +80,11 @@ class TaskServers:
 
     async def _start_all(self, sandbox: SandboxHandle) -> list[str]:
         """Start all at the same time. Gives a clause for each that failed."""
+        self._errors = {one.name: bytearray() for one in self._servers}
         self._connections = {
-            one.name: McpConnection(one.name, partial(_spoken_to, sandbox, one), _START_S)
+            one.name: McpConnection(
+                one.name, partial(_spoken_to, sandbox, one, self._errors[one.name]), _START_S
+            )
             for one in self._servers
         }
         results = await asyncio.gather(
@@ -87,7 +93,7 @@ class TaskServers:
         failed = []
         for one, result in zip(self._connections.values(), results, strict=True):
             if isinstance(result, ServerLost):
-                failed.append(f"the MCP server {one.name!r} did not start: {result}")
+                failed.append(self._failed(one.name, result))
             elif isinstance(result, BaseException):
                 raise result
         if failed:
@@ -95,10 +101,21 @@ class TaskServers:
             await sandbox.exec(["/bin/sh", "-c", ":"])
         return failed
 
+    def _failed(self, name: str, error: ServerLost) -> str:
+        command = next(shlex.join(one.command) for one in self._servers if one.name == name)
+        said = self._errors[name].decode("utf-8", "replace").strip()[-_KEPT:]
+        wrote = f"; it wrote: {said}" if said else ""
+        return f"the MCP server {name!r} ({command}) did not start: {error}{wrote}"
+
 
 @asynccontextmanager
-async def _spoken_to(sandbox: SandboxHandle, server: TaskServer) -> AsyncIterator[tuple[Any, Any]]:
-    """The streams of messages from and to a server, which ends with them. Raises MeshError."""
+async def _spoken_to(
+    sandbox: SandboxHandle, server: TaskServer, errors: bytearray
+) -> AsyncIterator[tuple[Any, Any]]:
+    """The streams of messages from and to a server, which ends with them. Raises MeshError.
+
+    errors: gets what it writes to its standard error.
+    """
     import anyio
     from mcp.shared.message import SessionMessage
 
@@ -110,7 +127,10 @@ async def _spoken_to(sandbox: SandboxHandle, server: TaskServer) -> AsyncIterato
         rest = b""
         async with from_server, aclosing(process.output()) as events:
             async for stream, data in events:
-                if stream == "stdout":
+                if stream == "stderr":
+                    errors.extend(data)
+                    del errors[: -4 * _KEPT]  # bytes of so many characters
+                else:
                     *lines, rest = (rest + data).split(b"\n")
                     for line in filter(bytes.strip, lines):
                         await from_server.send(_message(line))
