@@ -7,9 +7,9 @@ use gymmesh_client::errors::MeshError;
 use gymmesh_client::proto::run::v1::control_run_request::Command;
 use gymmesh_client::proto::run::v1::run_service_server::{RunService, RunServiceServer};
 use gymmesh_client::proto::run::v1::{
-    CancelRun, ControlRunRequest, ControlRunResponse, DrainRun, GetRunRequest, GetRunResponse,
-    ListRunsRequest, ListRunsResponse, PauseRun, ResumeRun, Run, RunState, StreamGroupsRequest,
-    StreamGroupsResponse, TuneRun,
+    AcknowledgeGroupsRequest, AcknowledgeGroupsResponse, CancelRun, ControlRunRequest,
+    ControlRunResponse, DrainRun, GetRunRequest, GetRunResponse, ListRunsRequest, ListRunsResponse,
+    PauseRun, ResumeRun, Run, RunState, StreamGroupsRequest, StreamGroupsResponse, TuneRun,
 };
 use gymmesh_client::run_control::RunControl;
 use tokio::net::TcpListener;
@@ -102,6 +102,14 @@ impl RunService for Runs {
             ..Default::default()
         };
         Ok(Response::new(tokio_stream::iter(vec![Ok(group)])))
+    }
+
+    async fn acknowledge_groups(
+        &self,
+        request: Request<AcknowledgeGroupsRequest>,
+    ) -> Result<Response<AcknowledgeGroupsResponse>, Status> {
+        check(request)?;
+        Ok(Response::new(AcknowledgeGroupsResponse::default()))
     }
 }
 

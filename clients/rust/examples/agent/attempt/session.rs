@@ -63,6 +63,7 @@ impl Attempt {
             attempt: self.attempt,
             agent: self.about.name.clone(),
             agent_instance_id: self.about.instance_id.clone(),
+            ..CreateSessionRequest::default()
         };
         let mut client = resource_client(channel.clone());
         let opened = answer(
