@@ -188,6 +188,15 @@ pub enum ErrorReason {
     /// Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"request_id": "r-17/1/c2"}}
     ResponseNotFound = 51,
+    /// ABORTED. The prompt of a call did not begin with the tokens of the call
+    /// before it and no fork was declared (the exact-token law).
+    /// Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
+    /// "metadata": {"call_id": "c3", "position": "1841"}}
+    TokensDiverged = 52,
+    /// ABORTED. A rollout's weights are staler than its options allow.
+    /// Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
+    /// "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
+    WeightsStale = 53,
     /// UNAVAILABLE. The model service could not write side data to its folder, so it did
     /// not answer the call. The cause is the operating system's.
     /// Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
@@ -198,15 +207,6 @@ pub enum ErrorReason {
     /// Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"digest": "6f1e…"}}
     SideDataNotFound = 59,
-    /// ABORTED. The prompt of a call did not begin with the tokens of the call
-    /// before it and no fork was declared (the exact-token law).
-    /// Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
-    /// "metadata": {"call_id": "c3", "position": "1841"}}
-    TokensDiverged = 52,
-    /// ABORTED. A rollout's weights are staler than its options allow.
-    /// Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
-    /// "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
-    WeightsStale = 53,
     /// NOT_FOUND. The session never existed here, was closed, or ended as idle.
     /// Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
     /// "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
@@ -427,10 +427,10 @@ impl ErrorReason {
             Self::ConversationUnknown => "ERROR_REASON_CONVERSATION_UNKNOWN",
             Self::RequestIdReused => "ERROR_REASON_REQUEST_ID_REUSED",
             Self::ResponseNotFound => "ERROR_REASON_RESPONSE_NOT_FOUND",
-            Self::SideDataNotStored => "ERROR_REASON_SIDE_DATA_NOT_STORED",
-            Self::SideDataNotFound => "ERROR_REASON_SIDE_DATA_NOT_FOUND",
             Self::TokensDiverged => "ERROR_REASON_TOKENS_DIVERGED",
             Self::WeightsStale => "ERROR_REASON_WEIGHTS_STALE",
+            Self::SideDataNotStored => "ERROR_REASON_SIDE_DATA_NOT_STORED",
+            Self::SideDataNotFound => "ERROR_REASON_SIDE_DATA_NOT_FOUND",
             Self::SessionNotFound => "ERROR_REASON_SESSION_NOT_FOUND",
             Self::SessionLimit => "ERROR_REASON_SESSION_LIMIT",
             Self::ToolNotFound => "ERROR_REASON_TOOL_NOT_FOUND",
@@ -505,10 +505,10 @@ impl ErrorReason {
             "ERROR_REASON_CONVERSATION_UNKNOWN" => Some(Self::ConversationUnknown),
             "ERROR_REASON_REQUEST_ID_REUSED" => Some(Self::RequestIdReused),
             "ERROR_REASON_RESPONSE_NOT_FOUND" => Some(Self::ResponseNotFound),
-            "ERROR_REASON_SIDE_DATA_NOT_STORED" => Some(Self::SideDataNotStored),
-            "ERROR_REASON_SIDE_DATA_NOT_FOUND" => Some(Self::SideDataNotFound),
             "ERROR_REASON_TOKENS_DIVERGED" => Some(Self::TokensDiverged),
             "ERROR_REASON_WEIGHTS_STALE" => Some(Self::WeightsStale),
+            "ERROR_REASON_SIDE_DATA_NOT_STORED" => Some(Self::SideDataNotStored),
+            "ERROR_REASON_SIDE_DATA_NOT_FOUND" => Some(Self::SideDataNotFound),
             "ERROR_REASON_SESSION_NOT_FOUND" => Some(Self::SessionNotFound),
             "ERROR_REASON_SESSION_LIMIT" => Some(Self::SessionLimit),
             "ERROR_REASON_TOOL_NOT_FOUND" => Some(Self::ToolNotFound),

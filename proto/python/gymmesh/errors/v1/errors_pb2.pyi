@@ -197,6 +197,17 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"request_id": "r-17/1/c2"}}
     """
+    ERROR_REASON_TOKENS_DIVERGED: _ErrorReason.ValueType  # 52
+    """ABORTED. The prompt of a call did not begin with the tokens of the call
+    before it and no fork was declared (the exact-token law).
+    Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
+    "metadata": {"call_id": "c3", "position": "1841"}}
+    """
+    ERROR_REASON_WEIGHTS_STALE: _ErrorReason.ValueType  # 53
+    """ABORTED. A rollout's weights are staler than its options allow.
+    Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
+    "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
+    """
     ERROR_REASON_SIDE_DATA_NOT_STORED: _ErrorReason.ValueType  # 58
     """UNAVAILABLE. The model service could not write side data to its folder, so it did
     not answer the call. The cause is the operating system's.
@@ -208,17 +219,6 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     deleted it to stay within its bound.
     Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
     "metadata": {"digest": "6f1e…"}}
-    """
-    ERROR_REASON_TOKENS_DIVERGED: _ErrorReason.ValueType  # 52
-    """ABORTED. The prompt of a call did not begin with the tokens of the call
-    before it and no fork was declared (the exact-token law).
-    Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
-    "metadata": {"call_id": "c3", "position": "1841"}}
-    """
-    ERROR_REASON_WEIGHTS_STALE: _ErrorReason.ValueType  # 53
-    """ABORTED. A rollout's weights are staler than its options allow.
-    Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
-    "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
     """
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 60
     """NOT_FOUND. The session never existed here, was closed, or ended as idle.
@@ -606,6 +606,17 @@ ERROR_REASON_RESPONSE_NOT_FOUND: ErrorReason.ValueType  # 51
 Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"request_id": "r-17/1/c2"}}
 """
+ERROR_REASON_TOKENS_DIVERGED: ErrorReason.ValueType  # 52
+"""ABORTED. The prompt of a call did not begin with the tokens of the call
+before it and no fork was declared (the exact-token law).
+Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
+"metadata": {"call_id": "c3", "position": "1841"}}
+"""
+ERROR_REASON_WEIGHTS_STALE: ErrorReason.ValueType  # 53
+"""ABORTED. A rollout's weights are staler than its options allow.
+Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
+"metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
+"""
 ERROR_REASON_SIDE_DATA_NOT_STORED: ErrorReason.ValueType  # 58
 """UNAVAILABLE. The model service could not write side data to its folder, so it did
 not answer the call. The cause is the operating system's.
@@ -617,17 +628,6 @@ ERROR_REASON_SIDE_DATA_NOT_FOUND: ErrorReason.ValueType  # 59
 deleted it to stay within its bound.
 Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
 "metadata": {"digest": "6f1e…"}}
-"""
-ERROR_REASON_TOKENS_DIVERGED: ErrorReason.ValueType  # 52
-"""ABORTED. The prompt of a call did not begin with the tokens of the call
-before it and no fork was declared (the exact-token law).
-Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
-"metadata": {"call_id": "c3", "position": "1841"}}
-"""
-ERROR_REASON_WEIGHTS_STALE: ErrorReason.ValueType  # 53
-"""ABORTED. A rollout's weights are staler than its options allow.
-Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
-"metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
 """
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 60
 """NOT_FOUND. The session never existed here, was closed, or ended as idle.

@@ -169,6 +169,15 @@ const (
 	// Example: {"reason": "RESPONSE_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"request_id": "r-17/1/c2"}}
 	ErrorReason_ERROR_REASON_RESPONSE_NOT_FOUND ErrorReason = 51
+	// ABORTED. The prompt of a call did not begin with the tokens of the call
+	// before it and no fork was declared (the exact-token law).
+	// Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
+	// "metadata": {"call_id": "c3", "position": "1841"}}
+	ErrorReason_ERROR_REASON_TOKENS_DIVERGED ErrorReason = 52
+	// ABORTED. A rollout's weights are staler than its options allow.
+	// Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
+	// "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
+	ErrorReason_ERROR_REASON_WEIGHTS_STALE ErrorReason = 53
 	// UNAVAILABLE. The model service could not write side data to its folder, so it did
 	// not answer the call. The cause is the operating system's.
 	// Example: {"reason": "SIDE_DATA_NOT_STORED", "domain": "gymmesh",
@@ -179,15 +188,6 @@ const (
 	// Example: {"reason": "SIDE_DATA_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"digest": "6f1e…"}}
 	ErrorReason_ERROR_REASON_SIDE_DATA_NOT_FOUND ErrorReason = 59
-	// ABORTED. The prompt of a call did not begin with the tokens of the call
-	// before it and no fork was declared (the exact-token law).
-	// Example: {"reason": "TOKENS_DIVERGED", "domain": "gymmesh",
-	// "metadata": {"call_id": "c3", "position": "1841"}}
-	ErrorReason_ERROR_REASON_TOKENS_DIVERGED ErrorReason = 52
-	// ABORTED. A rollout's weights are staler than its options allow.
-	// Example: {"reason": "WEIGHTS_STALE", "domain": "gymmesh",
-	// "metadata": {"oldest": "41", "current": "46", "max_staleness": "4"}}
-	ErrorReason_ERROR_REASON_WEIGHTS_STALE ErrorReason = 53
 	// NOT_FOUND. The session never existed here, was closed, or ended as idle.
 	// Example: {"reason": "SESSION_NOT_FOUND", "domain": "gymmesh",
 	// "metadata": {"session_id": "s-8", "instance_id": "math-0"}}
@@ -405,10 +405,10 @@ var (
 		49:  "ERROR_REASON_CONVERSATION_UNKNOWN",
 		50:  "ERROR_REASON_REQUEST_ID_REUSED",
 		51:  "ERROR_REASON_RESPONSE_NOT_FOUND",
-		58:  "ERROR_REASON_SIDE_DATA_NOT_STORED",
-		59:  "ERROR_REASON_SIDE_DATA_NOT_FOUND",
 		52:  "ERROR_REASON_TOKENS_DIVERGED",
 		53:  "ERROR_REASON_WEIGHTS_STALE",
+		58:  "ERROR_REASON_SIDE_DATA_NOT_STORED",
+		59:  "ERROR_REASON_SIDE_DATA_NOT_FOUND",
 		60:  "ERROR_REASON_SESSION_NOT_FOUND",
 		61:  "ERROR_REASON_SESSION_LIMIT",
 		62:  "ERROR_REASON_TOOL_NOT_FOUND",
@@ -480,10 +480,10 @@ var (
 		"ERROR_REASON_CONVERSATION_UNKNOWN":       49,
 		"ERROR_REASON_REQUEST_ID_REUSED":          50,
 		"ERROR_REASON_RESPONSE_NOT_FOUND":         51,
-		"ERROR_REASON_SIDE_DATA_NOT_STORED":       58,
-		"ERROR_REASON_SIDE_DATA_NOT_FOUND":        59,
 		"ERROR_REASON_TOKENS_DIVERGED":            52,
 		"ERROR_REASON_WEIGHTS_STALE":              53,
+		"ERROR_REASON_SIDE_DATA_NOT_STORED":       58,
+		"ERROR_REASON_SIDE_DATA_NOT_FOUND":        59,
 		"ERROR_REASON_SESSION_NOT_FOUND":          60,
 		"ERROR_REASON_SESSION_LIMIT":              61,
 		"ERROR_REASON_TOOL_NOT_FOUND":             62,
@@ -756,15 +756,15 @@ const file_gymmesh_errors_v1_errors_proto_rawDesc = "" +
 	"\x82\xa0\x19\x06\b\t\x10\x01\x18\x01\x12,\n" +
 	"\x1eERROR_REASON_REQUEST_ID_REUSED\x102\x1a\b\x82\xa0\x19\x04\b\t\x10\x01\x12/\n" +
 	"\x1fERROR_REASON_RESPONSE_NOT_FOUND\x103\x1a\n" +
-	"\x82\xa0\x19\x06\b\x05\x10\x01\x18\x01\x121\n" +
-	"!ERROR_REASON_SIDE_DATA_NOT_STORED\x10:\x1a\n" +
-	"\x82\xa0\x19\x06\b\x0e\x10\x01\x18\x01\x12.\n" +
-	" ERROR_REASON_SIDE_DATA_NOT_FOUND\x10;\x1a\b\x82\xa0\x19\x04\b\x05\x18\x01\x12*\n" +
+	"\x82\xa0\x19\x06\b\x05\x10\x01\x18\x01\x12*\n" +
 	"\x1cERROR_REASON_TOKENS_DIVERGED\x104\x1a\b\x82\xa0\x19\x04\b\n" +
 	"\x18\x01\x12*\n" +
 	"\x1aERROR_REASON_WEIGHTS_STALE\x105\x1a\n" +
 	"\x82\xa0\x19\x06\b\n" +
-	"\x10\x01\x18\x06\x12.\n" +
+	"\x10\x01\x18\x06\x121\n" +
+	"!ERROR_REASON_SIDE_DATA_NOT_STORED\x10:\x1a\n" +
+	"\x82\xa0\x19\x06\b\x0e\x10\x01\x18\x01\x12.\n" +
+	" ERROR_REASON_SIDE_DATA_NOT_FOUND\x10;\x1a\b\x82\xa0\x19\x04\b\x05\x18\x01\x12.\n" +
 	"\x1eERROR_REASON_SESSION_NOT_FOUND\x10<\x1a\n" +
 	"\x82\xa0\x19\x06\b\x05\x10\x01\x18\x03\x12*\n" +
 	"\x1aERROR_REASON_SESSION_LIMIT\x10=\x1a\n" +
