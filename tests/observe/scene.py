@@ -34,9 +34,10 @@ from deploy.observe.rules import Times
 from gymmesh.sandbox.v1 import sandbox_pb2
 from gymmesh_client.control import RemoteRun, open_runs
 from gymmesh_discovery.xds.names import ENDPOINTS, LISTENER
-from gymmesh_mesh import MeshConfig, up
+from gymmesh_mesh import MeshConfig, dial_out, up
 from gymmesh_mesh.processes.prometheus import free_address, prometheus
-from gymmesh_model.config import ModelConfig
+from gymmesh_model.backends.scripted import ScriptedBackend
+from gymmesh_model.config import ModelConfig, SideDataConfig
 from gymmesh_runtime.config import load_config
 from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.peers import PeerDirectory
@@ -169,9 +170,18 @@ async def scene(folder: Path, binary: str) -> AsyncIterator[Stage]:
         authority = Authority(folder)
         Credentials(authority.tls(authority.issue("services")))
         exact = Retokenising(
-            ModelConfig(backend="vllm", url=vllm.url, model="toy"), "exact", "model-exact-here"
+            ModelConfig(
+                backend="vllm",
+                url=vllm.url,
+                model="toy",
+                side_data=SideDataConfig(path=str(folder / "side-data")),
+            ),
+            "exact",
+            "model-exact-here",
         )
         await enter(serving(exact, ServeOptions(discovery_address=discovery)))
+        relay = next(one.address for one in mesh.infos if one.kind == "relay")
+        await enter(dial_out(relay, "away", ScriptedBackend(["Done."])))
         spare, spare_address = await enter(_serving(path, discovery))
         agents = {one.name: one.address for one in mesh.infos if one.kind == "agent"}
         await enter(_xds_client(discovery))
@@ -235,6 +245,7 @@ def _configuration(folder: Path, urls: list[str], kubernetes: str, http_sd: str)
                 "options": {"folder": str(folder / "boxes")},
             },
         },
+        "relays": {"door": {}},
         "agents": {
             "tool_loop": {"max_steps": 3},
             "narrow": {"max_steps": 3, "collect": {"capacity": 1}},
