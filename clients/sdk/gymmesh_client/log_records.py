@@ -288,7 +288,7 @@ def checked_session(info: dict[str, Any]) -> dict[str, Any]:
     for key, least, most in _NUMBERS:
         value = info.get(key)
         if key in info and not (type(value) is int and least <= value <= most):
-            raise BadRecord(f"its {key} is not a whole number from {least} to {most}")
+            raise BadRecord(f"the session's '{key}' is not a whole number from {least} to {most}")
     shard = info.get("shard")
     if shard is not None and not _is_shard(shard):
         raise BadRecord("its shard is not an index and count")

@@ -62,4 +62,7 @@ def check_same_layout(files: OutputFiles, session: Mapping[str, Any]) -> None:
         )
     if files.shard_rows is not None and files.shard_rows != shards:
         so_far = "in one file" if shards is None else f"with --shard-rows {shards}"
-        raise UserError(f"{files.rows} was started {so_far} and must stay so; remove --shard-rows")
+        raise UserError(
+            f"{files.rows} was started {so_far}, which can't be changed; remove "
+            f"--shard-rows {files.shard_rows}"
+        )

@@ -465,7 +465,10 @@ def in_base(digits: str, base: str) -> Node:
 
 def _repeating(start: str, period: str) -> Node:
     if not period.isdigit() or "e" in start.lower() or len(start + period) > _DIGITS:
-        raise Unreadable("a repeating decimal is not written as digits")
+        raise Unreadable(
+            "a repeating decimal needs digits under \\overline, no exponent, and at most "
+            f"{_DIGITS} characters in all"
+        )
     decimals = len(start.partition(".")[2])
     shown = number(start).value
     value = shown + Fraction(int(period), 10**decimals * (10 ** len(period) - 1))
