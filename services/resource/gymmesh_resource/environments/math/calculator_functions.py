@@ -135,7 +135,9 @@ def _round(value: Number, places: Number = Fraction(0)) -> Number:
 
 def _logarithm(value: Number, base: Number = math.e) -> Number:
     if value <= 0 or base <= 0 or base == 1:
-        raise CalculatorError("A logarithm needs a positive number, and a positive base other than 1.")
+        raise CalculatorError(
+            "A logarithm needs a positive number, and a positive base other than 1."
+        )
     quotient = _natural(value) / _natural(base)
     if isinstance(base, Fraction) and _fits(base, round(quotient)):
         whole = round(quotient)
