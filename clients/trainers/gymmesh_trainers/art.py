@@ -56,9 +56,7 @@ from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["ArtGroups", "Unscored"]
 
-_OTHERWISE: Final = (
-    "ART renders the conversation anew, and its tokens differ from what the model read and wrote"
-)
+_ANEW: Final = "ART renders the conversation anew, and"
 _REMEDY: Final = "if append_only is True, try append_only=False, or use another chat template"
 # Of the texts that differ, this many characters are shown.
 _SHOWN: Final = 20
@@ -165,14 +163,18 @@ class ArtGroups:
         except Exception as error:
             # Templates are programs of their own, and ART's tokenizer fails at some conversations.
             text = " ".join(str(error).split())[:100]
-            return f"{_OTHERWISE}: its tokenizer raised {type(error).__name__}: {text}", _REMEDY
+            text = text.rstrip(".!")
+            return f"{_ANEW} its tokenizer raised {type(error).__name__}: {text}", _REMEDY
         if made is None:
-            return f"{_OTHERWISE}: it finds no answer in it", _REMEDY
+            return f"{_ANEW} its tokenizer finds no answer in it", _REMEDY
         tokens = sample.tokens
         place = first_difference(made.token_ids, tokens)
         if place is not None:
             here, there = self._shown(tokens, place), self._shown(made.token_ids, place)
-            return f"{_OTHERWISE}: at token {place} {here} became {there}", _REMEDY
+            return (
+                f"{_ANEW} its tokens differ from what the model read and wrote: at token {place} "
+                f"{here} became {there}"
+            ), _REMEDY
         place = first_difference(made.assistant_mask, sample.mask)
         if place is None:
             return "", ""

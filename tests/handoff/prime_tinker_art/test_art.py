@@ -97,7 +97,7 @@ async def test_art_trains_each_sampled_token_once_or_the_hook_refuses(
     else:
         assert f"of its {sampled} sampled tokens" in refusal
         assert "ART renders the conversation anew" in refusal
-        assert re.search(r": at token \d+ '.+' became '|: its tokenizer raised ", refusal)
+        assert re.search(r": at token \d+ '.+' became '|, and its tokenizer raised ", refusal)
         assert "append-only" not in refusal
         assert set(times) <= {0, 1}
         assert 0 in times
