@@ -13,7 +13,8 @@ In the training script:
 
 A row's task is the JSON text or the object under `task`, or else its `messages` with its other
 keys. Tokens are sampled by AReaL's engine (`engine.agenerate`), which continues calls that new
-weights interrupt. Each token has the version that sampled it.
+weights interrupt. Each token has the version that sampled it. `gconfig` decides how tokens are
+sampled, and replaces a task's `temperature`, `top_p`, `top_k`, `min_p` and `stop`.
 
 AReaL compares rewards in groups of a fixed number of rows (`reward_norm.group_size`). So each
 rollout is one row, and `lost` says what becomes of sampled tokens that don't fit. `several=True`
@@ -51,6 +52,7 @@ from gymmesh_trainers.hooks import (
     LostTokens,
     Siblings,
     refuse_images,
+    refuse_sampling,
     refuse_seed,
     trained_reward,
 )
@@ -93,9 +95,11 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
         gconfig: AReaL's generation parameters, a GenerationHyperparameters.
         tokenizer: a tokenizer, or its path.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
-        settings: see Settings.
+        settings: see Settings. `params` may not have what `gconfig` decides, as `temperature`.
         several: hand over all samples of a rollout, each as a row.
         lost: what becomes of a rollout with sampled tokens that there is no room for.
+
+    Raises UserError, TypeError or ValueError for arguments that can't be used.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
         several: bool = False,
         lost: Lost = "refuse",
     ) -> None:
+        refuse_sampling(settings or {}, "AReaL", "gconfig")
         options = {"context_tokens": gconfig.max_tokens, **(backend or {})}
         names = [one if isinstance(one, str) else id(one) for one in (environment, tokenizer)]
         key = (names[0], names[1], f"{options}\n{settings}")
@@ -116,7 +121,7 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
             _PLACES[key] = _WorkflowPlace(environment, tokenizer, options, settings or {})
         self._place = _PLACES[key]
         self._gconfig = gconfig.new_with_stop_and_pad_token_ids(self._place.tokenizer)
-        self._lost = LostTokens(lost, "AReaL")
+        self._lost = LostTokens(lost, "AReaL", "" if several else "several=True")
         self._room = None if several else 1
 
     async def arun_episode(self, engine: Any, data: Mapping[str, Any]) -> dict[str, Any] | None:

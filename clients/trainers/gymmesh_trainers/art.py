@@ -56,10 +56,10 @@ from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["ArtGroups", "Unscored"]
 
-_OTHERWISE: Final = (
-    "ART renders the conversation anew, and what its tokenizer makes of it with this chat template "
-    "differs from what the model read and wrote"
-)
+_ANEW: Final = "ART renders the conversation anew, and"
+_REMEDY: Final = "if append_only is True, try append_only=False, or use another chat template"
+# Of the texts that differ, this many characters are shown.
+_SHOWN: Final = 20
 # ART parses the arguments of tool calls itself for templates that say this.
 _PARSED_BY_ART: Final = "tool_call.arguments|items"
 
@@ -126,28 +126,70 @@ class ArtGroups:
         refuse_images(rollout, "ART")
         found: dict[str, list[History]] = {}
         kept = []
+        why, remedy = "", ""
         for sample in rollout.samples:
-            history = self._history(rollout, sample)
-            if self._is_exact(history, sample):
-                found.setdefault(sample.actor, []).append(history)
-                kept.append(sample)
-        self._lost.account(rollout, sum(one.trained for one in kept), kept, _OTHERWISE)
+            history, differs = self._exact(rollout, sample)
+            if any(differs):
+                why, remedy = (why, remedy) if why else differs
+                continue
+            found.setdefault(sample.actor, []).append(history)
+            kept.append(sample)
+        self._lost.account(rollout, sum(one.trained for one in kept), kept, why, remedy)
         return found
 
-    def _is_exact(self, history: History, sample: TrainingSample) -> bool:
-        """Whether ART makes the sample's tokens and mask of the history."""
+    def _exact(self, rollout: Rollout, sample: TrainingSample) -> tuple[History, tuple[str, str]]:
+        """The sample's history, and how ART's tokens of it differ from the sample's; see
+        `_difference`.
+        """
+        history = self._history(rollout, sample)
+        differs = self._difference(history, sample)
+        if any(differs) and history.tools:
+            # A call may have been made without tools. The rollout has only those that it began
+            # with, so the tokens decide.
+            plain = self._history(rollout, sample)
+            plain.tools = None
+            if not any(self._difference(plain, sample)):
+                return plain, ("", "")
+        return history, differs
+
+    def _difference(self, history: History, sample: TrainingSample) -> tuple[str, str]:
+        """Where ART's tokens and mask of the history first differ from the sample's, and what may
+        be done about it; both are empty where they don't.
+        """
         try:
             made = tokenize_trajectory(
                 self._tokenizer, None, history, 1.0, False, art.Trajectory(), **self._rendering
             )
-        except Exception:
+        except Exception as error:
             # Templates are programs of their own, and ART's tokenizer fails at some conversations.
-            return False
+            text = " ".join(str(error).split())[:100]
+            text = text.rstrip(".!")
+            return f"{_ANEW} its tokenizer raised {type(error).__name__}: {text}", _REMEDY
+        if made is None:
+            return f"{_ANEW} its tokenizer finds no answer in it", _REMEDY
+        tokens = sample.tokens
+        place = first_difference(made.token_ids, tokens)
+        if place is not None:
+            here, there = self._shown(tokens, place), self._shown(made.token_ids, place)
+            return (
+                f"{_ANEW} its tokens differ from what the model read and wrote: at token {place} "
+                f"{here} became {there}"
+            ), _REMEDY
+        place = first_difference(made.assistant_mask, sample.mask)
+        if place is None:
+            return "", ""
+        text = self._shown(tokens, place)
+        if sample.mask[place]:
+            return f"ART doesn't train token {place}, at {text}, which the model sampled", ""
         return (
-            made is not None
-            and made.token_ids == sample.tokens
-            and made.assistant_mask == sample.mask
-        )
+            f"ART trains all tokens of an answer, and token {place}, at {text}, was not sampled "
+            "freely"
+        ), ""
+
+    def _shown(self, ids: Sequence[int], place: int) -> str:
+        """The text from a token on, cut."""
+        text = str(self._tokenizer.decode(ids[place : place + _SHOWN]))
+        return repr(text[:_SHOWN]) if place < len(ids) else "the end"
 
     def _history(self, rollout: Rollout, sample: TrainingSample) -> History:
         turns = {turn.call_id: turn for turn in sample.turns if turn.trained}
@@ -218,6 +260,16 @@ def _conversation(
         last = call_id == sample.turns[-1].call_id
         items += [*part.items[:begin], *answer, *(() if last else part.items[end:])]
     return items, choices
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """The first place at which two sequences differ, the end of one included; None: they are
+    equal. Pure.
+    """
+    both = enumerate(zip(one, other, strict=False))
+    short = min(len(one), len(other))
+    place = next((place for place, (here, there) in both if here != there), short)
+    return None if place == len(one) == len(other) else place
 
 
 def _text(text: str) -> responses_pb2.Item:

@@ -78,7 +78,7 @@ class GymmeshGenerator:
     ) -> None:
         self._client = client
         self._mesh = SharedMesh(place, tokenizer, backend or {}, **settings)
-        self._lost = LostTokens(lost, "SkyRL")
+        self._lost = LostTokens(lost, "SkyRL", "" if step_wise else "step_wise=True")
         self._room = None if step_wise else 1
         self._step_wise = step_wise
         self._turn_rewards = turn_rewards

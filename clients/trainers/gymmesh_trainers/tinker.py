@@ -116,7 +116,8 @@ class TinkerGroups:
         """
         for rollout in group.rollouts:
             refuse_images(rollout, "Tinker")
-            self._lost.account(rollout, sum(_trained(one) for one in rollout.samples))
+            trained = sum(_trained(one) for one in rollout.samples)
+            self._lost.account(rollout, trained, rollout.samples, _why_lost(rollout))
         found = [_of_actor(group, actor) for actor in group.actors]
         if found:
             found[0].rollout_errors.extend(_errors(group))
@@ -179,6 +180,12 @@ def _stretches(sample: TrainingSample) -> list[tuple[int, int]]:
 def _trained(sample: TrainingSample) -> int:
     """How many tokens the cookbook trains: a sequence's first one is no target."""
     return sum(sample.mask[1:])
+
+
+def _why_lost(rollout: Rollout) -> str:
+    """Why some tokens would not be trained; empty: their prompts are the cause."""
+    first = any(sample.mask[0] for sample in rollout.samples)
+    return "the first token of a sequence can't be trained" if first else ""
 
 
 def _metrics(rollout: Rollout, actor: str) -> dict[str, float | int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from art.preprocessing.tokenize import tokenize_trajectory_groups
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_client import UserError
 from gymmesh_trainers import Generation, RolloutGroup, SamplingParams, TokenBackend
-from gymmesh_trainers.art import ArtGroups
+from gymmesh_trainers.art import ArtGroups, first_difference
 from tests.handoff.prime_tinker_art.exact import Row, times_trained
 from tests.handoff.prime_tinker_art.policies import Answers, group_of
 from tests.handoff.trainers.families import FAMILIES, Family
@@ -21,6 +22,20 @@ from tests.unit.trainers.environments import place_of
 QWEN = FAMILIES[0]
 # ART puts a token that the conversation lacks in the place of each answer.
 SENTINEL = "zq"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "place"),
+    [
+        ([], [], None),
+        ([1, 2], [1, 2], None),
+        ([1], [1, 2], 1),
+        ([1, 2], [1], 1),
+        ([1, 3], [2, 3], 0),
+    ],
+)
+def test_the_first_difference(one: list[int], other: list[int], place: int | None) -> None:
+    assert first_difference(one, other) == place
 
 
 def rows_of(tokenizer: Any, groups: list[TrajectoryGroup], **rendering: Any) -> list[Row]:
@@ -82,6 +97,8 @@ async def test_art_trains_each_sampled_token_once_or_the_hook_refuses(
     else:
         assert f"of its {sampled} sampled tokens" in refusal
         assert "ART renders the conversation anew" in refusal
+        assert re.search(r": at token \d+ '.+' became '|, and its tokenizer raised ", refusal)
+        assert "append-only" not in refusal
         assert set(times) <= {0, 1}
         assert 0 in times
     trained = sum(sum(mask) for _, mask in rows)
@@ -104,6 +121,17 @@ async def test_each_actor_has_a_group_with_its_own_rewards() -> None:
     for one in results:
         known = [value for value, on in zip(one.logprobs, one.assistant_mask, strict=True) if on]
         assert known == [-0.25 * (place + 1) for place in range(len(known))]
+
+
+async def test_a_call_without_tools_is_handed_over_without_tools() -> None:
+    tokenizer = QWEN.tokenizer(SENTINEL)
+    engine = Answers(tokenizer, "no", "is it?")
+    backend = TokenBackend(tokenizer, engine, think_tags=True)
+    group = await group_of(place_of("ToolDebated", "Untooled"), backend)
+    root, critic = ArtGroups(tokenizer).of(group)
+    assert times_trained(engine.calls, rows_of(tokenizer, [root, critic])) == [1] * 2
+    histories = [one.trajectories[0].additional_histories[0] for one in (root, critic)]
+    assert [bool(one.tools) for one in histories] == [True, False]
 
 
 async def test_a_history_that_begins_anew_is_another_history_of_the_trajectory() -> None:
@@ -150,8 +178,9 @@ async def test_tokens_that_were_not_sampled_freely_are_refused() -> None:
 
     backend = TokenBackend(tokenizer, engine, think_tags=True)
     group = await group_of(place_of("Debated", "Debate"), backend)
-    with pytest.raises(UserError, match=f"ART can't represent {len(ids) - 2} of its"):
+    with pytest.raises(UserError, match=f"ART can't represent {len(ids) - 2} of its") as said:
         ArtGroups(tokenizer).of(group)
+    assert re.search(r"token \d+, at 'ure.*', was not sampled freely", str(said.value))
 
 
 async def test_log_probabilities_and_versions() -> None:

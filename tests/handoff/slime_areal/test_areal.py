@@ -22,6 +22,7 @@ from areal.infra import check_trajectory_format
 from areal.trainer.ppo.actor import PPOActor
 from transformers import AutoTokenizer
 
+from gymmesh_client import UserError
 from gymmesh_trainers.areal import GymmeshWorkflow
 from tests.handoff.slime_areal.environments import debated
 from tests.handoff.slime_areal.router import WORDS, Facts, Router, sampled, trained
@@ -197,7 +198,9 @@ def test_an_actor_with_its_own_reward_is_rejected_with_an_error(
     workflow = GymmeshWorkflow(**options(qwen, debated()))
     batch = engine(router).rollout_batch(rows("Debate."), workflow)
     assert batch == []
-    assert "AReaL can't represent" in capfd.readouterr().out  # AReaL's log of errors
+    said = capfd.readouterr().out  # AReaL's log of errors
+    assert "AReaL can't represent" in said
+    assert "'critic' has a reward of its own" in said
 
 
 def test_lost_tokens_can_be_accepted(router: Router, qwen: str, engine: Engine) -> None:
@@ -215,9 +218,21 @@ def test_workflows_of_one_configuration_share_a_mesh(qwen: str) -> None:
     assert one._place is not other._place
 
 
-async def test_a_task_with_a_seed_is_refused(qwen: str) -> None:
-    from gymmesh_client import UserError
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"params": {"temperature": 0.2}}, "settings: params: temperature: AReaL samples with its"),
+        ({"repeat": 3}, "there is no option 'repeat'; did you mean 'repeats'"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(
+    qwen: str, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises((UserError, TypeError), match=said):
+        GymmeshWorkflow(**options(qwen, settings=settings))
 
+
+async def test_a_task_with_a_seed_is_refused(qwen: str) -> None:
     workflow = GymmeshWorkflow(**options(qwen))
     with pytest.raises(UserError, match="seed"):
         await workflow.arun_episode(None, {"task": {"prompt": "Count.", "seed": 1}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from areal.api.cli_args import GenerationHyperparameters
 from areal.utils.dynamic_import import import_from_string
 
+from gymmesh_trainers.areal import task_of_row
 from tests.handoff.slime_areal.slime_source import FOLDER, require_slime
 
 ROOT: Final = Path(__file__).parents[3]
@@ -38,6 +40,19 @@ def test_slimes_module_is_one_that_slime_loads(monkeypatch: pytest.MonkeyPatch) 
         assert f'"{option}"' in known
     for path in re.findall(r"gymmesh_trainers\.slime\.\w+", text):
         assert callable(import_from_string(path))
+
+
+def test_rows_of_a_task_file_are_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    examples = tmp_path / "examples"
+    examples.symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block("rows for slime"), "trainers.md", "exec"), {})  # noqa: S102
+    lines = (examples / "first_environment" / "tasks.jsonl").read_text().splitlines()
+    made = [json.loads(line) for line in Path("slime.jsonl").read_text().splitlines()]
+    assert [json.loads(one["metadata"]["task"]) for one in made] == [*map(json.loads, lines)]
+    names: dict[str, Any] = {}
+    exec(compile(block("rows for AReaL"), "trainers.md", "exec"), names)  # noqa: S102
+    assert [task_of_row(one) for one in names["dataset"]] == [*map(json.loads, lines)]
 
 
 def test_areals_training_script_makes_the_workflow(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import sys
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,8 +21,13 @@ from slime.utils.dp_schedule import build_dp_schedule
 from slime.utils.types import Sample
 from transformers import AutoTokenizer
 
+from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client import UserError
+from gymmesh_resource import Task
+from gymmesh_trainers import Rollout
+from gymmesh_trainers.hooks import LostTokens
 from gymmesh_trainers.slime import GymmeshGenerate, rewards_differ
+from gymmesh_trainers.slime.samples import samples_of_all_actors
 from tests.handoff.slime_areal.environments import debated
 from tests.handoff.slime_areal.router import SLOW, WORDS, Router, experts, sampled
 from tests.handoff.slime_areal.slime_run import (
@@ -170,6 +176,18 @@ def test_a_failed_rollout_trains_nothing_and_moves_no_reward(
     wanted = [expected[one] for one in data["raw_reward"]]
     assert data["rewards"] == pytest.approx(wanted, abs=1e-4)
     assert trained_tokens(data, "3") == sampled(router.right())
+
+
+def test_a_rollout_without_a_verdict_is_not_refused() -> None:
+    """It has nothing to hand over, so that the hook makes a sample that trains nothing."""
+    message = pb.Rollout(rollout_id="ro")
+    call = message.model_calls.add(call_id="c", trainable=True)
+    call.tokens.prompt_token_ids = array("i", [1]).tobytes()
+    call.tokens.output_token_ids = array("i", [2, 3]).tobytes()
+    rollout = Rollout(message, Task(pb.Task(task_id="t")))
+    lost = LostTokens("refuse", "slime")
+    assert rollout.counts.sampled == 2
+    assert samples_of_all_actors(rollout, lost) == []
 
 
 def test_each_actor_has_its_reward_and_is_compared_with_itself(

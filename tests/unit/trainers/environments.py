@@ -51,6 +51,18 @@ class Debate(Agent):
         return Completion.by_rule("said")
 
 
+class Untooled(Agent):
+    """The root agent answers; then a critic, to which no tools are offered."""
+
+    version = "1"
+
+    async def run(self, context: RolloutContext) -> Completion:
+        await context.call_model()
+        remark = [new_message("user", "Is that so?")]
+        await context.call_model(remark, actor="critic", detached=True, params={"tools": []})
+        return Completion.by_rule("said")
+
+
 class Judged(Agent):
     """The root agent answers; a model that nobody trains says something to it."""
 
@@ -68,6 +80,15 @@ class Debated(Environment[None]):
     async def verify(self, session: Session[None], rollout: Rollout) -> Verdict:
         critic = {"no": 0.25, "maybe": 0.75}.get(rollout.answer, 0.0)
         return Verdict(float(rollout.answer == "sure"), {"critic": critic, "format": 1.0})
+
+
+class ToolDebated(Debated):
+    """With a tool."""
+
+    @tool
+    async def look(self, session: Session[None]) -> str:
+        """Look around."""
+        return "a chair"
 
 
 class Rewriting(Agent):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,9 @@ class TrajectoryID:
 
     instance_id: str
     repetition_id: int
+
+
+ROOT = Path(__file__).parents[3]
 
 
 class Client:
@@ -202,3 +206,15 @@ async def test_an_engine_that_gives_no_routed_experts_fails_the_rollouts(tmp_pat
 async def test_side_data_needs_a_folder() -> None:
     with pytest.raises(UserError, match="side_data_path: is required"):
         await generated(Client(lambda prompt: "1"), batch(1), side_data=["routed_experts"])
+
+
+def test_the_page_shows_a_generator_as_skyrl_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "how-to" / "trainers.md").read_text(encoding="utf-8")
+    shown = page.partition("```python\n# SkyRL\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(compile(shown, "trainers.md", "exec"), names)  # noqa: S102
+    config = SimpleNamespace(generator=SimpleNamespace(step_wise_trajectories=True))
+    client = Client(lambda prompt: "1")
+    made = names["get_generator"](None, config, CharTokenizer(), client)
+    assert isinstance(made, GymmeshGenerator)

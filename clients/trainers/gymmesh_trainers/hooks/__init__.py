@@ -13,7 +13,7 @@ from gymmesh_trainers.hooks.completion_limit import CompletionLimit
 from gymmesh_trainers.hooks.experts import ROUTED_EXPERTS, experts_given, experts_of
 from gymmesh_trainers.hooks.judged import JudgedRollouts, trained_reward
 from gymmesh_trainers.hooks.lost import Lost, LostTokens, paths_left_out
-from gymmesh_trainers.hooks.refusals import refuse_images, refuse_seed
+from gymmesh_trainers.hooks.refusals import refuse_images, refuse_sampling, refuse_seed
 from gymmesh_trainers.hooks.repeats import Repeats, first_repeat, rank_of_process
 from gymmesh_trainers.hooks.siblings import Siblings, filler_rewards
 
@@ -32,6 +32,7 @@ __all__ = [
     "paths_left_out",
     "rank_of_process",
     "refuse_images",
+    "refuse_sampling",
     "refuse_seed",
     "trained_reward",
 ]

@@ -26,6 +26,8 @@ class LostTokens:
     Args:
         lost: refuse a rollout that would lose sampled tokens, or warn.
         trainer: its name, for messages.
+        several: the hook's option that makes room for all samples; empty: it is set already, or
+            there is none.
 
     Attributes:
         sampled: the tokens that the policy sampled so far, in all rollouts.
@@ -34,13 +36,14 @@ class LostTokens:
     Raises ValueError for a `lost` that there is not.
     """
 
-    def __init__(self, lost: Lost, trainer: str) -> None:
+    def __init__(self, lost: Lost, trainer: str, several: str = "") -> None:
         if lost not in ("refuse", "warn"):
             raise ValueError(f"lost: must be 'refuse' or 'warn', not {lost!r}")
         self.sampled = 0
         self.trained = 0
         self._refuses = lost == "refuse"
         self._trainer = trainer
+        self._several = several
 
     def one(self, rollout: Rollout, most: int | None = None) -> TrainingSample | None:
         """The sample for a trainer with room for one: the root agent's last path, else the last of
@@ -68,26 +71,32 @@ class LostTokens:
         return kept
 
     def account(
-        self, rollout: Rollout, trained: int, kept: Sequence[TrainingSample] = (), why: str = ""
+        self,
+        rollout: Rollout,
+        trained: int,
+        kept: Sequence[TrainingSample],
+        why: str = "",
+        remedy: str = "",
     ) -> None:
         """Count what is handed over of a rollout; refuse it, or warn, where it is not all.
 
-        trained: the tokens handed over. why: why the others are not; empty: it is found out.
+        trained: the tokens handed over, which are of `kept`. why, remedy: why the others are not,
+        and what may be done about it; without `why` both are found out.
         Raises UserError.
         """
         sampled = rollout.counts.sampled
         if trained < sampled:
             lost = sampled - trained
+            if not why:
+                why, remedy = _why(rollout, kept, self._several)
             sentence = (
                 f"rollout {rollout.id} of task {rollout.task.id}: {self._trainer} can't represent "
-                f"{lost} of its {sampled} sampled tokens ({lost / sampled:.0%}): "
-                f"{why or _why(rollout, len(kept))}"
+                f"{lost} of its {sampled} sampled tokens ({lost / sampled:.0%}): {why}"
             )
             if self._refuses:
-                raise UserError(
-                    f"{sentence}. Keep the history append-only, use a trainer that accepts "
-                    "several samples, or accept the loss with lost='warn'"
-                )
+                accept = "accept the loss with lost='warn'"
+                advice = f"{remedy}, or {accept}" if remedy else accept
+                raise UserError(f"{sentence}. {advice[0].upper()}{advice[1:]}")
             _LOG.warning("%s; they are not trained", sentence)
         self.sampled += sampled
         self.trained += trained
@@ -124,10 +133,44 @@ def _trained(sample: TrainingSample, most: int | None) -> int:
     return sample.trained if most is None else sum(sample.completion_mask[:most])
 
 
-def _why(rollout: Rollout, kept: int) -> str:
-    samples = len(rollout.samples)
-    if samples > kept:
-        return f"it has {samples} samples, of which {kept} can be passed on"
+def _why(rollout: Rollout, kept: Sequence[TrainingSample], several: str) -> tuple[str, str]:
+    """Why not all tokens can be handed over, and what may be done about it. Pure."""
+    left = [one for one in rollout.samples if not any(each.holds(one) for each in kept)]
+    if left:
+        return _why_left(rollout, left, kept, several)
     if rollout.counts.trained < rollout.counts.sampled:
-        return "their prompts can't be put together (allow_token_divergence)"
-    return "they exceed the longest completion"
+        return (
+            "their prompts can't be put together (allow_token_divergence)",
+            "collect without allow_token_divergence",
+        )
+    return "they exceed the longest completion", "raise the trainer's limit of a completion"
+
+
+def _why_left(
+    rollout: Rollout,
+    left: Sequence[TrainingSample],
+    kept: Sequence[TrainingSample],
+    several: str,
+) -> tuple[str, str]:
+    """As `_why`, where samples are left out: for want of room, or as their actor's reward is
+    another, or both.
+    """
+    if not kept:
+        return "its verdict has no reward for them", ""
+    trained = {rollout.reward_of(one.actor) for one in kept}
+    other = [one for one in left if rollout.reward_of(one.actor) not in trained]
+    reasons, remedies = [], []
+    if len(other) < len(left):
+        samples = len(rollout.samples)
+        reasons.append(f"it has {samples} samples, of which {len(kept)} can be passed on")
+        # An actor that already has a sample has a history that was rewritten or branched.
+        seen = [one.actor for one in (*kept, *left) if one not in other]
+        if len(set(seen)) < len(seen):
+            remedies.append("keep the history append-only")
+        other_trainer = "use a trainer that accepts several samples"
+        remedies.append(f"set {several}" if several else other_trainer)
+    if other:
+        names = " and ".join(sorted({repr(one.actor) for one in other}))
+        reasons.append(f"{names} has a reward of its own, and only one reward can be passed on")
+        remedies.append("use a trainer that accepts a reward for each actor")
+    return " and ".join(reasons), ", ".join(remedies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gymmesh.responses.v1 import responses_pb2
@@ -11,6 +11,7 @@ from gymmesh_client import UserError
 from gymmesh_trainers.rollouts import FailedRollout, Rollout
 
 _TEXTS: Final = ("text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal")
+_SAMPLING: Final = ("temperature", "top_p", "top_k", "min_p", "stop")
 
 
 def refuse_images(rollout: Rollout | FailedRollout, trainer: str) -> None:
@@ -33,6 +34,20 @@ def refuse_seed(seed: object, task_id: str, engine: str) -> None:
         raise UserError(
             f"task {task_id}: seed: {engine} does not support a seed per call; remove it from the "
             "task"
+        )
+
+
+def refuse_sampling(settings: Mapping[str, object], trainer: str, replaced_by: str) -> None:
+    """Raise UserError for settings whose sampling parameters the trainer's own replace.
+
+    replaced_by: the name of the trainer's own parameters.
+    """
+    params = settings.get("params")
+    named = [one for one in _SAMPLING if one in params] if isinstance(params, Mapping) else []
+    if named:
+        raise UserError(
+            f"settings: params: {', '.join(named)}: {trainer} samples with its {replaced_by}; set "
+            "them there"
         )
 
 

@@ -63,7 +63,7 @@ class GymmeshGenerate:
         self._settings = settings
         self._several = several
         self._wants_experts = ROUTED_EXPERTS in settings.get("side_data", ())
-        self._lost = LostTokens(lost, "slime")
+        self._lost = LostTokens(lost, "slime", "" if several else "several=True")
         self._repeats = Repeats()
         self._siblings = Siblings()
         self._judged = JudgedRollouts()

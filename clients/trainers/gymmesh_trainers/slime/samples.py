@@ -38,6 +38,8 @@ def samples_of_all_actors(rollout: Rollout, lost: LostTokens) -> list[TrainingSa
         for actor, samples in rollout.by_actor.items()
         if rollout.reward_of(actor) is not None
     ]
+    if not judged:
+        return []  # no verdict: the hook hands over a sample that trains nothing
     kept = [sample for samples in judged for sample in merged(samples)]
     lost.account(rollout, sum(sample.trained for sample in kept), kept)
     return kept

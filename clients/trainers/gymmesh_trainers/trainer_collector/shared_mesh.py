@@ -30,7 +30,7 @@ class SharedMesh:
     def __init__(
         self, place: MeshPlace, tokenizer: Any, backend: Mapping[str, Any], **settings: Any
     ) -> None:
-        Settings(**settings)  # says at once what is wrong with them
+        Settings.of(settings)  # says at once what is wrong with them
         self._place = place
         self._tokenizer = tokenizer
         self._backend = backend

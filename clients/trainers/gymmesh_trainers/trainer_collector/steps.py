@@ -20,6 +20,10 @@ from gymmesh_trainers.trainer_collector.runs import Finished, Run, Runs
 from gymmesh_trainers.trainer_collector.settings import whole_number
 
 _LOG: Final = logging.getLogger("gymmesh.trainers")
+# A step without a bound warns when its rules have rejected so many groups for each that it wants,
+# and at least so many.
+_REJECTED_EACH: Final = 10
+_REJECTED_LEAST: Final = 20
 
 Leftovers = Literal["keep", "drop"]
 """What becomes of the groups that are under way when a step closes."""
@@ -116,6 +120,8 @@ class Step:
         self._ending: asyncio.Task[None] | None = None
         self._begun = False
         self._entered = False
+        self._was_entered = False
+        self._warned_rejected = False
 
     def __repr__(self) -> str:
         state = f"ended ({self.ended})" if self.ended else "open"
@@ -127,7 +133,7 @@ class Step:
         return self._entered
 
     async def __aenter__(self) -> Step:
-        self._entered = True
+        self._entered = self._was_entered = True
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -141,7 +147,8 @@ class Step:
                 yield group
             finished = True
         finally:
-            if not finished and not self._entered:
+            # asyncio may end this generator only after an `async with` has closed the step.
+            if not finished and not self._was_entered:
                 await self.close()
                 self._host.left_early(self)
 
@@ -171,6 +178,7 @@ class Step:
                     return group
                 self.counts["rejected"] += 1
                 self.rejected[rejected] += 1
+                self._warn_rejected()
         except Exception:
             await self.close()
             raise
@@ -237,5 +245,27 @@ class Step:
                 self.counts["kept"],
                 groups,
                 "no tasks are left" if why == "tasks" else f"{self.options.at_most} were spent",
-                ", ".join(f"{name} {count}" for name, count in self.rejected.items()) or "none",
+                self._rejected_text(),
             )
+
+    def _warn_rejected(self) -> None:
+        """Say once that the rules reject nearly everything and that nothing bounds the step."""
+        groups, rejected = self.options.groups, self.counts["rejected"]
+        if self._warned_rejected or groups is None or self.options.at_most is not None:
+            return
+        if rejected < max(_REJECTED_LEAST, _REJECTED_EACH * groups):
+            return
+        self._warned_rejected = True
+        _LOG.warning(
+            "step %d has %d of %d groups, and its rules rejected %d (%s). It continues until it "
+            "has them: at_most=… bounds how many groups a step collects",
+            self.number,
+            self.counts["kept"],
+            groups,
+            rejected,
+            self._rejected_text(),
+        )
+
+    def _rejected_text(self) -> str:
+        """The rules with how many groups each rejected."""
+        return ", ".join(f"{name} {count}" for name, count in self.rejected.items()) or "none"

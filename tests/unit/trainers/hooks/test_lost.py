@@ -45,6 +45,40 @@ def test_a_trainer_with_room_for_one_refuses_to_lose_tokens() -> None:
     assert lost.counts["tokens_sampled"] == 0
 
 
+def refusal(lost: LostTokens, rollout: Rollout, room: int | None = None) -> str:
+    with pytest.raises(UserError) as said:
+        lost.all_of_one_reward(rollout, room=room)
+    return str(said.value).partition("%): ")[2]
+
+
+def test_the_refusal_names_the_option_that_makes_room() -> None:
+    assert refusal(LostTokens("refuse", "AReaL", "several=True"), rollout_of(*REWRITTEN), 1) == (
+        "it has 2 samples, of which 1 can be passed on. Keep the history append-only, set "
+        "several=True, or accept the loss with lost='warn'"
+    )
+
+
+def test_an_append_only_history_is_advised_to_nobody_whose_actors_spoke_once() -> None:
+    both = rollout_of(([1], [2], ""), ([9], [3], "critic"))
+    assert refusal(LostTokens("refuse", "TRL"), both, 1) == (
+        "it has 2 samples, of which 1 can be passed on. Use a trainer that accepts several "
+        "samples, or accept the loss with lost='warn'"
+    )
+
+
+def test_the_refusal_names_the_actor_with_a_reward_of_its_own() -> None:
+    calls = (([1], [2], ""), ([9], [3], "critic"))
+    own = (
+        "'critic' has a reward of its own, and only one reward can be passed on. Use a trainer "
+        "that accepts a reward for each actor, or accept the loss with lost='warn'"
+    )
+    assert refusal(LostTokens("refuse", "AReaL"), rollout_of(*calls, critic=0.25)) == own
+    both = refusal(LostTokens("refuse", "TRL"), rollout_of(*REWRITTEN, calls[1], critic=0.25), 1)
+    assert both.startswith(
+        "it has 3 samples, of which 1 can be passed on and 'critic' has a reward of its own"
+    )
+
+
 def test_or_warns_and_counts_them(caplog: pytest.LogCaptureFixture) -> None:
     lost = LostTokens("warn", "TRL")
     with caplog.at_level(logging.WARNING):
@@ -91,7 +125,7 @@ def test_a_trainer_that_takes_several_gets_all_the_root_agents_last_at_the_end()
 
 def test_tokens_beyond_the_longest_completion_are_lost_too() -> None:
     rollout = rollout_of(([1], [2, 3, 4], ""))
-    with pytest.raises(UserError, match=r"can't represent 1 of its 3 .*longest completion"):
+    with pytest.raises(UserError, match=r"can't represent 1 of its 3 .*Raise the trainer's limit"):
         LostTokens("refuse", "veRL").all_of_one_reward(rollout, 2)
 
 

@@ -11,7 +11,7 @@ from gymmesh_client import UserError
 from gymmesh_resource import Task
 from gymmesh_responses import item_from_json
 from gymmesh_trainers import Rollout
-from gymmesh_trainers.hooks import Repeats, refuse_images, refuse_seed
+from gymmesh_trainers.hooks import Repeats, refuse_images, refuse_sampling, refuse_seed
 
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
 FILE = {"type": "input_file", "file_id": "f"}
@@ -63,6 +63,17 @@ def test_a_seed_is_refused_by_name() -> None:
     refuse_seed(None, "t", "the engine")
     with pytest.raises(UserError, match="task t: seed: the engine does not support a seed"):
         refuse_seed(7, "t", "the engine")
+
+
+def test_sampling_parameters_that_the_trainer_replaces_are_refused_by_name() -> None:
+    kept = {"params": {"max_output_tokens": 33, "reasoning": {"effort": "low"}}, "repeats": 2}
+    for settings in ({}, kept):
+        refuse_sampling(settings, "AReaL", "gconfig")
+    with pytest.raises(UserError) as said:
+        refuse_sampling({"params": {"top_p": 0.5, "temperature": 0.2}}, "AReaL", "gconfig")
+    assert str(said.value) == (
+        "settings: params: temperature, top_p: AReaL samples with its gconfig; set them there"
+    )
 
 
 def test_repeats_of_a_task_with_a_seed_are_numbered() -> None:

@@ -11,6 +11,11 @@ from tests.unit.trainers.environments import Sums, rows
 from tests.unit.trainers.trainer_collector.engines import CountingEngine
 
 
+def test_an_unknown_setting_gets_the_nearest_name() -> None:
+    with pytest.raises(TypeError, match="there is no option 'repeat'; did you mean 'repeats'"):
+        SharedMesh(Sums, CharTokenizer(), {}, repeat=3)
+
+
 async def test_a_mesh_that_failed_to_open_is_opened_again_by_the_next_rollout() -> None:
     gone = True
 
