@@ -155,7 +155,8 @@ def seconds(key: str, value: object, *, may_be_zero: bool = True) -> None:
     """Raise TypeError where an option is no number, ValueError where it is no time to wait."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{key}: must be a number of seconds, not {value!r}")
-    if not (value >= 0 if may_be_zero else value > 0):
+    wait = float(value)
+    if not (wait >= 0 if may_be_zero else wait > 0):
         raise ValueError(f"{key}: must be {'at least' if may_be_zero else 'above'} 0, not {value}")
 
 

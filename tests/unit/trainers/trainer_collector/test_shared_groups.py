@@ -193,7 +193,7 @@ async def test_what_no_rank_is() -> None:
         SyncSharedGroups(None, rank=0, world_size=1)  # type: ignore[arg-type]
     for wrong in ({"connect_s": -1}, {"reconnect_s": float("nan")}, {"wait_s": 0}):
         with pytest.raises(ValueError, match=rf"{next(iter(wrong))}: must be"):
-            SharedGroups(rank=0, world_size=1, **wrong)  # type: ignore[arg-type]
+            SharedGroups(rank=0, world_size=1, **wrong)
     with pytest.raises(TypeError, match="wait_s: must be a number"):
         SharedGroups(rank=0, world_size=1, wait_s=None)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="not open"):
