@@ -33,16 +33,22 @@ async def test_weights_are_pushed(folder: Path, monkeypatch: pytest.MonkeyPatch)
             done = await gym(*push, str(folder), "3")
             assert done.code == 0, done.err
             loaded, told = done.out.splitlines()
-            assert loaded.startswith(f"{server.url}  loaded in ")
-            assert told == f"{address}  none -> 3 policy@3"
+            assert loaded.startswith(f"loaded on {server.url} in ")
+            assert told == f"announced to {address}: none -> 3 policy@3"
             done = await gym(*push, str(folder), "4", "--json", "--in-flight", "abort")
-            assert json.loads(done.out)["unloaded"] == ["policy@3"]
+            row = json.loads(done.out)
+            assert row["unloaded"] == ["policy@3"]
+            assert row["previous"] == {address: 3}
+            assert "announced" not in row
             assert list(server.adapters) == ["policy@4"]
 
             server.fails["/v1/load_lora_adapter"] = (500, "out of memory")
             done = await gym(*push, str(folder), "5")
             assert done.code == 1
             assert "out of memory" in done.out + done.err
+            done = await gym(*push[:-4], str(folder), "5")
+            assert done.code == 1
+            assert "--adapter NAME" in done.err
             done = await gym(*push, str(folder), "2", "--json")
             assert done.code == 1
             assert "already has version 4 of policy@4" in json.loads(done.out)["error"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gymmesh_runtime.errors import MeshError
 from gymmesh_runtime.security import SecurityConfig, TlsConfig
 from gymmesh_trainers import SharedGroups
 from tests.support.certificates import Authority
@@ -44,6 +46,7 @@ def token_file(tmp_path: Path) -> Path:
         (["--stream-listen", "127.0.0.1:0"], "add --stream"),
         (["--stream-lease", "5"], "add --stream"),
         (["--stream", "--stream-token-file", "x"], "for --stream-listen"),
+        (["--stream", "--no-control"], "nobody can read the groups"),
         (["--stream", "--stream-listen", "9500"], "expected HOST:PORT"),
         (["--stream", "--stream-listen", "127.0.0.1:70000"], "expected HOST:PORT"),
     ],
@@ -67,6 +70,22 @@ async def test_groups_that_strangers_could_read_are_not_served(
     assert done.code == 2
     done.said("will not listen on 0.0.0.0 without TLS")
     assert not bench.output.exists()
+
+
+async def test_a_refused_start_leaves_no_output(bench: Bench, token_file: Path) -> None:
+    empty = token_file.with_name("empty.token")
+    empty.touch()
+    listen = ["--stream", "--stream-listen", "127.0.0.1:0", "--stream-token-file"]
+    done = await gym(*bench.collect(*listen, empty))
+    assert done.code == 2
+    done.said("contains no token")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen[2] = f"127.0.0.1:{other.getsockname()[1]}"
+        done = await gym(*bench.collect(*listen, token_file))
+        assert done.code == 1
+        done.said("Choose another address")
+    left = bench.output.parent.glob(f"{bench.output.stem}.*")
+    assert [one.name for one in left if one.suffix != ".log"] == []
 
 
 async def test_ranks_share_a_run_over_tls(bench: Bench, token_file: Path, tmp_path: Path) -> None:
@@ -96,6 +115,13 @@ async def test_ranks_share_a_run_over_tls(bench: Bench, token_file: Path, tmp_pa
             return [group.task.id async for group in groups]
 
     async with asyncio.timeout(WAIT_S):
+        plain = SecurityConfig(token_file=str(token_file))
+        for without in (None, plain, SecurityConfig(insecure=True)):
+            at = f"127.0.0.1:{port}"
+            with pytest.raises(MeshError, match="serves TLS") as error:
+                async with SharedGroups(rank=0, world_size=3, at=at, security=without):
+                    pass
+            assert error.value.reason_name == "CREDENTIAL_INVALID"
         found = await asyncio.gather(*map(rank_of, range(3)))
         done = await ended(collecting)
     assert done.code == 0, done.err

@@ -142,6 +142,11 @@ def collect(
 
     if asked["stream_address"] is not None and not asked["pace"].hand_out:
         raise click.UsageError("--stream-listen is for the groups of --stream; add --stream")
+    if asked["no_control"] and asked["pace"].hand_out and asked["stream_address"] is None:
+        raise click.UsageError(
+            "with --no-control nobody can read the groups of --stream. Drop one of them, or add "
+            "--stream-listen"
+        )
     plan = MeshPlan.of(mesh, agent, security)
     kept = asked_for(mesh, plan.config)
     return collect_tasks(CollectCommand(plan=plan, asked=kept, **asked))

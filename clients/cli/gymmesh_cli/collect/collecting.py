@@ -258,28 +258,32 @@ async def _collect_with(
     own = chosen.ids[shard.index :: shard.of]
     known = await environment_versions(mesh.directory, chosen.environments)
     identity = replace(identity, environments=known)
-    output = _prepare(command, chosen, own, identity, tally)
-    kept_at = summary_path(output.files)
-    kept_at.unlink(missing_ok=True)
-    requested = _requested(own, options.repeats, output)
-    metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
-    collector = Collector(
-        partial(mesh.agents.connect, held=True),  # until `stored` says that it is on disk
-        output,
-        options,
-        tally=tally,
-        stored=mesh.agents.stored,
-        load=mesh.agents.load,
-    )
-    started = time.monotonic()
     async with AsyncExitStack() as stack:
+        # An address that cannot be used is said before there is an output.
+        server = await _stream_server(stack, command)
+        output = _prepare(command, chosen, own, identity, tally)
+        kept_at = summary_path(output.files)
+        kept_at.unlink(missing_ok=True)
+        requested = _requested(own, options.repeats, output)
+        metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
+        collector = Collector(
+            partial(mesh.agents.connect, held=True),  # until `stored` says that it is on disk
+            output,
+            options,
+            tally=tally,
+            stored=mesh.agents.stored,
+            load=mesh.agents.load,
+        )
+        started = time.monotonic()
         shown = output.files.shown
         run = CollectorRun(
             collector, requested=requested, shown=shown, identity=identity, tasks=own
         )
         if not command.no_control:
             await _serve(stack, run, shown)
-        await _serve_groups(stack, command, run)
+        if server is not None:
+            server.add(run)
+            echo(f"gym-cli: groups for trainers at {server.address}", err=True)
         stack.enter_context(interrupting(collector.interrupt))
         if not command.quiet:
             await stack.enter_async_context(Progress(requested).shown(collector.figures))
@@ -416,18 +420,18 @@ def _stream_security(command: CollectCommand) -> SecurityConfig | None:
     return security
 
 
-async def _serve_groups(stack: AsyncExitStack, command: CollectCommand, run: CollectorRun) -> None:
-    """Serve the groups where --stream-listen says. Raises UserError and ConfigError."""
+async def _stream_server(stack: AsyncExitStack, command: CollectCommand) -> StreamServer | None:
+    """The server where --stream-listen says, without a run yet; None: it is not given. Raises
+    UserError and ConfigError.
+    """
     at, security = command.stream_address, _stream_security(command)
     if at is None or security is None:
-        return
+        return None
     server = StreamServer(at.host, at.port, security)
     try:
-        await stack.enter_async_context(server)
+        return await stack.enter_async_context(server)
     except OSError as error:
         raise UserError(f"--stream-listen: {error}. Choose another address") from None
-    server.add(run)
-    echo(f"gym-cli: groups for trainers at {server.address}", err=True)
 
 
 async def _hand_over(collector: Collector) -> None:

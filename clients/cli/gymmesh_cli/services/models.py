@@ -29,6 +29,7 @@ from gymmesh_cli.terminal import (
 
 if TYPE_CHECKING:
     from gymmesh_mesh.model_checks import ModelCheck
+    from gymmesh_trainers.weights import WeightsPush
 
 _WORDS_SHOWN: Final = 60
 
@@ -248,7 +249,9 @@ def push_weights(
 ) -> int:
     """Load the weights in FOLDER on every endpoint, then announce them as VERSION.
 
-    Nothing is announced unless every endpoint has loaded them. The endpoints must offer it: vLLM
+    Nothing is announced unless every endpoint has loaded them. Name every server that the model
+    services call: they don't say which these are, so a forgotten one keeps the old weights, and
+    its answers pass for VERSION. The endpoints must offer it: vLLM
     with VLLM_SERVER_DEV_MODE=1, for adapters with --enable-lora and
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
 
@@ -281,17 +284,25 @@ def push_weights(
             )
         )
     except PushFailed as error:
-        report(as_json, {**dataclasses.asdict(error.push), "error": str(error)}, [str(error)])
+        report(as_json, {**_push_row(error.push), "error": str(error)}, [str(error)])
         return NOTHING_DONE
-    lines = [f"{one.url}  loaded in {one.seconds:.1f} s" for one in done.endpoints]
+    lines = [f"loaded on {one.url} in {one.seconds:.1f} s" for one in done.endpoints]
+    now = f"{version} {done.adapter}".rstrip()
     lines += [
-        f"{address}  {'none' if was is None else was} -> {version} {done.adapter}".rstrip()
+        f"announced to {address}: {'none' if was is None else was} -> {now}"
         for address, was in done.announced.items()
     ]
     lines += [f"unloaded {one}" for one in done.unloaded]
     lines += [f"{one} is still in use" for one in done.in_use]
-    report(as_json, {**dataclasses.asdict(done), "error": None}, lines)
+    report(as_json, {**_push_row(done), "error": None}, lines)
     return DONE
+
+
+def _push_row(push: WeightsPush) -> dict[str, Any]:
+    """A push as JSON. `previous`: the version before, by each model service that was told."""
+    row = dataclasses.asdict(push)
+    row["previous"] = row.pop("announced")
+    return row
 
 
 def _check_lines(one: ModelCheck) -> Iterator[str]:

@@ -103,8 +103,8 @@ class GroupConsumer:
             return None
         if 0 < self.most_unacknowledged <= len(self._held):
             raise field_invalid(
-                "cursor",
-                f"must be acknowledged first: {len(self._held)} groups are held, the most that "
+                "consumer",
+                f"must acknowledge groups first: {len(self._held)} groups are held, the most that "
                 f"the collector allows for one of {self._request.consumers} consumers. Acknowledge "
                 "more often, or collect with a larger --stream-groups",
             )
@@ -124,19 +124,21 @@ class GroupConsumer:
                 return reply
         return None
 
-    async def acknowledge(self) -> None:
-        """Acknowledge all groups that `next` returned. Idempotent.
+    async def acknowledge(self, count: int | None = None) -> None:
+        """Acknowledge all groups that `next` returned, or the first `count` of those held.
+        Idempotent.
 
         Raises MeshError: CONSUMER_REPLACED, they are another consumer's now; PEER_UNAVAILABLE as
         above, but for a run that is over, whose collector may have ended.
         """
-        if not self._held:
+        done = self._held[:count]
+        if not done:
             return
         request = run_pb2.AcknowledgeGroupsRequest(
             run_id=self._request.run_id,
             consumer=self._request.consumer,
             incarnation=self._request.incarnation,
-            cursor=self._held[-1],
+            cursor=done[-1],
         )
 
         async def call() -> None:
@@ -151,11 +153,11 @@ class GroupConsumer:
                 "%s: the collector ended before %d groups were acknowledged, and counts them as "
                 "not taken: %s",
                 self._request.consumer,
-                len(self._held),
+                len(done),
                 error,
             )
         self._request.after_cursor = request.cursor
-        self._held.clear()
+        del self._held[: len(done)]
 
     async def close(self) -> None:
         """Close the stream. Groups that are held go to the other consumers after the lease."""

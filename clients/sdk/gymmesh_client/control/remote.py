@@ -124,15 +124,20 @@ async def runs_at(
     Args:
         security: the certificates and the token to show.
 
-    Raises ConfigError for files that can't be used, and MeshError.
+    Raises ConfigError for files that can't be used, and MeshError: CREDENTIAL_INVALID also where
+    the collector serves TLS and `security` has none.
     """
-    directory = PeerDirectory(credentials=Credentials(security))
+    credentials = Credentials(security)
+    directory = PeerDirectory(credentials=credentials)
     # Collectors allow pings; with them a collector that is gone without a word is noticed.
     pinged = {KEEPALIVE_KEY: str(KEEPALIVE_S)}
     directory.upsert(Instance(id=address, service=RUN_SERVICE, address=address, meta=pinged))
     try:
         peer: Any = directory.plain_peer(address, RUN_SERVICE)
-        reply = await peer.ListRuns(run_pb2.ListRunsRequest(), timeout=_CALL_S)
+        try:
+            reply = await peer.ListRuns(run_pb2.ListRunsRequest(), timeout=_CALL_S)
+        except MeshError as error:
+            raise await credentials.explained(error, address) from None
         yield [RemoteRun(run.run_id, run.output, peer) for run in reversed(reply.runs)]
     finally:
         await directory.close()

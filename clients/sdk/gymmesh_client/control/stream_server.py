@@ -10,7 +10,7 @@ from gymmesh_client.control.servicer import RUN_SERVICE, RunHandle, RunServicer
 from gymmesh_runtime.addresses import at_port
 from gymmesh_runtime.binding import Binding
 from gymmesh_runtime.config import ConfigError
-from gymmesh_runtime.security import Credentials, IdentityConfig, SecurityConfig
+from gymmesh_runtime.security import Credentials, Identities, IdentityConfig, SecurityConfig
 from gymmesh_runtime.wire import MeshServer
 
 _STOP_S: Final = 5.0
@@ -60,7 +60,8 @@ def stream_security(configured: SecurityConfig | None, token_file: str) -> Secur
     Args:
         token_file: empty: the configured identities alone.
 
-    Raises ConfigError where nobody would have to show who they are.
+    Raises ConfigError where nobody would have to show who they are, and for token files that hold
+    no token.
     """
     config = configured or SecurityConfig()
     if token_file:
@@ -73,4 +74,5 @@ def stream_security(configured: SecurityConfig | None, token_file: str) -> Secur
             "whoever can connect to --stream-listen could take the groups. Add --stream-token-file "
             "FILE, or security.identities with the permission collect"
         )
+    Identities(config.identities)  # reads their token files
     return config

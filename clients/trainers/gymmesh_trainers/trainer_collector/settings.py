@@ -151,6 +151,15 @@ def whole_number(key: str, value: object, least: int = 1) -> None:
         raise ValueError(f"{key}: must be at least {least}, not {value}")
 
 
+def seconds(key: str, value: object, *, may_be_zero: bool = True) -> None:
+    """Raise TypeError where an option is no number, ValueError where it is no time to wait."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"{key}: must be a number of seconds, not {value!r}")
+    wait = float(value)
+    if not (wait >= 0 if may_be_zero else wait > 0):
+        raise ValueError(f"{key}: must be {'at least' if may_be_zero else 'above'} 0, not {value}")
+
+
 def _check_params(params: object) -> None:
     """Raise TypeError or ValueError where sampling parameters are ones that a task can't have."""
     if not isinstance(params, Mapping):

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh_client.control import GroupConsumer, RemoteRun, find_run, open_runs, runs_at
 from gymmesh_resource import Task
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, field_invalid
 from gymmesh_runtime.security import SecurityConfig
 from gymmesh_trainers.rollouts import RolloutGroup
 from gymmesh_trainers.trainer_collector.grouping import grouped
 from gymmesh_trainers.trainer_collector.loop_thread import LoopThread
-from gymmesh_trainers.trainer_collector.settings import whole_number
+from gymmesh_trainers.trainer_collector.settings import seconds, whole_number
 from gymmesh_trainers.trainer_collector.weights import WeightsVersions
 
 _LOOK_AGAIN_S: Final = 0.5
@@ -25,6 +25,15 @@ _LOOK_AGAIN_S: Final = 0.5
 _NOT_THERE: Final = frozenset(
     (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_RUN_NOT_FOUND)
 )
+_AGAIN: Final = "Drop the groups that are not acknowledged, and open SharedGroups again"
+# By the cause that the collector names, after the rank's number.
+_REPLACED: Final[Mapping[str, str]] = {
+    "lease": "had no connection for longer than --stream-lease, and its groups went to other "
+    f"ranks. {_AGAIN}",
+    "name": "was opened by another process, which has taken its place and its groups. Drop the "
+    "groups that are not acknowledged, and give each process a rank of its own",
+    "restart": f"is not known to the collector, which was started again. {_AGAIN}",
+}
 
 
 class SharedGroups:
@@ -58,7 +67,8 @@ class SharedGroups:
         reconnect_s: how long it may be unreachable later.
         wait_s: how long to wait for a group.
 
-    Entering raises MeshError where there is no such run, and ConfigError for `security`.
+    Raises TypeError and ValueError for other arguments than these. Entering raises MeshError where
+    there is no such run, and ConfigError for `security`.
 
     Attributes:
         counts: `groups`; their rollouts: `rollouts` with a reward, `failed`, `unscored`.
@@ -82,6 +92,11 @@ class SharedGroups:
         whole_number("rank", rank, 0)
         if rank >= world_size:
             raise ValueError(f"rank: must be below world_size ({world_size}), not {rank}")
+        if not isinstance(run, str):
+            raise TypeError(f"run: must be the run's id, or '' for the only run, not {run!r}")
+        seconds("connect_s", connect_s)
+        seconds("reconnect_s", reconnect_s)
+        seconds("wait_s", wait_s, may_be_zero=False)
         self.counts = Counter[str]()
         self._wanted, self._at, self._security = run, at, security
         self._rank, self._world_size = rank, world_size
@@ -91,6 +106,7 @@ class SharedGroups:
         self._weights = WeightsVersions(None)
         self._stack = AsyncExitStack()
         self._consumer: GroupConsumer | None = None
+        self._ready: list[RolloutGroup] = []  # received by a `take` that raised
 
     def __repr__(self) -> str:
         return f"<SharedGroups of rank {self._rank} of {self._world_size}: {dict(self.counts)}>"
@@ -114,7 +130,7 @@ class SharedGroups:
         """Whether no more groups come. False while other ranks have groups that they have not
         acknowledged, and may die.
         """
-        return self._opened().finished
+        return self._opened().finished and not self._ready
 
     async def __aiter__(self) -> AsyncGenerator[RolloutGroup, None]:
         while group := await self.take(1):
@@ -127,38 +143,78 @@ class SharedGroups:
         acknowledged them: `finished` is false then, and after `ack` groups of a rank that died
         may still come.
 
+        What a call has received before it raises, or is cancelled, the next call returns.
+
         Raises:
             MeshError: CONSUMER_REPLACED, this rank was taken for dead; drop the groups that are
                 not acknowledged and open new SharedGroups. PEER_UNAVAILABLE, the collector was
                 unreachable for `reconnect_s`. DEADLINE_PASSED, no group came for `wait_s`.
                 FIELD_INVALID, the collector sends a rank fewer groups than that before it
-                acknowledges any: see --stream-groups.
+                acknowledges any: see --stream-groups. Nothing is acknowledged then.
         """
         whole_number("most", most, 1)
         consumer = self._opened()
+        self._refuse_too_many(most)
         if self._auto_ack:
-            await consumer.acknowledge()
-        found: list[RolloutGroup] = []
-        while len(found) < most:
-            reply = await consumer.next(self._wait_s)
+            await self.ack()
+        while len(self._ready) < most:
+            with self._drops_if_replaced():
+                reply = await consumer.next(self._wait_s)
             if reply is None:
                 break
-            group = grouped(RolloutGroup(Task(reply.task)), reply.rollouts, self._weights)
+            self._ready.append(
+                grouped(RolloutGroup(Task(reply.task)), reply.rollouts, self._weights)
+            )
+            self._refuse_too_many(most)  # the first reply says how many a rank may hold
+        found, self._ready = self._ready[:most], self._ready[most:]
+        for group in found:
             self.counts.update(
                 groups=1,
                 rollouts=len(group.rollouts),
                 failed=len(group.failed),
                 unscored=len(group.unscored),
             )
-            found.append(group)
         return found
 
     async def ack(self) -> None:
-        """Acknowledge all groups so far: no other rank gets them, whatever happens to this one.
+        """Acknowledge all groups that `take` returned: no other rank gets them, whatever happens to
+        this one.
 
         Raises MeshError: CONSUMER_REPLACED, they are other ranks' already; PEER_UNAVAILABLE.
         """
-        await self._opened().acknowledge()
+        consumer = self._opened()
+        with self._drops_if_replaced():
+            await consumer.acknowledge(consumer.held - len(self._ready))
+
+    def _refuse_too_many(self, most: int) -> None:
+        """Raises FIELD_INVALID where the collector would not send so many to this rank."""
+        consumer = self._opened()
+        limit = consumer.most_unacknowledged
+        held = 0 if self._auto_ack else consumer.held - len(self._ready)
+        if not limit or held + most <= limit or consumer.finished or consumer.all_sent:
+            return
+        raise field_invalid(
+            "take",
+            f"cannot return {most} groups: a rank may have at most {limit} that it has not "
+            f"acknowledged, and this one has {held}. Take fewer at once, or collect with a larger "
+            "--stream-groups",
+        )
+
+    @contextmanager
+    def _drops_if_replaced(self) -> Iterator[None]:
+        """Drops what is other ranks' now, and says CONSUMER_REPLACED in a rank's words."""
+        try:
+            yield
+        except MeshError as error:
+            if error.reason != errors_pb2.ERROR_REASON_CONSUMER_REPLACED:
+                raise
+            self._ready.clear()
+            words = _REPLACED.get(error.metadata.get("cause", ""))
+            if words is None:
+                raise
+            raise MeshError(
+                error.reason, f"rank {self._rank} {words}", metadata=error.metadata
+            ) from error
 
     async def _find_run(self) -> RemoteRun:
         until = time.monotonic() + self._connect_s

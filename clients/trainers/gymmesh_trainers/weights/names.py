@@ -54,5 +54,6 @@ def check_folder(folder: Path, *, is_adapter: bool) -> None:
         raise UserError(f"{folder}: has no adapter_config.json. Save the adapter as PEFT does")
     if not is_adapter and has_config:
         raise UserError(
-            f"{folder}: is an adapter (adapter_config.json). Pass the adapter's name as adapter"
+            f"{folder}: is an adapter (adapter_config.json). Pass its name: --adapter NAME of the "
+            'command, adapter="NAME" in Python'
         )

@@ -57,16 +57,23 @@ class WeightsPush:
 
 
 class PushFailed(Exception):
-    """New weights are not in force everywhere; the text names each endpoint and the cause.
+    """New weights are not in force everywhere; the text names each endpoint and the cause, with the
+    states after what could be taken back was.
 
     Attributes:
         push: what was done.
         step: what failed: `check`, `pause`, `load`, `abort`, `announce` or `resume`.
+        cause: what a model service said, or that calls did not end; empty: endpoints failed.
     """
 
     def __init__(self, push: WeightsPush, step: str, cause: str = "") -> None:
         self.push = push
         self.step = step
+        self.cause = cause
+        super().__init__(push, step, cause)
+
+    def __str__(self) -> str:
+        push, cause = self.push, self.cause
         what = f"adapter {push.adapter}" if push.adapter else f"weights of version {push.version}"
         told = f" It was announced to {', '.join(push.announced)}." if push.announced else ""
         failed = [one for one in push.endpoints if one.cause]
@@ -75,4 +82,4 @@ class PushFailed(Exception):
         parts += [str(one) for one in failed]
         if other and not cause:
             parts.append(f"the others: {'; '.join(str(one) for one in other)}")
-        super().__init__(f"{what} not in force ({step}): {'; '.join(parts)}.{told}")
+        return f"{what} not in force ({self.step}): {'; '.join(parts)}.{told}"

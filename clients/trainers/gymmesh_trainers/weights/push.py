@@ -234,7 +234,11 @@ async def _push_full(job: _Push) -> WeightsPush:
 
     async def pause(server: InferenceServer, outcome: EndpointOutcome) -> None:
         outcome.is_paused = True  # if it fails, it may be all the same
-        await server.pause(aborts=job.aborts)
+        try:
+            await server.pause(aborts=job.aborts)
+        except EndpointFailed as error:
+            outcome.is_paused = not error.unreached
+            raise
 
     async def resume(server: InferenceServer, outcome: EndpointOutcome) -> None:
         if outcome.is_paused:
@@ -268,7 +272,12 @@ async def _push_adapter(job: _Push) -> None:
     async def load(server: InferenceServer, outcome: EndpointOutcome) -> None:
         begun = monotonic()
         outcome.state = "unknown"
-        await server.load_adapter(name, job.folder, job.left())
+        try:
+            await server.load_adapter(name, job.folder, job.left())
+        except EndpointFailed as error:
+            if error.unreached:
+                outcome.state = "unchanged"
+            raise
         outcome.state, outcome.seconds = "loaded", monotonic() - begun
 
     async def unload(server: InferenceServer, outcome: EndpointOutcome) -> None:

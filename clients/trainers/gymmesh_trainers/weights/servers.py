@@ -73,10 +73,12 @@ class EndpointFailed(Exception):
     """A server did not do what it was asked; the text is the cause, without its address.
 
     status: of its HTTP answer; 0: there was none, or it was 200.
+    unreached: no connection was made, so the server knows nothing of it.
     """
 
-    def __init__(self, cause: str, status: int = 0) -> None:
+    def __init__(self, cause: str, status: int = 0, *, unreached: bool = False) -> None:
         self.status = status
+        self.unreached = unreached
         super().__init__(cause)
 
 
@@ -154,7 +156,10 @@ class InferenceServer(ABC):
             raise EndpointFailed(f"{shown} did not answer within {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             cause = self._masked(str(error) or type(error).__name__)
-            raise EndpointFailed(f"{shown} cannot be reached: {cause}") from None
+            unreached = isinstance(error, aiohttp.ClientConnectorError)
+            raise EndpointFailed(
+                f"{shown} cannot be reached: {cause}", unreached=unreached
+            ) from None
         try:
             found = loads(raw)
         except CodecError:

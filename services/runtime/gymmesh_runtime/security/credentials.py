@@ -101,6 +101,14 @@ class Credentials:
             return None
         return await self._refusals.find(address)
 
+    async def explained(self, error: MeshError, address: str) -> MeshError:
+        """The error of a first call to an address, or why it failed: a server with TLS hangs up
+        without a word on callers without.
+        """
+        if self.encrypts or error.reason != errors_pb2.ERROR_REASON_PEER_UNAVAILABLE:
+            return error
+        return await self._refusals.find(address) or error
+
     def metadata(self, address: str) -> _Metadata:
         """What each RPC to an address carries besides its own: the token.
 

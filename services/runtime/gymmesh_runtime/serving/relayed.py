@@ -54,6 +54,9 @@ _FINAL: Final = frozenset(
         errors_pb2.ERROR_REASON_REQUIRED_FIELD_MISSING,
     )
 )
+_UNREACHED: Final = frozenset(
+    (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_DEADLINE_PASSED)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +180,33 @@ class RelayDialer:
         while True:
             try:
                 exchange = await self._offered()
-            except MeshError as error:
-                if error.reason in _FINAL and not self.offers:
-                    raise
+            except MeshError as failed:
+                error = failed
+                if not self.offers:
+                    error = await self._credentials.explained(failed, self._relay)
+                    if error.reason in _FINAL:
+                        raise error from None
                 self._failure = error
                 failures += 1
-                if failures in (1, 10) or failures % 100 == 0:
-                    _log.warning("the relay does not take the offer: %s", error.message)
-                pause = doubled_s(_FIRST_PAUSE_S, failures, _LONGEST_PAUSE_S)
                 # Many that lost one relay would come back at once.
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+                longest = doubled_s(_FIRST_PAUSE_S, failures, _LONGEST_PAUSE_S)
+                pause = longest * random.uniform(0.5, 1.0)
+                if failures in (1, 10) or failures % 100 == 0:
+                    gone = error.reason in _UNREACHED
+                    what = "cannot reach the relay" if gone else "not accepted by the relay"
+                    _log.warning(
+                        "%s %s: %s; trying again in %.1f s",
+                        what,
+                        self._relay,
+                        error.message,
+                        pause,
+                    )
+                await asyncio.sleep(pause)
                 continue
+            if failures:
+                _log.warning(
+                    "offered at the relay %s after %d failed attempts", self._relay, failures
+                )
             failures = 0
             await self._until_over(exchange)
 

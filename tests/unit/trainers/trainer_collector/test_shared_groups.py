@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gymmesh_runtime.errors import MeshError
+from gymmesh_runtime.errors import MeshError, deadline_passed
 from gymmesh_trainers import SharedGroups, SyncSharedGroups
 from tests.support.rollouts import ScriptedAgent
 from tests.unit.client.test_collect import collector, good
@@ -68,14 +68,73 @@ async def test_steps_are_acknowledged_as_a_whole(tmp_path: Path) -> None:
 async def test_a_step_that_is_larger_than_a_rank_may_hold_is_refused(tmp_path: Path) -> None:
     async with shared(tmp_path):
         async with SharedGroups(rank=0, world_size=1, auto_ack=False, wait_s=WAIT_S) as groups:
-            with pytest.raises(MeshError, match="--stream-groups") as error:
+            with pytest.raises(MeshError, match=r"take .* 9 groups.*at most 8.*--stream-groups"):
                 await groups.take(9)
+            await groups.take(8)
+            with pytest.raises(MeshError, match="this one has 8") as error:
+                await groups.take(1)
             assert error.value.reason_name == "FIELD_INVALID"
             await groups.ack()
             while not groups.finished:
                 await groups.take(8)
                 await groups.ack()
         assert groups.counts["groups"] == 20
+
+
+async def test_a_refused_step_loses_and_acknowledges_nothing(tmp_path: Path) -> None:
+    async with shared(tmp_path) as (_, collecting):
+        async with SharedGroups(rank=0, world_size=1, wait_s=WAIT_S) as groups:
+            found: list[str] = []
+            for _ in range(2):
+                with pytest.raises(MeshError, match="100 groups"):
+                    await groups.take(100)
+                found += [group.task.id for group in await groups.take(4)]
+                assert groups.counts["groups"] == len(found)
+                assert groups._opened().held == 4
+            while not groups.finished:
+                found += [group.task.id for group in await groups.take(4)]
+        assert Counter(found) == TASKS
+        await collecting
+
+
+async def test_a_step_that_is_cut_short_is_returned_by_the_next_calls(tmp_path: Path) -> None:
+    """What it had received is not acknowledged before it is returned."""
+    async with shared(tmp_path):
+        async with SharedGroups(rank=0, world_size=1, wait_s=WAIT_S) as groups:
+            consumer = groups._opened()
+            following, left = consumer.next, 5
+
+            async def cut(wait_s: float) -> Any:
+                nonlocal left
+                left -= 1
+                if not left:
+                    raise deadline_passed("StreamGroups")
+                return await following(wait_s)
+
+            consumer.next = cut  # type: ignore[method-assign]  # no timing
+            with pytest.raises(MeshError):
+                await groups.take(6)
+            assert (consumer.held, groups.counts["groups"]) == (4, 0)
+            found = [group.task.id for group in await groups.take(3)]
+            assert (consumer.held, groups.counts["groups"]) == (4, 3)
+            found += [group.task.id for group in await groups.take(1)]
+            assert consumer.held == 1
+            found += [group.task.id async for group in groups]
+        assert Counter(found) == TASKS
+
+
+async def test_a_rank_whose_place_is_taken_is_told_in_its_own_words(tmp_path: Path) -> None:
+    async with shared(tmp_path):
+        async with SharedGroups(rank=0, world_size=1, wait_s=WAIT_S) as first:
+            assert len(await first.take(1)) == 1
+            async with SharedGroups(rank=0, world_size=1, wait_s=WAIT_S) as second:
+                found = [group.task.id async for group in second]
+            with pytest.raises(MeshError, match="rank 0 was opened by another process") as error:
+                await first.take(1)
+            assert error.value.reason_name == "CONSUMER_REPLACED"
+            assert error.value.metadata["cause"] == "name"
+            assert "cursor" not in str(error.value)
+        assert Counter(found) == TASKS
 
 
 async def test_a_wait_for_a_group_is_bounded_and_loses_none(tmp_path: Path) -> None:
@@ -130,5 +189,12 @@ async def test_what_no_rank_is() -> None:
         SharedGroups(rank=2, world_size=2)
     with pytest.raises(TypeError, match="world_size"):
         SharedGroups(rank=0, world_size=os.environ)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="run: must be the run's id"):
+        SyncSharedGroups(None, rank=0, world_size=1)  # type: ignore[arg-type]
+    for wrong in ({"connect_s": -1}, {"reconnect_s": float("nan")}, {"wait_s": 0}):
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}: must be"):
+            SharedGroups(rank=0, world_size=1, **wrong)
+    with pytest.raises(TypeError, match="wait_s: must be a number"):
+        SharedGroups(rank=0, world_size=1, wait_s=None)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="not open"):
         await SharedGroups(rank=0, world_size=1).take(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -145,6 +146,12 @@ async def test_full_weights_are_loaded_and_announced(
         assert again.announced == {"m0": 4, "m1": 4}
 
 
+def test_a_failure_survives_pickling() -> None:
+    failed = PushFailed(WeightsPush(1, "", []), "check", "m0: is too old")
+    again = pickle.loads(pickle.dumps(failed))
+    assert (str(again), again.step) == (str(failed), "check")
+
+
 async def test_the_folders_path_at_the_endpoints_may_be_another(weights: Path) -> None:
     async with fleet() as mesh:
         await mesh.push(weights, 1, folder_there="/mnt/step-1")
@@ -161,6 +168,20 @@ async def test_an_endpoint_that_cannot_pause_leaves_all_as_it_was(weights: Path)
         assert not any(one.is_paused or one.weights for one in mesh.servers)
         assert await mesh.announced() == [None, None]
         assert mesh.is_held() == [False, False]
+
+
+async def test_an_endpoint_that_is_not_there_is_not_paused(weights: Path, adapter: Path) -> None:
+    async with fleet() as mesh:
+        await mesh.servers[1].__aexit__()
+        with pytest.raises(PushFailed, match="/pause cannot be reached") as caught:
+            await mesh.push(weights, 1)
+        assert not any(one.is_paused for one in caught.value.push.endpoints)
+        assert "paused" not in str(caught.value)
+        assert "/resume" not in str(caught.value)
+        with pytest.raises(PushFailed, match="cannot be reached") as caught:
+            await mesh.push(adapter, 1, adapter="a")
+        assert [one.state for one in caught.value.push.endpoints] == ["unchanged"] * 2
+        assert mesh.servers[0].adapters == {}
 
 
 @pytest.mark.parametrize(
@@ -301,8 +322,10 @@ async def test_an_adapter_that_one_endpoint_lacks_is_taken_back(adapter: Path) -
     async with fleet() as mesh:
         await mesh.push(adapter, 1, adapter="a")
         mesh.servers[1].fails["/v1/load_lora_adapter"] = (404, "No adapter found")
-        with pytest.raises(PushFailed, match=r"a@2 not in force \(load\).*No adapter found"):
+        with pytest.raises(PushFailed, match=r"a@2 not in force \(load\).*No adapter") as caught:
             await mesh.push(adapter, 2, adapter="a")
+        assert [one.state for one in caught.value.push.endpoints] == ["unchanged"] * 2
+        assert f"the others: {mesh.servers[0].url} (unchanged)." in str(caught.value)
         assert [list(one.adapters) for one in mesh.servers] == [["a@1"], ["a@1"]]
         assert await mesh.announced() == [(1, "a@1")] * 2
         await mesh.push(adapter, 2, adapter="a")
