@@ -329,7 +329,7 @@ async def test_messages_that_the_template_refuses_say_nothing_of_others() -> Non
     prefix = Prefix(pack_ids([*encode("ab"), STOP]), 0, 0, 1, 1, closed=True)
     tails = Tails()
     bad = NewMessages([{"role": "user", "content": "bad"}], (), False)
-    with pytest.raises(NoTail, match="cannot be rendered: it is bad"):
+    with pytest.raises(NoTail, match="refuses the short test conversation: it is bad"):
         await tails.behind(prefix, bad, b"", render)
     good = NewMessages([{"role": "user", "content": "good"}], (), False)
     assert "good" in decode(unpack_ids(await tails.behind(prefix, good, b"", render)))

@@ -137,7 +137,7 @@ class Torn(Firm):
 def test_strict_is_what_the_author_asks_for() -> None:
     tools = Toolset(Firm())
     assert [one.message.function.strict for one in tools.values()] == [True, False]
-    with pytest.raises(DefinitionError, match=r"Torn\.loose cannot be strict: .* required"):
+    with pytest.raises(DefinitionError, match=r"Torn\.loose cannot be strict\. .* required"):
         Toolset(Torn())
 
 
