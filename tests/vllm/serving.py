@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,19 +57,21 @@ def running(
     try:
         guard.stdin.write(json.dumps(order).encode() + b"\n")
         guard.stdin.flush()
-        asyncio.run(_ready(guard, url, log))
+        _wait_until_ready(guard, url, log)
         yield
     finally:
         guard.stdin.close()
         guard.wait()
 
 
-async def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    async with asyncio.timeout(START_S):
-        while not await asyncio.to_thread(_answers, url):
-            said = log.read_text(errors="replace")[-3000:]
-            assert process.poll() is None, f"the process ended: {said}"
-            await asyncio.sleep(1.0)
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Blocks, so that a fixture may call it whether or not a loop runs."""
+    deadline = time.monotonic() + START_S
+    while not _answers(url):
+        said = log.read_text(errors="replace")[-3000:]
+        assert process.poll() is None, f"the process ended: {said}"
+        assert time.monotonic() < deadline, f"it did not answer within {START_S:g} s: {said}"
+        time.sleep(1.0)
 
 
 def _answers(url: str) -> bool:

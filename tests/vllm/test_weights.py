@@ -123,9 +123,10 @@ async def changed_under_way(
     """The rollouts of a step during which `push` is awaited with 1, 2 and 3.
 
     Each push comes when three answers are being sampled, and two rollouts have ended since the last
-    one. The step ends some rollouts after the last.
+    one. The step ends once some rollouts have tokens of the last.
     """
     found: list[Rollout] = []
+    newest = 0
     ended, last = asyncio.Condition(), asyncio.Event()
 
     async def collected() -> None:
@@ -137,18 +138,25 @@ async def changed_under_way(
                 async with ended:
                     found.extend(group.rollouts)
                     ended.notify_all()
-                after += last.is_set()
+                versions = {
+                    version
+                    for rollout in group.rollouts
+                    for sample in rollout.samples
+                    for version in sample.weights_versions
+                }
+                after += last.is_set() and newest in versions
                 if after == AFTER:
                     return
 
     async def changed() -> None:
+        nonlocal newest
         for place in range(1, CHANGES + 1):
             wanted = len(found) + 2
             async with ended:
                 while len(found) < wanted:
                     await ended.wait()
             await until(lambda: metric(server, "vllm:num_requests_running") >= 3)
-            await push(place)
+            newest = (await push(place)).version
         last.set()
 
     async with asyncio.TaskGroup() as group:
