@@ -152,7 +152,7 @@ async def test_calls_and_results_have_a_size() -> None:
 
 
 async def test_a_call_over_its_time_is_given_up_there_too(tmp_path: Path) -> None:
-    async with opened() as process:
+    async with opened(replace(OPTIONS, give_up_s=LONG_S)) as process:
         file = tmp_path / "given_up"
         with pytest.raises(PeerTimeout, match=r"longer than 0\.01 s"):
             await process.call("wait", {"file": str(file)}, 0.01)
