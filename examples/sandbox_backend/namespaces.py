@@ -74,7 +74,7 @@ class NamespaceBackend(SandboxBackend):
     async def open(self) -> None:
         for program in ("bwrap", "nsenter", "setpriv"):
             if shutil.which(program) is None:
-                raise ConfigError(f"{program} is missing; run: apt-get install bubblewrap util-linux")
+                raise ConfigError(f"{program} is missing; apt-get install bubblewrap util-linux")
 
     async def end_leftovers(self, instance_id: str) -> int:
         return 0  # a sandbox ends with the process that started it
