@@ -68,7 +68,7 @@ class Agent(ABC):
     def __init__(self, options: Mapping[str, Any]) -> None:
         if options:
             unknown = ", ".join(sorted(options))
-            raise ValueError(f"{type(self).__name__} takes no options, got: {unknown}")
+            raise ValueError(f"{type(self).__name__} has no options; remove: {unknown}")
 
     @property
     def program_sandbox(self) -> str:

@@ -300,7 +300,7 @@ class RunningAttempt:
         Raises StepFailed, and MeshError where the attempt is too large.
         """
         if self._ended.is_set():
-            raise RuntimeError("the rollout has ended; its agent ignored its cancellation")
+            raise RuntimeError("the rollout has ended, but its agent ignored the cancellation")
         self.events.check()
         self._verifying_s = self.clock.elapsed()
         with verify_span(self.session.name):

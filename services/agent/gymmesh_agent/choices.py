@@ -33,8 +33,8 @@ class ChoicesAgent(Agent):
     version: ClassVar[str] = "1"
     scores: ClassVar[bool] = True
     description: ClassVar[str] = (
-        "Has the policy score the task's choices, and answers with the most probable one; of "
-        "equally probable ones, the first."
+        "The policy scores the task's choices. The agent answers with the most probable choice, or "
+        "with the first of equally probable choices."
     )
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -52,7 +52,7 @@ class ChoicesAgent(Agent):
         if not context.choices:
             raise _unfit(context, "has no choices: its environment must return them")
         if context.multi_turn:
-            raise _unfit(context, "can't be answered once: its environment takes turns")
+            raise _unfit(context, "needs more than one answer, because its environment takes turns")
         await context.choose(self._best)
         return Completion(rollout_pb2.STOP_REASON_MODEL_FINISHED)
 

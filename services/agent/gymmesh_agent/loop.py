@@ -199,7 +199,9 @@ class ToolLoop:
         if self._state is not _State.TOOLS:
             raise self._wrong_report(_State.TOOLS)
         if len(done) != self._calls:
-            raise RuntimeError(f"{self._calls} tool calls were asked for, {len(done)} answered")
+            raise RuntimeError(
+                f"the answer has {self._calls} tool calls, but {len(done)} of them were answered"
+            )
         return self._go_on(done=any(done))
 
     def turn_taken(self, *, done: bool) -> Action:

@@ -32,8 +32,8 @@ EnvironmentReply: TypeAlias = (
 _Within = Callable[[float], float]
 _NoteEvent = Callable[[rollout_pb2.RolloutEvent], None]
 _NONE: Final = (
-    "the rollout has no sandbox {role!r}{known}. The environment lends one by "
-    "SandboxSpec(lent=True), or the agent's class declares its own: "
+    "the rollout has no sandbox {role!r}{known}. Let the environment lend one with "
+    "SandboxSpec(lent=True), or declare one in the agent's class: "
     "sandboxes = {{{role!r}: SandboxSpec(…)}}"
 )
 

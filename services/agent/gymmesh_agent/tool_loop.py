@@ -23,8 +23,8 @@ class ToolLoopAgent(Agent):
 
     version: ClassVar[str] = "1"
     description: ClassVar[str] = (
-        "Calls the policy, runs its tool calls side by side, shows it the outputs, and repeats "
-        "this until it answers without a call; lets the environment take its turns."
+        "Calls the policy, runs its tool calls concurrently, and returns the outputs to it. Repeats "
+        "this until the policy answers without a tool call. The environment may then take a turn."
     )
 
     async def run(self, context: RolloutContext) -> Completion:

@@ -247,7 +247,9 @@ class SessionClient:
             if reply.outcome == rollout_pb2.TOOL_OUTCOME_UNSPECIFIED:
                 raise violated("outcome", f"the answer of tool '{name}' has no outcome")
             if not math.isfinite(reply.reward):
-                raise violated("reward", f"the reward of tool '{name}' is {reply.reward}")
+                raise violated(
+                    "reward", f"the reward of tool '{name}' is {reply.reward}, not a finite number"
+                )
             return reply
         except MeshError as error:
             if error.reason != errors_pb2.ERROR_REASON_TOOL_NOT_FOUND:
@@ -266,9 +268,13 @@ class SessionClient:
         try:
             reply = await self._peer.NextTurn(request, timeout=self._hop())
             if not reply.items and not reply.done:
-                raise violated("items", "the environment's turn is empty, but it is not done")
+                raise violated(
+                    "items", "the environment's turn has no items, but the episode is not done"
+                )
             if not math.isfinite(reply.reward):
-                raise violated("reward", f"the reward of the turn is {reply.reward}")
+                raise violated(
+                    "reward", f"the reward of the turn is {reply.reward}, not a finite number"
+                )
             return reply
         except MeshError as error:
             raise StepFailed(error, FailureStage.TURN, self.name) from error

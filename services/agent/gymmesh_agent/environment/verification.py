@@ -41,7 +41,9 @@ def check_verification(verdict: rollout_pb2.Verification) -> None:
     for part in verdict.components:
         for number in (part.value, part.weight):
             if not math.isfinite(number):
-                raise violated("components", f"component {part.name!r} is {number}")
+                raise violated(
+                    "components", f"component {part.name!r} is {number}, not a finite number"
+                )
     evidence = verdict.evidence_json
     if evidence:
         _check_evidence(evidence)
@@ -121,8 +123,8 @@ def check_group(
     asked = [member.rollout_id for member in members]
     judged = [verdict.rollout_id for verdict in verdicts]
     if asked != judged:
-        problem = f"the environment judged {len(judged)} members of {len(asked)}"
-        raise violated("verdicts", f"{problem}, or in another order")
+        problem = f"the environment returned {len(judged)} verdicts for {len(asked)} rollouts"
+        raise violated("verdicts", f"{problem}, or in a different order")
     for verdict in verdicts:
         check_verification(verdict.verification)
 

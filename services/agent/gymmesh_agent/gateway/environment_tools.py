@@ -83,12 +83,12 @@ class EnvironmentTools:
             return {"tools": [_listed(function) for function in self._tools.values()]}
         if method == "tools/call":
             return await self._called(params)
-        raise _McpRefusal(_NO_METHOD, "this server has tools alone")
+        raise _McpRefusal(_NO_METHOD, "unknown method; this server has only tools")
 
     async def _called(self, params: Mapping[str, Any]) -> dict[str, Any]:
         name, arguments = params.get("name"), params.get("arguments") or {}
         if not isinstance(name, str) or name not in self._tools:
-            raise _McpRefusal(_BAD_PARAMS, "there is no tool of this name")
+            raise _McpRefusal(_BAD_PARAMS, "unknown tool; tools/list returns the names")
         if not isinstance(arguments, dict):
             raise _McpRefusal(_BAD_PARAMS, "arguments must be an object")
         try:
@@ -111,11 +111,11 @@ def _read(body: bytes) -> Mapping[str, Any]:
     except CodecError as error:
         raise _McpRefusal(_UNREADABLE, f"the body is not JSON: {error}") from None
     if not isinstance(request, dict) or not isinstance(request.get("method"), str):
-        raise _McpRefusal(_NO_REQUEST, "the body is not one request of JSON-RPC")
+        raise _McpRefusal(_NO_REQUEST, "the body is not a single JSON-RPC request")
     if not isinstance(request.get("params") or {}, dict):
         raise _McpRefusal(_NO_REQUEST, "params must be an object")
     if not isinstance(request.get("id"), str | int | None):
-        raise _McpRefusal(_NO_REQUEST, "id must be a text or a number")
+        raise _McpRefusal(_NO_REQUEST, "id must be a string or a number")
     return request
 
 

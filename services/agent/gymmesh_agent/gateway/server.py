@@ -94,8 +94,8 @@ class GatewayServer:
             host, port = self.config.address()
             if not (is_local(host) or self.config.plain):
                 raise ConfigError(
-                    f"will not serve programs on {host}, where keys and conversations would travel "
-                    "unencrypted; listen on 127.0.0.1, or allow it with gateway.plain: true",
+                    f"the gateway does not listen on {host}, because keys and conversations would "
+                    "be sent unencrypted; listen on 127.0.0.1, or set gateway.plain: true",
                     path=f"agents.{self._agent}.gateway.listen",
                 )
             from aiohttp import web
@@ -116,7 +116,7 @@ class GatewayServer:
             try:
                 self._server = await loop.create_server(self._connections, host, port, backlog=512)
             except OSError as error:
-                problem = f"cannot serve programs on {self.config.listen}: {error.strerror}"
+                problem = f"the gateway cannot listen on {self.config.listen}: {error.strerror}"
                 raise OSError(error.errno, problem) from error
             self.address = at_port(host, self._server.sockets[0].getsockname()[1])
             log_exposure(
@@ -135,7 +135,7 @@ class GatewayServer:
             return f"http://{self.address}"
         own = self.address.rpartition(":")[0].strip("[]")
         if is_local(own):
-            raise ValueError(f"it is at {host}, and the gateway listens on {own} alone")
+            raise ValueError(f"the environment is at {host}, but the gateway listens only on {own}")
         return f"http://{self.reached_at(self.host)}"
 
     def reached_at(self, host: str) -> str:

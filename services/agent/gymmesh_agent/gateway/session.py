@@ -34,7 +34,8 @@ from gymmesh_runtime.errors import MeshError
 
 _OVER: Final = Refusal(RefusalKind.STOP, "The rollout is over.")
 _BUSY: Final = Refusal(
-    RefusalKind.AGAIN, "Too many requests of this rollout wait for an answer; send it again later."
+    RefusalKind.AGAIN,
+    "Too many requests of this rollout wait for an answer. Send the request again later.",
 )
 _TOO_LONG: Final = Refusal(
     RefusalKind.CONTEXT_LENGTH,
@@ -240,7 +241,9 @@ class GatewaySession:
         except StopRollout as stop:
             self.stop(stop)
         except CodecError as error:
-            pending.settle(Refusal(RefusalKind.INVALID, f"The request cannot be sent on: {error}"))
+            pending.settle(
+                Refusal(RefusalKind.INVALID, f"The gateway cannot forward the request: {error}")
+            )
         except MeshError as error:
             if error.reason == errors_pb2.ERROR_REASON_MODEL_CONTEXT_EXCEEDED:
                 pending.settle(self._exceeded(placed))

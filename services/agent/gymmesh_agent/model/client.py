@@ -103,8 +103,8 @@ class ModelServices:
         if model not in self._without_tokens:
             self._without_tokens.add(model)
             _log.warning(
-                "model '%s' returns no token ids, although they are to be captured; use a backend "
-                "that returns them (vllm, vllm_tokens, sglang, or a TokenBackend), or set "
+                "model '%s' returns no token ids, but capture_tokens is true; use a backend that "
+                "returns token ids (vllm, vllm_tokens, sglang, or a TokenBackend), or set "
                 "capture_tokens to false",
                 model,
             )
@@ -134,8 +134,8 @@ class ModelServices:
             if (model, name) not in self._without_side_data:
                 self._without_side_data.add((model, name))
                 _log.warning(
-                    "model '%s' returns no side data '%s', although it is to be captured; its "
-                    "backend must give it, and side_data.path of the model must name a folder",
+                    "model '%s' returns no side data '%s', but capture_side_data requests it; use "
+                    "a backend that returns it, and set side_data.path of the model to a folder",
                     model,
                     name,
                 )
@@ -398,7 +398,7 @@ def fill_params(
         ValueError: `changes` holds `input`, which is what `items` is for, or is not JSON.
     """
     if changes and "input" in changes:
-        raise ValueError("params: `input` is made from the conversation; hand over items instead")
+        raise ValueError("params: `input` comes from the conversation; pass items instead")
     if changes:
         base = params_from_json({**params_to_dict(base), **changes})
     params.CopyFrom(base)

@@ -128,7 +128,7 @@ class ProgramAgent(Agent):
             play = context.play(gateway, options.model, options.timeout_s + _SLACK_S)
             completion = await wait_for_episode(play, gateway.stopped, options.timeout_s)
             timed_out = completion.reason == rollout_pb2.STOP_REASON_PROGRAM_TIMEOUT
-            how = "its time was up" if timed_out else "the episode is over"
+            how = "its timeout_s expired" if timed_out else "the episode is over"
             detail = f"environment {context.environment} {context.environment_version}: {how}"
             await context.program_ended(rollout_pb2.ProgramEnded(detail=detail))
         check_played(context.environment, context.tally.model_calls)
@@ -141,7 +141,7 @@ class ProgramAgent(Agent):
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
                 f"the environment lends no sandbox {self._options.sandbox!r} for the program to "
-                "run in; use one that does, such as workspace",
+                "run in; use an environment that lends one, such as workspace",
                 metadata={"field": "options.sandbox"},
             )
         return sandbox
@@ -152,8 +152,8 @@ def _check_plays(context: RolloutContext) -> None:
     if not context.environment_plays:
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
-            f"the environment {context.environment!r} does not play its episodes itself, as "
-            f"program: {ENVIRONMENT} asks; use the agent tool_loop, or another program",
+            f"the environment {context.environment!r} does not play its episodes itself, which "
+            f"program: {ENVIRONMENT} requires; use the agent tool_loop, or another program",
             metadata={"field": "options.program"},
         )
 
@@ -168,7 +168,7 @@ async def _check_network(sandbox: SandboxHandle, role: str) -> None:
         raise MeshError(
             errors_pb2.ERROR_REASON_FIELD_INVALID,
             f"the network of the sandbox {role!r} is '{shown}', which doesn't let the program "
-            "reach the model; the environment must lend one with the network 'agent' (the option "
-            "`network` of workspace)",
+            "reach the model; the environment must lend a sandbox with the network 'agent' (set "
+            "the option network: agent of workspace)",
             metadata={"field": "options.sandbox"},
         )

@@ -100,7 +100,7 @@ class ProgramEnd:
             return how
         count = len(self.left)
         names = ", ".join(sorted(set(self.left))[:4])
-        return f"{how}; {count} process{'es' if count > 1 else ''} left and killed: {names}"
+        return f"{how}; {count} leftover process{'es' if count > 1 else ''} killed: {names}"
 
     def event(self, program: str) -> rollout_pb2.ProgramEnded:
         """As the contract has it; `program`: its name and version."""
@@ -113,10 +113,10 @@ class ProgramEnd:
 
 
 _HOW: Final = {
-    process_pb2.EXIT_CAUSE_TIMED_OUT: "its time was up",
-    process_pb2.EXIT_CAUSE_OUT_OF_MEMORY: "killed at the sandbox's limit of memory",
-    process_pb2.EXIT_CAUSE_OUTPUT_LIMIT: "killed at the limit of its output",
-    process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY: "killed since the machine ran out of memory",
+    process_pb2.EXIT_CAUSE_TIMED_OUT: "its timeout_s expired",
+    process_pb2.EXIT_CAUSE_OUT_OF_MEMORY: "killed at the sandbox's memory limit",
+    process_pb2.EXIT_CAUSE_OUTPUT_LIMIT: "killed at its output limit",
+    process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY: "killed because the machine ran out of memory",
 }
 
 
@@ -143,12 +143,13 @@ def _failed(end: ProgramEnd, program: str) -> MeshError:
         return MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_NOT_FOUND,
             f"the program {program!r} cannot be run in its sandbox (exit code {end.exit_code}); "
-            f"install it into the image, or into a folder of `path` that the sandbox has{said}",
+            "install it into the image, or into a folder that the sandbox has and the option path "
+            f"lists{said}",
             metadata={"program": program},
         )
     return MeshError(
         errors_pb2.ERROR_REASON_PROGRAM_FAILED,
-        f"the program {program!r} ended before any answer of the model ({end.detail}){said}",
+        f"the program {program!r} ended before the model's first answer ({end.detail}){said}",
         metadata={"program": program, "exit_code": str(end.exit_code)},
     )
 

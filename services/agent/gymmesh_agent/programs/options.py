@@ -71,7 +71,7 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         given = [key for key in ("program", "command", "function") if getattr(self, key)]
         if len(given) != 1:
-            raise ValueError("program: give exactly one of program, command and function")
+            raise ValueError("program: set exactly one of program, command and function")
         if self.is_environment:
             self._check_played()
         elif self.program:
@@ -88,10 +88,10 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 "arguments: works only with program; add a command's arguments to command"
             )
         if not _MODEL.match(self.model):
-            raise ValueError(f"model: {self.model!r} has characters that configuration files break")
+            raise ValueError(f"model: {self.model!r} must be 1 to 200 letters, digits or ./:@-_")
         for name in self.env:
             if not _NAME.match(name):
-                raise ValueError(f"env: {name!r} is not the name of a variable")
+                raise ValueError(f"env: {name!r} is not a valid name of a variable")
         for path in self.files:
             if not path.startswith(("/", "{home}/")) or ".." in PurePosixPath(path).parts:
                 raise ValueError(f"files: {path!r} is neither absolute nor below {{home}}")
@@ -131,6 +131,6 @@ def read_options(options: Mapping[str, Any]) -> ProgramOptions:
         if isinstance(error.__cause__, ValueError):
             raise ValueError(f"{within}{error.__cause__}") from None
         if unknown := re.search(r"unknown field `(.*)`", problem):
-            what = "a key of a side call" if place else "an option of the agent program"
+            what = "a key of a side call" if place else "an option of the agent 'program'"
             raise ValueError(f"{within}{unknown[1]}: is not {what}") from None
         raise ValueError(f"{place}: {problem}") from None

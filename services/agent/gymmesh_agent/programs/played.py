@@ -48,6 +48,6 @@ def check_played(environment: str, answers: int) -> None:
     if not answers:
         raise MeshError(
             errors_pb2.ERROR_REASON_PROGRAM_FAILED,
-            f"the environment {environment!r} played an episode without any answer of the model",
+            f"the environment {environment!r} played an episode, but the model answered no call",
             metadata={"program": "environment"},
         )

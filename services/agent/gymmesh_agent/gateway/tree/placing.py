@@ -133,7 +133,7 @@ class Placing:
             return self._changed(read.foreign[0], same or read.foreign[0].instead)[0]
         if is_changed:
             return _fork(tokens_pb2.FORK_REASON_PREAMBLE_CHANGED, _what_changed(parent, call))
-        return _fork(_BRANCH, "another call already continues it")
+        return _fork(_BRANCH, "another call already continues this conversation")
 
     def _anew(self) -> NewCall:
         """A request that begins with no recorded conversation."""
@@ -189,7 +189,7 @@ class Placing:
         is_certain = summary is not None and self._state.actors.may_begin_anew(summary, self._call)
         if summary is None or not is_certain or repeats_input(summary):
             return self._unknown(_actor_of(quoted))
-        detail = f"it begins again with the answer of {summary.call_id}"
+        detail = f"the conversation begins again with the answer of {summary.call_id}"
         fork = _fork(tokens_pb2.FORK_REASON_COMPACTION, detail)
         return self._detached(summary, fork, summary.actor)
 
@@ -339,7 +339,9 @@ def _exchanged(instead: Sequence[CapturedCall], named: CapturedCall) -> tokens_p
     have one: however near the words are, it is no spelling of theirs.
     """
     names = ", ".join(call.call_id for call in instead)
-    return _fork(_REWRITTEN, f"the answer of {named.call_id} is in the place of that of {names}")
+    return _fork(
+        _REWRITTEN, f"the answer of {named.call_id} is in the place of the answer of {names}"
+    )
 
 
 def _out_of_place(writers: Sequence[CapturedCall]) -> tokens_pb2.Fork:
@@ -348,11 +350,12 @@ def _out_of_place(writers: Sequence[CapturedCall]) -> tokens_pb2.Fork:
     """
     if not writers:
         return _fork(
-            _REWRITTEN, "it holds an answer that no call of the rollout wrote in these words"
+            _REWRITTEN, "the request has an answer that no call of the rollout wrote in these words"
         )
     names = ", ".join(call.call_id for call in writers)
     return _fork(
-        _REWRITTEN, f"it holds the answer of {names}, but the history before it has changed"
+        _REWRITTEN,
+        f"the request has the answer of {names}, but the history before this answer has changed",
     )
 
 

@@ -47,8 +47,8 @@ class SideCallRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         if not (self.request_kind or self.system or self.first or self.last or self.no_tools):
             raise ValueError(
-                "kind: has no condition and would fit every call; give one of request_kind, "
-                "system, first, last and no_tools"
+                "kind: has no condition and would match every call; add request_kind, system, "
+                "first, last or no_tools"
             )
 
     def holds(self, request: GatewayRequest, texts: _RequestTexts, offers_tools: bool) -> bool:
