@@ -23,7 +23,7 @@ class ToolLoopAgent(Agent):
 
     version: ClassVar[str] = "1"
     description: ClassVar[str] = (
-        "Calls the policy, runs its tool calls concurrently, and returns the outputs to it. Repeats "
+        "Calls the policy, runs its tool calls concurrently, and returns their outputs. Repeats "
         "this until the policy answers without a tool call. The environment may then take a turn."
     )
 
