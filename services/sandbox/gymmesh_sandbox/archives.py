@@ -66,12 +66,12 @@ class Archives:
         archive = self._by_id.get(request.request_id)
         if archive is None:
             if request.offset:
-                raise field_invalid("offset", f"is {request.offset}, but nothing arrived before")
+                raise field_invalid("offset", f"is {request.offset}, but no piece arrived before")
             archive = self._by_id[request.request_id] = _Archive(self._new_file(), kind)
         elif archive.kind != kind:
             raise MeshError(
                 errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-                "The request_id was already used for another archive. Give each archive its own.",
+                "The request_id was already used for another archive. Use a new request_id.",
                 metadata={"request_id": request.request_id},
             )
         async with archive.lock:
@@ -165,7 +165,7 @@ class Archives:
             )
         return MeshError(
             errors_pb2.ERROR_REASON_INTERNAL_FAULT,
-            f"The service cannot keep the archive while it arrives: {error.strerror}.",
+            f"The service cannot store the archive while it arrives: {error.strerror}.",
         )
 
 

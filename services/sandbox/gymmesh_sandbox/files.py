@@ -35,7 +35,7 @@ async def read_files(
 ) -> AsyncGenerator[files_pb2.ReadFilesResponse, None]:
     """Reads plain files, one after another."""
     if len(request.paths) > _MOST_FILES:
-        raise field_invalid("paths", f"are {len(request.paths)}, more than {_MOST_FILES}")
+        raise field_invalid("paths", f"has {len(request.paths)} paths, more than {_MOST_FILES}")
     user = _user_of(sandbox, lease, request.user)
     for index, path in enumerate(request.paths):
         try:
@@ -177,7 +177,7 @@ def _format(asked: files_pb2.ArchiveFormat.ValueType) -> files_pb2.ArchiveFormat
     if asked == files_pb2.ARCHIVE_FORMAT_UNSPECIFIED:
         return files_pb2.ARCHIVE_FORMAT_TAR
     if asked not in (files_pb2.ARCHIVE_FORMAT_TAR, files_pb2.ARCHIVE_FORMAT_TAR_GZIP):
-        raise field_invalid("format", f"is {asked}, which this service does not know")
+        raise field_invalid("format", f"is {asked}; this service supports tar, plain or with gzip")
     return asked
 
 

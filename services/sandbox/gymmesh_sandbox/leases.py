@@ -130,7 +130,10 @@ class Leases:
         """
         narrowed = parent.scope.narrowed(scope)
         if narrowed is None:
-            raise lease_invalid(self._sandbox_id, "that was requested allows more than this one")
+            raise lease_invalid(
+                self._sandbox_id,
+                "that was requested permits more than the lease that it would be derived from",
+            )
         if len(self._by_digest) >= MOST_LEASES:
             raise sandbox_limit(f"The sandbox already has {MOST_LEASES} leases.", MOST_LEASES)
         return self._add(False, narrowed, ttl_s or parent.expires - now, parent, now)
@@ -145,11 +148,11 @@ class Leases:
         """
         lease = self._by_digest.get(_digest(secret))
         if lease is None:
-            raise lease_invalid(self._sandbox_id, "is not one of this sandbox, or was revoked")
+            raise lease_invalid(self._sandbox_id, "does not belong to this sandbox, or was revoked")
         if lease.expires <= now:
             raise lease_expired(self._sandbox_id)
         if not lease.own and not lease.scope.allows(right):
-            raise lease_invalid(self._sandbox_id, f"does not allow {right.value}")
+            raise lease_invalid(self._sandbox_id, f"does not permit {right.value}")
         if user and lease.scope.user and user != lease.scope.user:
             raise lease_invalid(self._sandbox_id, f"is only for the user {lease.scope.user!r}")
         return lease
@@ -157,7 +160,7 @@ class Leases:
     def check_path(self, lease: Lease, path: bytes) -> None:
         """Raises SANDBOX_LEASE_INVALID for a path, all links followed, outside its folder."""
         if lease.scope.folder and not lease.scope.contains(path):
-            raise lease_invalid(self._sandbox_id, "is for another folder")
+            raise lease_invalid(self._sandbox_id, X)
 
     def renew(self, lease: Lease, ttl_s: float, now: float) -> None:
         """Lets a lease that was checked last `ttl_s` from now; 0: as long as it was first given."""

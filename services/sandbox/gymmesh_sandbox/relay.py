@@ -26,7 +26,7 @@ def relay_target(directory: PeerDirectory, relay: sandbox_pb2.Relay) -> Callable
         if not found:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SERVICE_NOT_FOUND,
-                f"The relay finds no address of {relay.service} '{relay.name}'.",
+                f"The relay finds no address for {relay.service} '{relay.name}'.",
                 metadata={"service": relay.service, "name": relay.name},
             )
         return found

@@ -100,7 +100,7 @@ class CallRepeats(Generic[T]):
         if _id(key) in self._forgotten:
             raise MeshError(
                 errors_pb2.ERROR_REASON_SESSION_STATE,
-                "The request was already answered, and its answer is no longer kept.",
+                "The request was already answered, and the service no longer stores the answer.",
                 metadata={"state": "answered"},
             )
         if (running := self._running.get(key)) is not None:
@@ -171,6 +171,6 @@ def _compare(key: str, digest: int, known: int) -> None:
     if digest != known:
         raise MeshError(
             errors_pb2.ERROR_REASON_REQUEST_ID_REUSED,
-            "The request_id was already used for a different request. Give each request its own.",
+            "The request_id was already used for a different request. Use a new request_id.",
             metadata={"request_id": key.rpartition("\0")[2]},
         )

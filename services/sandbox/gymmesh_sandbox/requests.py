@@ -147,7 +147,7 @@ def process_limits_of(
     if command is None:
         raise field_missing(f"{field}.argv", _SERVICE)
     if command == "argv" and any(b"\0" in word for word in process.argv.words):
-        raise field_invalid(f"{field}.argv.words", "have a zero byte")
+        raise field_invalid(f"{field}.argv.words", "contains a zero byte")
     if command == "argv" and not process.argv.words[0]:
         raise field_invalid(f"{field}.argv.words[0]", "is empty; name the program")
     for name in ("shell", "cwd", "user"):
@@ -179,7 +179,7 @@ def check_path(path: bytes) -> None:
     if not path:
         raise path_invalid(path, "is empty")
     if b"\0" in path:
-        raise path_invalid(path, "has a zero byte")
+        raise path_invalid(path, "contains a zero byte")
 
 
 def check_signal(number: int) -> None:
@@ -195,14 +195,14 @@ def check_call(request: sandbox_pb2.CallPortRequest) -> None:
     if request.path and not request.path.startswith("/"):
         raise field_invalid("path", "must begin with a slash")
     if not (request.path.isprintable() and request.path.isascii() and " " not in request.path):
-        raise field_invalid("path", "has characters that a path of HTTP cannot have")
+        raise field_invalid("path", "has characters that an HTTP path can't have")
     if request.method and not (request.method.isascii() and request.method.isalpha()):
-        raise field_invalid("method", "is not a method of HTTP")
+        raise field_invalid("method", "is not an HTTP method")
     for header in request.headers:
         if not header.name.isascii() or not header.name.isprintable() or " " in header.name:
-            raise field_invalid("headers", "have a name that is not one of HTTP")
+            raise field_invalid("headers", "has a name that HTTP headers can't have")
         if any(byte in b"\r\n\0" for byte in header.value):
-            raise field_invalid("headers", f"have a line break in the value of {header.name}")
+            raise field_invalid("headers", f"has a line break in the value of {header.name}")
 
 
 def network_kind(network: sandbox_pb2.Network) -> sandbox_pb2.NetworkKind.ValueType:
@@ -226,10 +226,10 @@ def _network_of(asked: sandbox_pb2.Network, offer: Offer) -> sandbox_pb2.Network
         for host in asked.hosts.hosts:
             check_name("network.hosts.name", host.name)
             if not host_pattern(host.name):
-                problem = f"is {host.name!r}; name a host, an address, or all names below by `*.`"
+                problem = f"is {host.name!r}; write a host's name, an address, or *.NAME"
                 raise field_invalid("network.hosts.name", problem)
             if not all(1 <= port <= _LARGEST_PORT for port in host.ports):
-                raise field_invalid("network.hosts.ports", f"are 1 to {_LARGEST_PORT}")
+                raise field_invalid("network.hosts.ports", f"must be 1 to {_LARGEST_PORT}")
     return found
 
 
@@ -253,7 +253,7 @@ def _check_texts(request: sandbox_pb2.CreateSandboxRequest) -> None:
         _check_text(name, getattr(request, name))
     _check_env("env", request.env)
     if len(request.labels) > _MOST_LABELS:
-        raise field_invalid("labels", f"are {len(request.labels)}, more than {_MOST_LABELS}")
+        raise field_invalid("labels", f"has {len(request.labels)} labels, more than {_MOST_LABELS}")
     for name, value in request.labels.items():
         check_name("labels", name)
         check_name(f"labels[{name}]", value)
@@ -267,9 +267,9 @@ def _check_env(field: str, env: Mapping[str, str]) -> None:
 
 def _check_text(field: str, text: str) -> None:
     if "\0" in text:
-        raise field_invalid(field, "has a zero byte")
+        raise field_invalid(field, "contains a zero byte")
 
 
 def _check_at_most(field: str, amount: int, most: int) -> None:
     if most and amount > most:
-        raise field_invalid(field, f"is {amount}, more than the {most} that this service allows")
+        raise field_invalid(field, f"is {amount}, but this service allows at most {most}")

@@ -162,7 +162,9 @@ class Sandboxes:
         """Makes sandboxes from a snapshot of one: all, or none."""
         count, most = request.count or 1, self._config.places
         if count > most:
-            raise sandbox_limit(f"This instance has {most} places, not {count}.", most)
+            raise sandbox_limit(
+                f"{count} forks need {count} places, but this instance has {most}.", most
+            )
         plans = [
             source.plan.of_snapshot(self._new_id(), snapshot, request.ttl_s) for _ in range(count)
         ]
@@ -268,7 +270,7 @@ class Sandboxes:
             await asyncio.gather(*(self._start_process(live) for live in made))
             for live in made:
                 if live.id not in self._by_id:
-                    raise sandbox_lost(live.id, "it ended as it started")
+                    raise sandbox_lost(live.id, "it ended while it was being started")
         except BaseException:
             for live in made:
                 self.end(live, "not_started")
@@ -396,7 +398,7 @@ def _why_ended(live: LiveSandbox, cause: str, error: MeshError | None) -> str:
     if cause == "life":
         return f"its lifetime of {live.plan.spec.resources.life_s} s (resources.life_s) is over"
     if cause == "expired":
-        return f"its own lease, of {live.plan.ttl_s:g} s (ttl_s), was not renewed in time"
+        return f"its own lease was not renewed within {live.plan.ttl_s:g} s (ttl_s)"
     if error is not None:
         return error.metadata.get("cause", error.reason_name)
     return _WHY_ENDED.get(cause, cause)

@@ -210,7 +210,7 @@ class SandboxClient:
             if error.reason == _Reason.ERROR_REASON_DEADLINE_PASSED:
                 raise MeshError(
                     _Reason.ERROR_REASON_SANDBOX_START_TIMEOUT,
-                    f"the sandbox service {self._name!r} had no sandbox ready in time",
+                    f"the sandbox service {self._name!r} had no sandbox ready within {start_s:g} s",
                     metadata={"timeout_s": f"{start_s:g}"},
                 ) from None
             raise lost(error, "") from None
@@ -260,8 +260,9 @@ def _unknown(sandbox: grant_pb2.SandboxRef) -> MeshError:
     return MeshError(
         _Reason.ERROR_REASON_SANDBOX_LOST,
         f"the sandbox {sandbox.sandbox_id} is at the instance {sandbox.instance_id!r} of "
-        f"{sandbox.service!r}, which is unknown here: it has ended, or it runs inside its owner's "
-        "process; name a sandbox service under sandboxes, which all processes can reach",
+        f"{sandbox.service!r}, which this process can't find: the instance has ended, or it runs "
+        "inside its owner's process; configure a sandbox service under `sandboxes`, which all "
+        "processes can reach",
         metadata={"sandbox_id": sandbox.sandbox_id, "cause": "unknown"},
     )
 

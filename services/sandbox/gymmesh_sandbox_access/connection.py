@@ -30,9 +30,9 @@ _LOST: Final = {
     _Reason.ERROR_REASON_DEADLINE_PASSED: "unresponsive",
 }
 _SAID: Final = {
-    "ended": "is gone",
+    "ended": "no longer exists",
     "unreachable": "can't be reached",
-    "unresponsive": "gave no answer in time",
+    "unresponsive": "did not answer in time",
 }
 #: With these nothing more can be done in the sandbox, or it never opened.
 _FINAL: Final = frozenset(

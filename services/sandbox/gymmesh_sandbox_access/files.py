@@ -119,7 +119,7 @@ class SandboxFiles:
             nonlocal asked
             asked += 1
             if asked > 1 and sent:
-                raise self._connection.broken("an archive broke off")
+                raise self._connection.broken("the transfer of an archive was interrupted")
             return request
 
         sent = False
@@ -131,7 +131,7 @@ class SandboxFiles:
                     yield answer.content
                 if answer.last:
                     return
-        raise self._connection.broken("an archive ended too early")
+        raise self._connection.broken("the transfer of an archive ended too early")
 
     async def unpack(self, archive: bytes, path: str | bytes, *, user: str = "") -> None:
         """Unpacks a tar archive, by gzip or not, in a folder, which is made where it's missing."""
@@ -183,7 +183,7 @@ class SandboxFiles:
                 elif part == "info":
                     done = base + answer.index + 1
         if done != len(paths):
-            raise self._connection.broken("a file ended too early")
+            raise self._connection.broken("the transfer of a file ended too early")
         return [bytes(content) for content in contents]
 
     async def _write(self, files: Iterable[files_pb2.FileContent], user: str) -> None:

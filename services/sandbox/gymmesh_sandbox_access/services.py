@@ -52,7 +52,7 @@ class SandboxServices:
         self._borrowing: SandboxClient | None = None
         if (stray := next((own for own in mapped if own not in self._used), None)) is not None:
             raise ConfigError(
-                f"the {user} uses no sandbox service {stray!r}; {nearest(stray, self._used)}",
+                f"the {user} declares no sandbox service {stray!r}; {nearest(stray, self._used)}",
                 path=f"{user}s.{name}",
             )
 
@@ -85,8 +85,8 @@ class SandboxServices:
                 await directory.pick(SANDBOX_SERVICE, service, timeout=_START_S)
             except MeshError as error:
                 raise ConfigError(
-                    f"the {self._user} uses a sandbox service {name!r}, and {error.message}; add "
-                    f"one of that name under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
+                    f"the {self._user} uses a sandbox service {name!r}, but {error.message}; add "
+                    f"a service {name!r} under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
                     path=f"{self._user}s.{self._name}",
                 ) from None
 

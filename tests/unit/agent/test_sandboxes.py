@@ -318,5 +318,5 @@ async def test_services_that_are_not_there_are_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"agents\.a: the agent uses a sandbox service 'sandbox'"):
         await service.open(PeerDirectory())
     config = AgentConfig(use=f"{__name__}:Works", sandboxes={"sandbox": "boxes"})
-    with pytest.raises(ConfigError, match=r"agents\.a: the agent uses no sandbox service"):
+    with pytest.raises(ConfigError, match=r"agents\.a: the agent declares no sandbox service"):
         await AgentService(config, "a", "a-0").open(PeerDirectory())

@@ -393,6 +393,6 @@ async def test_a_service_that_is_not_there_is_said_at_the_start(tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"add one of that name under sandboxes, or map it"):
         async with desk(Desk(), StandIn(tmp_path), sandboxes={"sandbox": "nowhere"}):
             pass
-    with pytest.raises(ConfigError, match="uses no sandbox service 'sandboxx'"):
+    with pytest.raises(ConfigError, match="declares no sandbox service 'sandboxx'"):
         async with desk(Desk(), StandIn(tmp_path), sandboxes={"sandboxx": "boxes"}):
             pass

@@ -89,7 +89,7 @@ def _check_size(entries: Iterator[files_pb2.FileInfo], max_bytes: int) -> None:
         if size > max_bytes:
             raise archive_too_large("max_archive_bytes", max_bytes)
         if count > MOST_ENTRIES:
-            raise archive_too_large("the most entries", MOST_ENTRIES)
+            raise archive_too_large("the maximum number of files", MOST_ENTRIES)
 
 
 def _member(tree: SandboxTree, info: files_pb2.FileInfo, name: bytes) -> Iterator[bytes]:

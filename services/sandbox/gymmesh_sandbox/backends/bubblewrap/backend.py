@@ -67,7 +67,7 @@ class BubblewrapBackend(SandboxBackend):
         bwrap = shutil.which("bwrap") or ""
         if not bwrap:
             raise ConfigError(
-                "There is no bubblewrap on this machine: install the Debian package bubblewrap."
+                "bubblewrap is not installed on this machine; run: apt-get install bubblewrap"
             )
         try:
             calls, first = filter_for(platform.machine()), first_process_for(platform.machine())
@@ -78,9 +78,9 @@ class BubblewrapBackend(SandboxBackend):
         usable = await asyncio.to_thread(groups.usable)
         if not usable:
             _LOGGER.warning(
-                "Control groups cannot be used here: a sandbox's memory and processor are not "
-                "bounded. Run the service as root, or delegate the controllers memory and pids to "
-                "it; see docs/how-to/sandbox.md."
+                "The sandbox service can't use control groups, so the memory and processors of a "
+                "sandbox are not limited. Run the service as root, or delegate the controllers "
+                "memory and pids to it; see docs/how-to/sandbox.md."
             )
         self._machine = Machine(
             bwrap=bwrap,
@@ -112,8 +112,8 @@ class BubblewrapBackend(SandboxBackend):
         except (OSError, MeshError) as error:
             await self.close()
             raise ConfigError(
-                f"bubblewrap does not work here ({error}): it needs unprivileged user namespaces, "
-                f"and overlayfs over {self._settings.folder}."
+                f"bubblewrap does not work on this machine ({error}). It needs unprivileged user "
+                f"namespaces, and overlayfs over {self._settings.folder}."
             ) from None
 
     async def _probe(self, store: ImageStore) -> None:

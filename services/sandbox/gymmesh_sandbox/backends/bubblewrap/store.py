@@ -73,7 +73,7 @@ class ImageStore:
             if not self._take(folder):
                 raise ConfigError(
                     f"Another sandbox service with the instance id '{instance_id}' uses {folder}: "
-                    "give each its own folder or id."
+                    "give each service its own folder or instance id."
                 )
             return left + _remove_boxes(folder)
 

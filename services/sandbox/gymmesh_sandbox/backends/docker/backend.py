@@ -71,7 +71,7 @@ class DockerBackend(SandboxBackend):
             await self.close()
             raise ConfigError(
                 f"No daemon of Docker or Podman answers at {url}: {one_line(str(error))}. "
-                "Start one, or set the option 'url' to its address.",
+                "Start a daemon, or set the option 'url' to its address.",
                 path="options.url",
             ) from None
         await engine.docker.system.info()  # agrees on the version of the API

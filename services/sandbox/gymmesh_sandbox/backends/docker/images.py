@@ -91,7 +91,7 @@ class DockerImages:
             name = reference = await self._build(root)
         found = await self._inspect(reference, name)
         if found is None:
-            raise _not_found(name, "the daemon does not have it, and fetching is off")
+            raise _not_found(name, "the daemon does not have it, and the option 'pull' is 'never'")
         if digest and digest not in found.digests:
             raise _failed(name, f"its digest is {found.digest}, not {digest}")
         return found

@@ -62,7 +62,9 @@ class _Bridge:
 
     def _meaning(self, code: int) -> MeshError | None:
         if code == scripts.NO_CLIENT:
-            return option_unsupported("CallPort of an image without python3, bash and nc", "docker")
+            return option_unsupported(
+                "CallPort for an image that has neither python3 nor bash nor nc", "docker"
+            )
         return port_unreachable(self._port) if code == scripts.UNREACHABLE else None
 
 

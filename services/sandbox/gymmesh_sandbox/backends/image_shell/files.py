@@ -162,7 +162,7 @@ class ShellFiles:
         if code == scripts.TOO_MANY_BYTES:
             raise archive_too_large("max_archive_bytes", max_bytes)
         if code == scripts.TOO_MANY_ENTRIES:
-            raise archive_too_large("the most entries", MOST_ENTRIES)
+            raise archive_too_large("the maximum number of files", MOST_ENTRIES)
         self._check(path, code, said)
 
     def check_unpacked(self, path: bytes, code: int, said: bytes) -> None:

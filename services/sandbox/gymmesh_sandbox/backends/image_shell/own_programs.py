@@ -40,7 +40,7 @@ class OwnPrograms:
                     await program.close()
                     raise
         except OSError:  # a TimeoutError is one
-            raise sandbox_lost(self._sandbox_id, "it starts no program") from None
+            raise sandbox_lost(self._sandbox_id, "it can't start programs") from None
         return program
 
     async def run(

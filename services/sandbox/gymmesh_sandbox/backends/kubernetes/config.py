@@ -65,7 +65,7 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         if self.server:
             check_server(self.server)
         if self.server and (self.kubeconfig or self.context):
-            raise ValueError("give server, or kubeconfig and context, not both")
+            raise ValueError("set either server, or kubeconfig and context, not both")
         if self.token_file and not self.server.startswith("https://"):
             raise ValueError("token_file needs server, an https:// address")
         if self.claims:

@@ -90,7 +90,7 @@ def connect_error(error: BaseException, sandbox_id: str, resource: str) -> MeshE
         if error.status in (401, 403):
             return MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"Kubernetes refuses {resource}; the Role of the sandbox service needs 'create' and"
+                f"Kubernetes does not permit {resource}; the Role of the sandbox service needs 'create' and"
                 f" 'get' for '{resource}'.",
             )
         return MeshError(

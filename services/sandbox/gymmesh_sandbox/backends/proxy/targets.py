@@ -79,13 +79,13 @@ def target_of(method: bytes, target: bytes, headers: Sequence[tuple[bytes, bytes
         return ProxyTarget(host, port)
     url = _URL.fullmatch(text)
     if url is None or url[1].lower() != "http":
-        raise RefusedError(400, "A request to the proxy is CONNECT, or names a URL of http.")
+        raise RefusedError(400, "A request to the proxy must be CONNECT, or have an http:// URL.")
     host, port = _authority(url[2], _HTTP_PORT)
     path = url[3].partition("#")[0]
     found = ProxyTarget(host, port, path if path.startswith("/") else f"/{path}")
     if hosts and _authority(hosts[0].decode("latin-1").strip(), _HTTP_PORT) != (host, port):
         raise RefusedError(
-            400, "The header Host names another host or port than the request's URL."
+            400, "The header Host differs from the host or port of the request's URL."
         )
     framings = {name for name, _ in headers} & {b"content-length", b"transfer-encoding"}
     if len(framings) > 1:
