@@ -160,7 +160,7 @@ class Leases:
     def check_path(self, lease: Lease, path: bytes) -> None:
         """Raises SANDBOX_LEASE_INVALID for a path, all links followed, outside its folder."""
         if lease.scope.folder and not lease.scope.contains(path):
-            raise lease_invalid(self._sandbox_id, X)
+            raise lease_invalid(self._sandbox_id, "does not permit paths outside its folder")
 
     def renew(self, lease: Lease, ttl_s: float, now: float) -> None:
         """Lets a lease that was checked last `ttl_s` from now; 0: as long as it was first given."""

@@ -163,7 +163,7 @@ class Sandboxes:
         count, most = request.count or 1, self._config.places
         if count > most:
             raise sandbox_limit(
-                f"{count} forks need {count} places, but this instance has {most}.", most
+                f"The forks need {count} places, but this instance has {most}.", most
             )
         plans = [
             source.plan.of_snapshot(self._new_id(), snapshot, request.ttl_s) for _ in range(count)

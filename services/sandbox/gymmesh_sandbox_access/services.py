@@ -86,7 +86,7 @@ class SandboxServices:
             except MeshError as error:
                 raise ConfigError(
                     f"the {self._user} uses a sandbox service {name!r}, but {error.message}; add "
-                    f"a service {name!r} under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
+                    f"a service of that name under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
                     path=f"{self._user}s.{self._name}",
                 ) from None
 
