@@ -85,8 +85,8 @@ class SandboxServices:
                 await directory.pick(SANDBOX_SERVICE, service, timeout=_START_S)
             except MeshError as error:
                 raise ConfigError(
-                    f"the {self._user} uses a sandbox service {name!r}, but {error.message}; add "
-                    f"a service of that name under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
+                    f"the {self._user} uses a sandbox service {name!r}, but {error.message}; add a "
+                    f"service of that name under sandboxes, or map it: sandboxes: {{{name}: NAME}}",
                     path=f"{self._user}s.{self._name}",
                 ) from None
 
