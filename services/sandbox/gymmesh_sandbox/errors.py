@@ -9,7 +9,7 @@ from gymmesh_runtime.errors import MeshError
 def sandbox_not_found(
     sandbox_id: str, instance_id: str, cause: str = "", why: str = ""
 ) -> MeshError:
-    """SANDBOX_NOT_FOUND; `cause`, where it is known, in a word, and `why` in more."""
+    """SANDBOX_NOT_FOUND; `cause`: one word, if the cause is known; `why`: the cause in a clause."""
     ended = f"The sandbox has ended: {why}." if why else "This instance has no such sandbox."
     metadata = {"sandbox_id": sandbox_id, "instance_id": instance_id}
     return MeshError(
@@ -38,7 +38,9 @@ def lease_expired(sandbox_id: str) -> MeshError:
 
 
 def sandbox_lost(sandbox_id: str, cause: str, why: str = "") -> MeshError:
-    """SANDBOX_LOST, for calls that run while the sandbox ends; `why` in more words than `cause`."""
+    """SANDBOX_LOST, for calls that run while the sandbox ends; `why`: the cause in a longer
+    clause.
+    """
     return MeshError(
         errors_pb2.ERROR_REASON_SANDBOX_LOST,
         f"The sandbox ended during the call: {why or cause}.",
@@ -122,7 +124,7 @@ def file_denied(path: bytes, user: str) -> MeshError:
 
 
 def archive_too_large(limit: str, most: int) -> MeshError:
-    """FIELD_INVALID of a folder that is too large to be read as an archive."""
+    """FIELD_INVALID for a folder that is too large to be read as an archive."""
     return MeshError(
         errors_pb2.ERROR_REASON_FIELD_INVALID,
         f"The archive would exceed {limit} ({most}). Name a smaller folder.",

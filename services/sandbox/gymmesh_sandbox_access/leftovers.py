@@ -5,6 +5,7 @@ process and the processes of the search itself are never touched. In a sandbox t
 processes with its machine (a backend without isolation), only processes with the mark are seen.
 
 A process may resist its end. So:
+
 - A process is identified by its number and its start, because numbers are reused.
 - A name is printed and never read as a command.
 - A process whose first thread has ended counts as running while another thread runs.

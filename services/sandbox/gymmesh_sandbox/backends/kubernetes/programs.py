@@ -90,8 +90,8 @@ def connect_error(error: BaseException, sandbox_id: str, resource: str) -> MeshE
         if error.status in (401, 403):
             return MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"Kubernetes does not permit {resource}; the Role of the sandbox service needs 'create' and"
-                f" 'get' for '{resource}'.",
+                f"Kubernetes does not permit {resource}; the Role of the sandbox service needs "
+                f"'create' and 'get' for '{resource}'.",
             )
         return MeshError(
             errors_pb2.ERROR_REASON_INTERNAL_FAULT,
