@@ -1,4 +1,4 @@
-"""What a request asks for, checked and with all defaults filled in. Pure."""
+"""The content of a request, checked and with all defaults filled in. Pure."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _PROCESS_LIMITS: Final = ("cpu_s", "file_bytes", "address_space_bytes", "open_fi
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What an instance can give.
+    """What an instance offers.
 
     Attributes:
-        backend: its name.
-        default_image: empty: a request has to name one.
+        backend: the backend's name.
+        default_image: empty: a request must name one.
     """
 
     backend: str
@@ -44,14 +44,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class SandboxPlan:
-    """A sandbox that is asked for: what the backend starts, and what the service does with it.
+    """A requested sandbox: what the backend starts, and what the service does with it.
 
     Attributes:
         spec: for the backend.
-        request: as it came.
-        ttl_s: how long its own lease lasts.
-        start_timeout_s: how long it may take to be ready.
-        process_limits: of the process that is started with it.
+        request: the request, unchanged.
+        ttl_s: how long the own lease lasts.
+        start_timeout_s: the maximum time until the sandbox is ready.
+        process_limits: the limits of the process that is started with the sandbox.
     """
 
     spec: SandboxSpec
@@ -61,7 +61,7 @@ class SandboxPlan:
     process_limits: ProcessLimits | None
 
     def of_snapshot(self, sandbox_id: str, snapshot: str, ttl_s: int) -> SandboxPlan:
-        """The plan of a fork: the same, from a snapshot, which has the files already."""
+        """The plan of a fork: the same, from a snapshot, which already has the files."""
         request = sandbox_pb2.CreateSandboxRequest()
         request.CopyFrom(self.request)
         request.ClearField("files")
@@ -74,7 +74,7 @@ class SandboxPlan:
 def plan_of(
     request: sandbox_pb2.CreateSandboxRequest, sandbox_id: str, instance_id: str, offer: Offer
 ) -> SandboxPlan:
-    """What a request asks for.
+    """The plan of a request.
 
     Raises FIELD_INVALID, REQUIRED_FIELD_MISSING, SANDBOX_OPTION_UNSUPPORTED and
     SANDBOX_PATH_INVALID.
@@ -115,7 +115,7 @@ def plan_of(
 
 
 def resources_of(asked: sandbox_pb2.Resources, offer: Offer) -> sandbox_pb2.Resources:
-    """What a sandbox gets. Raises FIELD_INVALID and SANDBOX_OPTION_UNSUPPORTED."""
+    """The resources of a sandbox. Raises FIELD_INVALID and SANDBOX_OPTION_UNSUPPORTED."""
     can = offer.capabilities
     supported = {
         "cpu_millis": can.cpu,
@@ -169,7 +169,9 @@ def process_limits_of(
 
 
 def check_user(user: str, usual: str, offer: Offer, field: str) -> None:
-    """Raises SANDBOX_OPTION_UNSUPPORTED for another user than the sandbox's, where it has one."""
+    """Raises SANDBOX_OPTION_UNSUPPORTED for a user other than the sandbox's, if sandboxes have
+    only one.
+    """
     if user and user != usual and not offer.capabilities.users:
         raise option_unsupported(field, offer.backend)
 
@@ -183,13 +185,13 @@ def check_path(path: bytes) -> None:
 
 
 def check_signal(number: int) -> None:
-    """Raises FIELD_INVALID for what is not the number of a signal of Linux."""
+    """Raises FIELD_INVALID for a number that is not a signal of Linux."""
     if not 1 <= number <= _LARGEST_SIGNAL:
         raise field_invalid("signal", f"is {number}; signals are 1 to {_LARGEST_SIGNAL}")
 
 
 def check_call(request: sandbox_pb2.CallPortRequest) -> None:
-    """Raises FIELD_INVALID for what is not a request of HTTP."""
+    """Raises FIELD_INVALID for an invalid HTTP request."""
     if not 1 <= request.port <= _LARGEST_PORT:
         raise field_invalid("port", f"is {request.port}; ports are 1 to {_LARGEST_PORT}")
     if request.path and not request.path.startswith("/"):
