@@ -1,8 +1,8 @@
 """The environment's tools for a program: an MCP server of one rollout, at the gateway's `/mcp`.
 
-Streamable HTTP without sessions or streams: each request has one JSON document as its answer. What
-is read is a program's, so nothing in it is trusted. The program shows the model its answers itself,
-in its next request, which records them.
+Streamable HTTP without sessions or streams: the answer to each request is one JSON document.
+Requests come from a program, so they are not trusted. The program itself shows the answers to the
+model, in its next request, which records them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ToolCaller: TypeAlias = Callable[[str, bytes], Awaitable[resource_pb2.CallToolRe
 
 
 class _McpRefusal(Exception):
-    """An error of the protocol, as JSON-RPC has it."""
+    """A JSON-RPC error of the protocol."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -40,8 +40,8 @@ class _McpRefusal(Exception):
 class EnvironmentTools:
     """Answers requests of MCP.
 
-    tools: what is offered. call: makes a call. stop: takes what ends the rollout: the error of a
-    call that could not be made, or StopRollout where the environment says that it is over.
+    tools: the offered tools. call: makes a call. stop: receives what ends the rollout: the error of
+    a call that could not be made, or StopRollout if the environment says that the episode is over.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class EnvironmentTools:
         self._stop = stop
 
     async def answer(self, body: bytes) -> bytes | None:
-        """The answer to a body; None: a notification, which has none."""
+        """The answer to a body; None: the body is a notification, which has no answer."""
         request_id: Any = None
         try:
             request = _read(body)
