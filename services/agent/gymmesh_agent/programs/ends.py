@@ -58,10 +58,10 @@ _SHOWN: Final = 400  # characters of output in an error
 class ProgramEnd:
     """How a program ended.
 
-    cause: a value of the contract's ExitCause. exit_code: the code if it exited, else None. signal:
-    the signal that ended it; 0: none. output_tail: the end of its output. left: the names of
-    processes that it left, which were killed. answers: the number of answered model calls. awaited:
-    whether a model call was in progress at the end.
+    cause: a value of the contract's ExitCause. exit_code: the code if it exited; otherwise None.
+    signal: the signal that ended it; 0: none. output_tail: the end of its output. left: the names
+    of its leftover processes, which were killed. answers: the number of answered model calls.
+    awaited: whether a model call was in progress at the end.
     """
 
     cause: process_pb2.ExitCause.ValueType
@@ -74,19 +74,19 @@ class ProgramEnd:
 
     @property
     def is_killed(self) -> bool:
-        """Whether a signal ended it that is no crash, sent by nobody knows whom."""
+        """Whether a signal of an unknown sender ended it, and not a crash."""
         return self.cause == process_pb2.EXIT_CAUSE_SIGNALED and self.signal not in _CRASHES
 
     @property
     def is_not_its_own(self) -> bool:
-        """Whether something outside of the program ended it; see the table above."""
+        """Whether something outside the program ended it; see the table above."""
         if self.cause == process_pb2.EXIT_CAUSE_MACHINE_OUT_OF_MEMORY:
             return True
         return self.is_killed and (self.awaited or not self.answers)
 
     @property
     def is_completed(self) -> bool:
-        """Whether what it did is judged."""
+        """Whether the program's work is judged."""
         return bool(self.answers) and not self.is_not_its_own
 
     @property
@@ -103,7 +103,7 @@ class ProgramEnd:
         return f"{how}; {count} leftover process{'es' if count > 1 else ''} killed: {names}"
 
     def event(self, program: str) -> rollout_pb2.ProgramEnded:
-        """As the contract has it; `program`: its name and version."""
+        """The contract's event; `program`: its name and version."""
         return rollout_pb2.ProgramEnded(
             exit_code=self.exit_code,
             signal=self.signal,
@@ -136,7 +136,7 @@ def completion_of(end: ProgramEnd, program: str) -> Completion:
 
 
 def _failed(end: ProgramEnd, program: str) -> MeshError:
-    """The error of a program that ended before the model answered it."""
+    """The error of a program that ended before the model's first answer."""
     said = " ".join(end.output_tail.decode("utf-8", "replace").split())[-_SHOWN:]
     said = f"; it wrote: {said}" if said else ""
     if end.exit_code in _NOT_RUN:

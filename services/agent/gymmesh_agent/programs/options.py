@@ -24,30 +24,31 @@ _PLAYED: Final = frozenset(("program", "model", "side_calls", "timeout_s"))
 
 
 class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The program that runs as the agent, and its limits. Exactly one of the first three is set.
+    """The program that runs as the agent, and its limits. Exactly one of `program`, `command` and
+    `function` is set.
 
     Attributes:
-        program: a known program; or `environment`, which plays the episode itself.
-        command: any other: the program and its arguments, or a line for the shell, in which the
-            values of placeholders are quoted.
+        program: a known program; or `environment` for an environment that plays the episode itself.
+        command: any other program: the program and its arguments as a list, or a line for the
+            shell, in which the values of placeholders are quoted.
         function: a Python function or a LangGraph graph, `package.module:name` or
             `folder/file.py:name`.
-        in_process: run the function in the agent's own process and not in a sandbox.
+        in_process: whether the function runs in the agent's own process, without a sandbox.
         env: variables of the program; they override those of a known program.
-        files: written before it starts, by absolute path or below `{home}`; they override those of
-            a known program.
+        files: files to write before the program starts, by absolute path or below `{home}`; they
+            override those of a known program.
         arguments: additional arguments of a known program, after its own.
         path: folders before the sandbox's PATH, such as those in which programs were installed
             (`binds` of the sandbox service).
-        model: the model's name in its requests; the gateway answers any name.
-        sandbox: the role of the session's sandbox that it runs in.
-        user: of the program; empty: the sandbox's own.
-        workdir: where it starts; empty: the sandbox's own.
-        mcp: whether it gets the environment's tools over MCP, if it supports MCP.
-        side_calls: rules for calls outside its conversation; checked before the known program's.
-        timeout_s: seconds after which it is stopped and judged by its work so far.
-        output_bytes: how much of its output is kept for its log.
-        logs: a folder on the agent's machine for full logs, a file for each attempt; empty: none.
+        model: the model's name in the program's requests; the gateway answers any name.
+        sandbox: the role of the session's sandbox in which the program runs.
+        user: the program's user; empty: the sandbox's own.
+        workdir: where the program starts; empty: the sandbox's own.
+        mcp: whether the program gets the environment's tools over MCP, if it supports MCP.
+        side_calls: rules for side calls, which are checked before the known program's rules.
+        timeout_s: seconds after which the program is stopped and judged by its work so far.
+        output_bytes: how much of the program's output is kept for its log.
+        logs: a folder on the agent's machine for full logs, one file for each attempt; empty: none.
     """
 
     program: str = ""
@@ -113,7 +114,9 @@ class ProgramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def name(self) -> str:
-        """What the program is called in rollouts: a known one's name, or its own."""
+        """The program's name in rollouts: a known program's name, or the name of the command or
+        function.
+        """
         if self.program or self.function:
             return self.program or self.function
         words = self.command.split() if isinstance(self.command, str) else self.command

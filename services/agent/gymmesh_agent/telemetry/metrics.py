@@ -1,4 +1,4 @@
-"""What an agent counts of its rollouts."""
+"""The metrics of an agent's rollouts."""
 
 from __future__ import annotations
 
