@@ -35,7 +35,7 @@ class _Bridge:
         self.error: MeshError | None = None
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carries one connection until one side ends it."""
+        """Forwards one connection until one side ends it."""
         try:
             found = await self._container.exec(
                 scripts.command(scripts.CONNECT, (b"%d" % self._port,)),
