@@ -80,11 +80,11 @@ async def start_in_pod(
 
 
 def connect_error(error: BaseException, sandbox_id: str, resource: str) -> MeshError:
-    """What it means that a pod cannot be connected to: SANDBOX_LOST, or NOT_PERMITTED where the
-    service account may not.
+    """The error if a pod can't be connected to: SANDBOX_LOST, or NOT_PERMITTED if the service
+    account lacks the permission.
 
     Args:
-        resource: of the pod, as a Role has it.
+        resource: the pod's subresource, as named in a Role.
     """
     if isinstance(error, ApiError) and error.status not in _GONE:
         if error.status in (401, 403):
