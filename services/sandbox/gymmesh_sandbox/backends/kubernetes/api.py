@@ -56,7 +56,7 @@ class PodEvent(msgspec.Struct, frozen=True):
 
 
 class ClaimEvent(msgspec.Struct, frozen=True):
-    """The same for a claim."""
+    """ADDED, MODIFIED or DELETED, with the claim as it is or was; or ERROR without a claim."""
 
     type: str
     object: Claim = Claim()
