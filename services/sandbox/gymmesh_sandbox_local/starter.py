@@ -100,7 +100,7 @@ class Starter:
         return self._process.pid if self._process is not None else 0
 
     async def open(self) -> None:
-        """Starts the spawner, if none runs. Raises SpawnError, with the spawner's output."""
+        """Starts a spawner; an earlier one is closed. Raises SpawnError, with its output."""
         await self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
