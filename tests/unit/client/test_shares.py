@@ -353,6 +353,29 @@ def test_another_process_takes_a_name_at_once() -> None:
     assert not second.held
 
 
+def test_after_a_restart_the_consumers_have_time_to_come_back() -> None:
+    shares, consumers = joined(2)
+    shares.offer(1, "t-1", 10)
+    shares.offer(2, "t-2", 10)
+    give_all(shares, 1.0)
+    state = SharesState.of(shares.records)
+    again = GroupShares(100, LEASE_S)
+    again.restore(state, {"t-1": 1, "t-2": 2}, 100.0)
+    again.offer(3, "t-3", 10)
+    one = consumers[0]
+    back = again.join(claim(one.name, 2, one.incarnation, continues=True), 101.0)
+    assert list(back.held) == list(one.held)
+    # The other one may only be slow to come back; the lease is shorter than that.
+    assert again.due(101.0) == 160.0
+    again.expire(159.0)
+    assert give_all(again, 159.0) == []
+    assert again.expire(160.0) == 1
+    assert give_all(again, 160.0) == [("rank-0", 2), ("rank-0", 3)]
+    with pytest.raises(MeshError) as error:
+        again.join(claim("rank-1", 2, continues=True), 161.0)
+    assert why(error) == ("CONSUMER_REPLACED", "lease")
+
+
 def test_a_collector_that_was_restarted_knows_nobody() -> None:
     shares = GroupShares(8, LEASE_S)
     with pytest.raises(MeshError) as error:

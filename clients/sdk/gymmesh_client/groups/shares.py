@@ -152,14 +152,15 @@ class GroupShares:
     def restore(self, state: SharesState, numbers: Mapping[str, int], now: float) -> None:
         """Take up the shares as an earlier session left them; before anything else.
 
-        The consumers have a lease from now on. Until they are back, or their leases have passed,
-        no group is given: the first one to come back would get them all.
+        The consumers have as long to come back as the others have to come when sharing begins.
+        Until then no group is given: the first one to come back would get them all.
 
         Args:
             numbers: the numbers of the groups in the store, by task.
         """
         self.consumers, self._cursor = state.consumers, state.cursor
-        self._returning, self._start_by = True, now + self._lease_s
+        self._returning, self._start_by = True, now + self._start_s
+        left_at = self._start_by - self._lease_s
         for name, was in state.members.items():
             held = {
                 cursor: Delivery(cursor, numbers[one.task], *one)
@@ -167,7 +168,7 @@ class GroupShares:
                 if one.task in numbers
             }
             self._members[name] = Consumer(
-                name, was.incarnation, was.level, held, was.last, left_at=now, dead=was.dead
+                name, was.incarnation, was.level, held, was.last, left_at=left_at, dead=was.dead
             )
 
     @property
