@@ -61,7 +61,8 @@ class GroupLog:
             log = cls(path, fd, 0, disk)
             disk.cut(fd, 0)
             log._noted.append(_ENCODER.encode(_Header(_VERSION, run_id)) + b"\n")
-            log.note([GroupsDone(sorted(done))])
+            if tasks := sorted(done):
+                log.note([GroupsDone(tasks)])
             log._write(log._taken())
             disk.sync_folder(path.parent)
         except OSError as error:
