@@ -35,7 +35,7 @@ rows          2 read
 data set      gsm8k, 2 rows
 tasks         2 in tasks.jsonl
 $ gym-cli data validate tasks.jsonl
-tasks.jsonl: 2 tasks, all right; --config asks environments, too
+tasks.jsonl: 2 tasks, all right; --config FILE also checks the rows with their environments
 ```
 
 - If several data sets have the file's columns, select the data set with `--dataset NAME`.

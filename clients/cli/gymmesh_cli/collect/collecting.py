@@ -195,8 +195,8 @@ def _keep_examples(command: CollectCommand) -> CollectCommand:
         there = files.examples.read_bytes() if files.examples.exists() else command.examples
         if there != command.examples and not files.journal.exists():
             raise UserError(
-                f"{files.examples} already exists and holds other tasks. Move it, or choose "
-                "another --output"
+                f"{files.examples} already exists and holds other tasks. Move this file, "
+                "or choose another --output"
             )
         write_whole(files.examples, command.examples)
     except OSError as error:
@@ -372,8 +372,10 @@ def _prepare(
         echo(f"gym-cli: {one_line(notice)}", err=True)
     if output.not_retried:
         echo(
-            f"gym-cli: {output.not_retried} rollouts match --retry but are outside --num-repeats "
-            "and --limit; their outcomes are kept",
+            (
+                f"gym-cli: {output.not_retried} rollouts match --retry but are outside "
+                "--num-repeats and --limit, so they don't run again and keep their outcomes"
+            ),
             err=True,
         )
     return output
@@ -446,7 +448,10 @@ async def _hand_over(collector: Collector) -> None:
     left = 0 if stream.delivered else stream.store.unacknowledged
     if left:
         echo(
-            f"gym-cli: the trainer did not take {left} finished groups; their rows are on disk",
+            (
+                f"gym-cli: the trainer did not acknowledge {left} finished groups; the rows "
+                "of these groups are on disk"
+            ),
             err=True,
         )
 

@@ -103,12 +103,12 @@ def _trouble(figures: Figures) -> str:
     elif figures.state == "draining":
         parts.append(f"draining ({figures.why}); press Ctrl-C again to stop")
     if figures.held:
-        parts.append("no new groups: the trainer has not taken the finished ones")
+        parts.append("no new groups: the trainer has not acknowledged the finished groups")
     if figures.away:
         parts.append(f"waiting for {', '.join(figures.away)}")
     tally = figures.tally
     if tally.put_back:
-        parts.append(f"put back {tally.put_back}")
+        parts.append(f"requeued {tally.put_back}")
     for name, counts in (
         ("failed", tally.causes),
         ("retried", tally.retries),

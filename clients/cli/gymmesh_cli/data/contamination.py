@@ -54,8 +54,17 @@ _SHOWN: Final = 20
     metavar="N",
     help="Ignore n-grams that more than N tasks have, such as common instructions.",
 )
-@click.option("--canary", multiple=True, metavar="TEXT", help="Look for this text. Repeatable.")
-@click.option("--write-clean", type=FILE, help="Write the tasks that were not found.")
+@click.option(
+    "--canary",
+    multiple=True,
+    metavar="TEXT",
+    help=("Search the training files for this text. Repeatable."),
+)
+@click.option(
+    "--write-clean",
+    type=FILE,
+    help=("Write the tasks that are not in the training files to this file."),
+)
 @click.option("--overwrite", is_flag=True, help="Replace the file of --write-clean.")
 @json_option
 def contamination(
@@ -103,7 +112,10 @@ def _lines(made: Contamination) -> Iterable[str]:
     yield f"tasks         {made.tasks}, of which {len(made.found)} were found"
     yield f"compared      {made.texts} training texts"
     if made.not_compared:
-        yield f"not compared  {made.not_compared} tasks: every text is too short or shared"
+        yield (
+            f"not compared  {made.not_compared} tasks: their texts are too short, or many "
+            "tasks share them"
+        )
     yield f"canaries      {made.looked_for} looked for, {len(made.canaries)} found"
     for canary in made.canaries:
         yield f"canary        {canary.canary} at {canary.where}"

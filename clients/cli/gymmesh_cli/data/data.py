@@ -36,7 +36,7 @@ data.add_command(trace)
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Let the environments of this configuration check the rows, too.",
+    help="Also check the rows with the environments of this configuration.",
 )
 @number_ids_option
 @json_option

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write a random subset of a task file.")
 @click.argument("tasks", type=FILE)
-@click.option("--number", "-n", required=True, type=click.IntRange(min=1), help="How many tasks.")
+@click.option(
+    "--number",
+    "-n",
+    required=True,
+    type=click.IntRange(min=1),
+    help=("Number of tasks in the subset."),
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
@@ -58,7 +64,7 @@ def sample(
     report(
         as_json,
         {"tasks": kept, "seed": seed, "output": str(output)},
-        [f"{one_line(str(output))}: {kept} tasks by seed {seed}"],
+        [f"{one_line(str(output))}: {kept} tasks, selected with seed {seed}"],
     )
 
 

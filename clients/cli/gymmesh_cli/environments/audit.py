@@ -68,8 +68,10 @@ class GoldOptions:
     group=OptionGroup.ANSWERS,
     default="",
     metavar="KEY",
-    help="Payload key of the right answer, for environments that don't provide one, such as "
-    "bridged ones. May be a path: a.b.",
+    help=(
+        "Key of the task row with the right answer, for environments that don't provide "
+        "right answers, such as environments of other frameworks. May be a path: a.b."
+    ),
 )
 @option(
     "--gold-kind",
@@ -98,7 +100,9 @@ class GoldOptions:
     "--cheap",
     group=OptionGroup.RUNNING,
     is_flag=True,
-    help="Try only attacks built without the right answers, and the right answers themselves.",
+    help=(
+        "Try only attacks that need no right answer. The right answers themselves are still judged."
+    ),
 )
 @option(
     "--max-tasks",

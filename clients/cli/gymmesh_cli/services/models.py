@@ -107,7 +107,7 @@ def pull_models(names: tuple[str, ...], mesh: MeshOptions, as_json: bool) -> Non
 @models.command("check", short_help="Try one call with each model.")
 @names_argument
 @mesh_options
-@click.option("--prompt", metavar="TEXT", help="Ask this instead of the built-in question.")
+@click.option("--prompt", metavar="TEXT", help="Send this text instead of the built-in question.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
@@ -204,7 +204,7 @@ def set_weights(
     type=click.Choice(["vllm", "sglang"]),
     default="vllm",
     show_default=True,
-    help="What the endpoints run.",
+    help="Inference server at the endpoints.",
 )
 @click.option(
     "--adapter", default="", metavar="NAME", help="FOLDER is a LoRA adapter of this name."
@@ -214,7 +214,11 @@ def set_weights(
     type=click.Choice(["continue", "abort"]),
     default="continue",
     show_default=True,
-    help="Whether answers in flight go on, or end and are continued with the new weights.",
+    help=(
+        "continue: answers in flight continue with the new weights. abort: the server "
+        "ends answers in flight, and the model service continues or repeats them with "
+        "the new weights."
+    ),
 )
 @click.option("--folder-there", default="", metavar="PATH", help="FOLDER's path at the endpoints.")
 @click.option(
@@ -229,7 +233,7 @@ def set_weights(
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="The most seconds for all of it.",
+    help="Time limit for the whole command.",
 )
 @security_options
 @json_option
@@ -317,6 +321,9 @@ def _check_lines(one: ModelCheck) -> Iterator[str]:
     tokens = f"{one.input_tokens} + {one.output_tokens} tokens"
     yield f"ok      {about}"
     yield f"        {one.latency_s:.2f} s, {tokens}: {words or '(no text)'}"
-    yield f"        can: {', '.join(one.capabilities)}"
+    yield f"        supports: {', '.join(one.capabilities)}"
     if one.no_tools:
-        yield f"        no tools: the test call returned {one.no_tools} instead of a tool call"
+        yield (
+            f"        no tool calls: the test call with a tool returned {one.no_tools} "
+            "instead of a tool call"
+        )

@@ -65,15 +65,20 @@ _OFFERED = {"mcp": "its tools over MCP", "protocols": "other frameworks' protoco
     "--health-port",
     group=OptionGroup.LISTEN,
     type=_PORT,
-    help="Also serve gRPC health checks on this port, without TLS and nothing else, for probes.",
+    help=(
+        "Also serve gRPC health checks on this port, without TLS, for probes. The port "
+        "serves nothing else."
+    ),
 )
 @option(
     "--instance",
     group=OptionGroup.LISTEN,
     metavar="TEXT",
     default="0",
-    help="Suffix of the instance id. Give each instance of a service its own, such as its host's "
-    "name.",
+    help=(
+        "Suffix of the instance id. Use a different suffix for each instance of a service, "
+        "such as the host's name."
+    ),
 )
 @protocol_options
 @log_format_option

@@ -32,9 +32,9 @@ def xds() -> None:
 )
 @click.option("--ca", metavar="FILE", help="Call the server over TLS and trust this authority.")
 @click.option("--cert", metavar="FILE", help="Client certificate.")
-@click.option("--key", metavar="FILE", help="Its key.")
+@click.option("--key", metavar="FILE", help="Private key of --cert.")
 @click.option("--region", default="", metavar="NAME", help="Region of the client.")
-@click.option("--zone", default="", metavar="NAME", help="Zone in the region.")
+@click.option("--zone", default="", metavar="NAME", help="Zone of the client, in its region.")
 def bootstrap(
     server: str,
     node_id: str | None,

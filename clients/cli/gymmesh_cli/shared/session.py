@@ -57,7 +57,7 @@ class MeshPlan:
         if len(agents) > 1 and any(one.startswith(SCHEMES) for one in agents):
             shown = next(one for one in SCHEMES if any(agent.startswith(one) for agent in agents))
             raise click.UsageError(
-                f"--agent {shown}… finds all instances; give it once, without another --agent"
+                f"--agent {shown}… already finds all instances. Pass it once, and no other --agent"
             )
         said = bool(options.config or options.sets)
         config = options.load() if said or not agents else None
@@ -83,7 +83,8 @@ class MeshPlan:
         """The rows of the default environment's examples. Raises ConfigError and UsageError."""
         if self.agents or self.config is None:
             raise click.UsageError(
-                "give the tasks with --input: with remote environments there are no examples here"
+                "pass the tasks with --input FILE: this command can't read the example "
+                "tasks of remote environments"
             )
         return rows_of_examples(self.config, self.config.defaults.environment)
 

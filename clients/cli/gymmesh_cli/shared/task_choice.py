@@ -61,7 +61,9 @@ class TaskChoice:
     def refuse_unknown(self, retried: Collection[str], path: Path) -> None:
         """Raise UserError for a task to be retried that is none of these."""
         for task in sorted(set(retried).difference(self.ids)):
-            raise UserError(f"--retry task={task}: {path} has no such task among the selected ones")
+            raise UserError(
+                f"--retry task={task}: the selected tasks of {path} have no task with this id"
+            )
 
 
 def checked_rows(

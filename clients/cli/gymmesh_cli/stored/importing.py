@@ -55,7 +55,13 @@ _FORMATS: Final = (_KNOWN, "hf", "messages", "openai-evals", "verifiers", "inspe
 )
 @click.option("--only-columns", is_flag=True, help="Drop columns that no --column names.")
 @click.option("--score", default="", metavar="NAME", help="Use this score as the reward.")
-@click.option("--env", "environment", default="", metavar="NAME", help="Environment of all tasks.")
+@click.option(
+    "--env",
+    "environment",
+    default="",
+    metavar="NAME",
+    help=("Environment for rows that name none."),
+)
 @click.option(
     "--keep-prose",
     is_flag=True,
@@ -164,6 +170,6 @@ def _lines(summary: ImportSummary, made: str, output: Path) -> Iterator[str]:
         yield f"data set      {name}, {count} rows"
     yield f"{made:<13} {summary.records} in {output}"
     if summary.repeated:
-        yield f"repeated      {summary.repeated} of tasks that were already written"
+        yield f"repeated      {summary.repeated} skipped: the same task was already written"
     if summary.refused:
         yield f"skipped       {summary.refused} invalid rows"

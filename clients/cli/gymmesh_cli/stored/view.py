@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     "--tokenizer",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="A tokenizer.json, or its folder, to read token ids as text; by default the one beside "
-    "the rows.",
+    help=(
+        "A tokenizer.json, or the folder of one, to show token ids as text. Default: the "
+        "tokenizer.json in the folder of the rows."
+    ),
 )
 @click.option(
     "--bundle",
