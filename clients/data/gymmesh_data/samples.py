@@ -63,8 +63,8 @@ def samples_of(rollout: StoredRollout) -> list[Sample]:
         return samples
     if any(writer.samples for writer in written):
         raise NoTokens(
-            f"{rollout.where}: {rollout.output_key}: has no freely sampled policy token: all are "
-            "from side calls, forced, or bound by a grammar"
+            f"{rollout.where}: {rollout.output_key}: has no freely sampled policy token: "
+            "all tokens are from side calls, forced, or restricted by a grammar"
         )
     raise NoTokens(
         f"{rollout.where}: {rollout.output_key}: has no generation_token_ids. Collect with a "

@@ -114,12 +114,14 @@ def say_unverified(path: Path) -> None:
     """Log, once for each file, that its rows are not compared with anything."""
     if (run := run_of_failures(path)) is not None:
         _LOG.warning(
-            "%s is read without its run's journal, so changed rows can't be detected; pass the "
-            "run's output instead: %s",
+            (
+                "%s is read without the journal of its run, so changed rows can't be "
+                "detected; pass the run's output instead: %s"
+            ),
             *(path, run),
         )
         return
-    _LOG.warning("%s has no journal beside it, so changed rows can't be detected", path)
+    _LOG.warning("%s has no journal in its folder, so changed rows can't be detected", path)
 
 
 def _file(path: Path) -> Iterator[StoredRollout]:

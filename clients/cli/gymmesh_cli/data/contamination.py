@@ -85,10 +85,11 @@ def contamination(
       gym-cli data contamination tasks.jsonl --against corpus/ --write-clean clean.jsonl
 
     A task's texts are its prompt, without system and developer messages, and the texts that its
-    verifier reads. They are compared by n-grams of words, without case and punctuation. A canary
+    verifier reads. gym-cli compares these texts by n-grams of words, and ignores case and
+    punctuation. A canary
     is the task row's key `canary`, or a UUID after the word "canary" in any of its texts.
 
-    Exit code 0 when nothing was found, 3 when a task or a canary was.
+    Exit code 0: nothing was found. 3: a task or a canary was found.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used
     from gymmesh_data.contamination import ContaminationOptions, find_contamination

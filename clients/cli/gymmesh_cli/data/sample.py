@@ -51,8 +51,9 @@ def sample(
     \b
       gym-cli data sample tasks.jsonl --number 200 --seed 1 --output small.jsonl
 
-    The same seed chooses the same tasks, in any order of the file, and a smaller subset is part of
-    a larger one. Rows are copied unchanged. A row without an id keeps the id that is derived from
+    The same seed selects the same tasks, whatever their order in the file. With the same seed, a
+    smaller subset is part of a larger subset. Rows are copied unchanged. A row without an id keeps
+    the id that is derived from
     its content.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used

@@ -145,16 +145,18 @@ def audit(
     """Play cheap and clever policies against a verifier, and report their rewards.
 
     PLACE is an installed environment, an environment of --config, a class such as file.py:Class, a
-    file, or the folder of a package. It uses the models of --config; without --config, scripted
-    models answer. With --address, a resource service in any language is audited. It reveals right
-    answers only if its configuration has `audit: true`; otherwise pass --gold.
+    file, or the folder of a package. The environment uses the models of --config; without --config,
+    scripted models answer. With --address, the command audits a resource service in any language.
+    The service reveals right answers only if its configuration has `audit: true`. Without this
+    setting, pass --gold.
 
     \b
       gym-cli env audit math
       gym-cli env audit guess.py --tasks guess.jsonl --json
       gym-cli env audit --address 127.0.0.1:9310 --gold expected_answer --gold-kind number
 
-    Tools are really called, as in `gym-cli env test`. Exit code 0: no findings, except deliberate
+    The command really calls the tools, as `gym-cli env test` does. Exit code 0: no findings, except
+    deliberate
     ones. 1: findings.
     """
     from gymmesh_audit import AuditOptions, lines, read_deliberate, to_html, to_json

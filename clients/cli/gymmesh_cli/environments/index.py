@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "without spaces between words.",
 )
 def index(documents: tuple[Path, ...], output: Path, tokenizer: TokenizerName) -> None:
-    """Index documents for the web_search environment's search tool.
+    """Index documents for the search tool of the environment web_search.
 
     DOCS are files (JSONL, text, Markdown, HTML), or folders, which are searched recursively.
 

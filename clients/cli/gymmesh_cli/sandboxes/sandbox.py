@@ -245,8 +245,8 @@ def list_sandboxes(
 def remove(
     which: tuple[str, ...], address: str | None, name: str, security: SecurityOptions
 ) -> None:
-    """End sandboxes: each by the file of its lease, which is removed, or with --address by its id,
-    which takes the permission `control`.
+    """End sandboxes. Pass the lease file of each sandbox; the file is then deleted. With --address,
+    pass sandbox ids; this needs the permission `control`.
 
     \b
       gym-cli sandbox rm box.json

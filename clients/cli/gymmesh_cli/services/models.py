@@ -130,7 +130,7 @@ def check_models(
       gym-cli models check --config mesh.yaml
       gym-cli models check judge --config mesh.yaml --timeout 20 --json
 
-    Exit code 0: all answered. 1: none answered. 3: some did not answer.
+    Exit code 0: all models answered. 1: no model answered. 3: some models did not answer.
     """
     import asyncio
 
@@ -253,16 +253,17 @@ def push_weights(
 ) -> int:
     """Load the weights in FOLDER on every endpoint, then announce them as VERSION.
 
-    Nothing is announced unless every endpoint has loaded them. Name every server that the model
-    services call: they don't say which these are, so a forgotten one keeps the old weights, and
-    its answers pass for VERSION. The endpoints must offer it: vLLM
-    with VLLM_SERVER_DEV_MODE=1, for adapters with --enable-lora and
+    The version is announced only after every endpoint has loaded the weights. Name every inference
+    server that the model services call: gym-cli can't find these servers. A server that you forget
+    keeps the old weights, and its answers are marked as VERSION. The endpoints must allow loading
+    weights: vLLM needs VLLM_SERVER_DEV_MODE=1, and for adapters --enable-lora and
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
 
     \b
       gym-cli models push-weights step-4/ 4 --endpoint http://gpu-0:8000/v1 --address gpu-0:50051
 
-    Exit code 0: in force. 1: not, or not everywhere; the endpoints are listed.
+    Exit code 0: all endpoints use the new weights. 1: an endpoint does not; the endpoints are
+    listed.
     """
     import asyncio
 

@@ -97,9 +97,10 @@ def serve(
     """Serve one service of a configuration, such as an agent, in this process.
 
     For systems that start the processes: containers, Kubernetes, Slurm. Prints a line once the
-    service is SERVING, and logs to stderr. On SIGTERM or Ctrl-C it accepts no new work, lets
-    running calls, attempts and sessions finish within mesh.drain_s seconds, leaves the registry and
-    exits with 0. A discovery service needs no NAME. An environment's NAME may also be a file, a
+    service is SERVING, and logs to stderr. On SIGTERM or Ctrl-C the service accepts no new work,
+    lets running calls, attempts and sessions finish within mesh.drain_s seconds, leaves the
+    registry and exits with code 0. A discovery service needs no NAME. An environment's NAME may
+    also be a file, a
     class or function in a file, or an installed environment.
 
     \b

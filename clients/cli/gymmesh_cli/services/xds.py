@@ -46,8 +46,9 @@ def bootstrap(
 ) -> None:
     """Print the bootstrap file that gRPC's xDS clients read.
 
-    With --ca, clients whose gRPC supports it connect to the control plane over TLS. The server's
-    certificate must be valid for its HOST. Clients secure their connections to services themselves.
+    With --ca, clients connect to the control plane over TLS if their gRPC version supports it. The
+    server's certificate must be valid for the server's HOST. Clients secure their connections to
+    services themselves.
 
     \b
       gym-cli xds bootstrap --server 127.0.0.1:9400 > bootstrap.json

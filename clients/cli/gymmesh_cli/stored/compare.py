@@ -72,7 +72,8 @@ def compare(
       gym-cli compare before.jsonl after.jsonl --html compared.html
 
     Only tasks that were scored in both runs count. For three runs or more, such as the checkpoints
-    of a training run, a table shows the mean reward of each over the tasks scored in all of them.
+    of a training run, a table shows the mean reward of each run over the tasks that were scored in
+    all runs.
     The same --seed gives the same figures.
     """
     from gymmesh_client.safe_writes import refuse_inputs, refuse_used

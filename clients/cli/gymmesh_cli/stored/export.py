@@ -190,7 +190,7 @@ def export(
     ROLLOUTS is the --output of `gym-cli collect`, even while the run is active, or any file of such
     rows. Failed rollouts are skipped. Fields the format can't represent are listed at the end.
 
-    Exit code 0: records were written. 1: nothing was left to write.
+    Exit code 0: records were written. 1: there were no records to write.
     """
     from gymmesh_data import export as write
     from gymmesh_data import export_hub

@@ -102,12 +102,13 @@ def reverify(dry_run: bool, **asked: Any) -> int:
       gym-cli reverify rollouts.jsonl --verifier stricter.py:judge --dry-run
       gym-cli reverify rollouts.jsonl -o judged.jsonl --resource 127.0.0.1:9310
 
-    ROLLOUTS is the --output of `gym-cli collect`, or any file of such rows. It is only read. Each
-    row goes to the output with its new verdict, and keeps the old one in verification.previous.
+    ROLLOUTS is the --output of `gym-cli collect`, or any file of such rows. ROLLOUTS is not
+    changed. The output has each row with its new verdict, and the old verdict in
+    verification.previous.
     Rollouts that can't be scored go to NAME.failures.jsonl with the cause, never as a reward of 0.
 
-    Exit code 0: all rollouts were scored. 3: some could not be scored. 1: none was. 130: Ctrl-C,
-    which lets running verdicts finish.
+    Exit code 0: all rollouts were scored. 3: some could not be scored. 1: no rollout was scored.
+    130: interrupted with Ctrl-C; running verdicts were finished.
     """
     from gymmesh_cli.stored.reverifying import ReverifyCommand, reverify_rollouts
 

@@ -87,15 +87,15 @@ def card(name: str, made: Files, options: ExportOptions) -> str:
     told = [
         _named("Environments", made, "environments"),
         _named("Models", made, "models"),
-        _list("Left out", files, "left_out"),
-        _list("Not carried", files, "losses"),
+        _list("Skipped", files, "left_out"),
+        _list("Not exported", files, "losses"),
     ]
     return (
         f"---\n{front}---\n\n# {_plain(name)}\n\nVerified agent rollouts, exported by gymmesh.\n\n"
-        "| configuration | split | records | what they are | which |\n|---|---|---|---|---|\n"
+        "| configuration | split | records | content | selection |\n|---|---|---|---|---|\n"
         f"{rows}\n\n{''.join(told)}"
-        f"Load it with `datasets` {DATASETS} or later: earlier versions give every tool call the "
-        "argument names of all other tools, with nulls.\n\n"
+        f"Load this folder with `datasets` {DATASETS} or later: earlier versions give every tool "
+        "call the argument names of all other tools, with nulls.\n\n"
         "```python\nfrom datasets import load_dataset\n\n"
         f'load_dataset("PATH", "{next(iter(data), "rollouts")}")\n```\n'
     )

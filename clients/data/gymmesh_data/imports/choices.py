@@ -59,11 +59,11 @@ def choice_row(row: Json) -> ChoiceRow | None:
     answer = next((key for key in _ANSWERS if row.get(key) not in (None, "")), None)
     if answer is None:
         raise RowRefused(
-            f"has options, but none of the columns {', '.join(_ANSWERS)} names the right one"
+            f"has options, but no column that names the right option ({', '.join(_ANSWERS)})"
         )
     place = _place(row[answer], labels, texts)
     if place is None:
-        raise RowRefused(f"{answer}: {row[answer]!r} is not one of its {len(texts)} options")
+        raise RowRefused(f"{answer}: {row[answer]!r} is not one of the row's {len(texts)} options")
     letters = string.ascii_uppercase[: len(texts)]
     context = [row[key] for key in _CONTEXTS if isinstance(row.get(key), str) and row[key].strip()]
     lines = [f"{letter}: {text}" for letter, text in zip(letters, texts, strict=True)]

@@ -86,7 +86,9 @@ def rollout_row(imported: Imported, environment: str, repeat: int, source: str) 
         source: the format that it was imported from.
     """
     if not any(is_answer(item) for item in imported.output):
-        raise RowRefused("has no text by the model. Import it with --as tasks")
+        raise RowRefused(
+            "has no text by the model, so it is not a rollout. Import the file with --as tasks"
+        )
     task = task_row(imported, environment)
     params = task.pop("responses_create_params")
     names = {key: text_of(task, key) for key in _NAMES}

@@ -40,7 +40,7 @@ def tools_of(tools: Any, where: str) -> list[Json]:
     if tools is None:
         return []
     if not isinstance(tools, list) or not all(isinstance(one, dict) for one in tools):
-        raise RowRefused(f"{where}: must be a list of tools, or such a list as JSON text")
+        raise RowRefused(f"{where}: must be a list of tools, or JSON text with a list of tools")
     found: list[Json] = []
     for tool in tools:
         function = tool.get("function")
@@ -79,7 +79,7 @@ def _of_answer(message: Json, where: str) -> list[Json]:
             elif isinstance(part, dict) and isinstance(part.get("text"), str):
                 said += part["text"]
             else:
-                raise RowRefused(f"{where}.content: has a part that is not text of the model")
+                raise RowRefused(f"{where}.content: has a part that is not text")
     elif message.get("content") is not None:
         said = _text_of(message["content"], where)
     if thought:
@@ -136,7 +136,8 @@ def _part(part: Any, where: str) -> Json:
     if part.get("type") in ("image_url", "image", "input_image") and isinstance(url, str):
         return {"type": "input_image", "image_url": url, "detail": "auto"}
     raise RowRefused(
-        f"{where}: is neither text nor an image with an address, but {part.get('type')}"
+        f"{where}: has the type {part.get('type')}, which can't be imported. Only texts "
+        "and images with an address can be imported"
     )
 
 

@@ -183,7 +183,9 @@ def _reader(
         told = unknown_shape(objects[0]) if objects else "has no rows that are JSON objects"
         raise UserError(f"{path}: {told}")
     if recipe.refused:
-        raise UserError(f"{path} is {recipe.title}, which can't be imported: {recipe.refused}")
+        raise UserError(
+            f"{path} is the data set {recipe.title}, which can't be imported. {recipe.refused}"
+        )
     return partial(_of_known, recipe, summary), chain(first, rows)
 
 

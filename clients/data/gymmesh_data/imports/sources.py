@@ -191,7 +191,10 @@ def of_openai_eval(row: Json, columns: Columns) -> Imported:
 def of_verifiers(row: Json, columns: Columns) -> Imported:
     """A line of verifiers' results. Raises RowRefused."""
     if "prompt" not in row or "completion" not in row:
-        raise RowRefused("has no prompt and completion: it is not a line of verifiers' results")
+        raise RowRefused(
+            "has no prompt and completion, so it is not a line of results.jsonl of the "
+            "library verifiers"
+        )
     prompt = items_of(row["prompt"], "prompt")
     imported = Imported(prompt, _answers(row["completion"], "completion"))
     imported.tools = tools_of(row.get("tools", row.get("tool_defs")), "tools")
@@ -210,7 +213,7 @@ def of_verifiers(row: Json, columns: Columns) -> Imported:
     if row.get("is_truncated") is True:
         imported.stop_reason = "MAX_OUTPUT_TOKENS"
     if row.get("error"):
-        raise RowRefused(f"its rollout failed: {str(row['error'])[:200]}")
+        raise RowRefused(f"this rollout failed in verifiers: {str(row['error'])[:200]}")
     return imported
 
 
@@ -225,7 +228,7 @@ def _put_reward(imported: Imported, scores: dict[str, float | None], columns: Co
     """The score that is the reward; the others are components."""
     if columns.score and columns.score not in scores:
         there = ", ".join(scores) or "none"
-        raise RowRefused(f"has no score {columns.score!r}; its scores: {there}")
+        raise RowRefused(f"has no score {columns.score!r}. The row's scores: {there}")
     name = columns.score or ("reward" if "reward" in scores else "")
     if not name and len(scores) == 1:
         (name,) = scores
@@ -234,7 +237,7 @@ def _put_reward(imported: Imported, scores: dict[str, float | None], columns: Co
     if name:
         imported.reward = scores[name]
         if imported.reward is None:
-            raise RowRefused(f"its score {name!r} is not a number")
+            raise RowRefused(f"the score {name!r} is not a number")
     imported.components = [
         {"name": one, "value": value}
         for one, value in scores.items()

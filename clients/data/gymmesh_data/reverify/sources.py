@@ -59,8 +59,8 @@ class Source:
         name = rollout.environment or self.default
         if not name:
             raise UserError(
-                f"{rollout.where}: environment: is missing. Name the environment that scores such "
-                "rollouts with --env"
+                f"{rollout.where}: environment: is missing. Name the environment that "
+                "scores rollouts without this key: --env NAME"
             )
         return name
 

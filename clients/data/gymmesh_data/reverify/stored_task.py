@@ -39,7 +39,7 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
         if (seed := seed_of(row)) is not None:
             task.seed = seed
     except (CodecError, TypeError, ValueError) as error:
-        raise UserError(f"{rollout.where}: holds no task: {error}") from None
+        raise UserError(f"{rollout.where}: does not hold a valid task: {error}") from None
     return task
 
 

@@ -174,23 +174,25 @@ def _refuse_live(name: str, about: resource_pb2.GetEnvironmentResponse) -> None:
     by_session = about.verify_needs_session and not about.judges_groups
     if by_session and not about.keeps_state and about.tools_replayable and about.multi_turn:
         raise UserError(
-            f"environment {name!r} takes turns, which a replay of tool calls does not repeat, and "
-            "does not keep its final state, so stored rollouts can't be judged again. Set "
-            "keep_state in its class, or select the other environments with --environment NAME"
+            f"environment {name!r} takes turns, which a replay of tool calls does not "
+            "repeat, and does not keep its final state. So its stored rollouts can't be "
+            "judged again. Set keep_state in the environment's class, "
+            "or select the other environments with --environment NAME"
         )
     if by_session and not (about.keeps_state or about.tools_replayable):
         raise UserError(
-            f"environment {name!r} needs the live session to score a rollout and neither keeps its "
-            "final state nor allows its tools to be replayed, so stored rollouts can't be judged "
-            "again. Set keep_state or tools_replayable in its class, or select the other "
-            "environments with --environment NAME"
+            f"environment {name!r} needs the live session to score a rollout. It neither "
+            "keeps the final state nor allows a replay of its tools, so its stored "
+            "rollouts can't be judged again. Set keep_state or tools_replayable in the "
+            "environment's class, or select the other environments with --environment "
+            "NAME"
         )
     summed = about.reward_rule in (resource_pb2.REWARD_RULE_SUM, resource_pb2.REWARD_RULE_INCLUDED)
     if about.multi_turn and summed:
         raise UserError(
-            f"environment {name!r} scores with the rewards of its turns, which rows do not "
-            "contain, so stored rollouts can't be judged again. Select the other environments "
-            "with --environment NAME"
+            f"environment {name!r} scores with the rewards of its turns. Rows do not "
+            "contain these rewards, so the environment's stored rollouts can't be judged "
+            "again. Select the other environments with --environment NAME"
         )
 
 

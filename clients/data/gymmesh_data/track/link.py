@@ -79,7 +79,7 @@ class TrackerLink:
                 limit=_LONGEST_LINE,
             )
         except OSError as error:
-            self._give_up(f"can't start its process: {error.strerror or error}")
+            self._give_up(f"can't start the tracker's process: {error.strerror or error}")
             return
         self._reading = asyncio.create_task(self._read(self._process, on_begun))
         self._write({"do": "begin", **run.to_dict()})
@@ -121,7 +121,7 @@ class TrackerLink:
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if not reading.done() and not self._broken:
-                self._give_up("its last messages were not sent in time")
+                self._give_up("the last messages were not sent in time")
         finally:
             # The process may have said all and not be over yet; a broken one gets no time.
             await _stopped(process, gently=reading.done() and not self._broken)
@@ -140,7 +140,7 @@ class TrackerLink:
         if pipe.is_closing():
             return False
         if pipe.transport.get_write_buffer_size() + len(line) > _MOST_WAITING:
-            self._say("it accepts no further messages; messages that don't fit are dropped")
+            self._say("the tracker is too slow; messages that don't fit into the queue are dropped")
             return False
         pipe.write(line)
         return True
@@ -166,7 +166,7 @@ class TrackerLink:
                     self._give_up(str(said["refused"]))
                 ended = ended or "ended" in said
         if not ended and not self._broken:
-            self._give_up("its process ended unexpectedly")
+            self._give_up("the tracker's process ended unexpectedly")
 
     def _give_up(self, why: str) -> None:
         self._broken = True
