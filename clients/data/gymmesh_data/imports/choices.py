@@ -35,9 +35,9 @@ class ChoiceRow:
 
     Attributes:
         prompt: the question, its options by letter, and the form of the answer.
-        options: as mcqa has them: an object from letter to text each.
-        expected: the letter of the right one.
-        used: the columns that these were read from.
+        options: in the form of the environment mcqa: a list of objects from letter to text.
+        expected: the letter of the right option. used: the columns that these values were read
+        from.
     """
 
     prompt: str
@@ -47,9 +47,8 @@ class ChoiceRow:
 
 
 def choice_row(row: Json) -> ChoiceRow | None:
-    """What a row asks, if it is one of the shapes above; None for any other row.
-
-    Raises RowRefused for one whose right option cannot be found.
+    """The question of a row with one of the shapes above; None for any other row. Raises RowRefused
+    if the row's right option cannot be found.
     """
     found = _options(row)
     question = next((key for key in _QUESTIONS if isinstance(row.get(key), str)), None)

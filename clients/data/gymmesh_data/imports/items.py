@@ -9,12 +9,12 @@ from gymmesh_responses import CodecError, dumps, loads
 
 
 class RowRefused(Exception):
-    """Why a row cannot be taken: the key, and what is wrong with it."""
+    """A row cannot be imported. The text has the key, and what is wrong with the value."""
 
 
 def items_of(messages: Any, where: str) -> list[Json]:
-    """The items of some messages, or of a text, which is a user's. `where`: the key, for messages.
-    Raises RowRefused where they are no messages.
+    """The items of messages, or of a text by the user. `where`: the key, for error messages. Raises
+    RowRefused if the value is not messages.
     """
     if isinstance(messages, str):
         return [{"type": "message", "role": "user", "content": messages}]
@@ -27,13 +27,13 @@ def items_of(messages: Any, where: str) -> list[Json]:
 
 
 def first_answer(items: list[Json]) -> int:
-    """How many items there are before the model first said something."""
+    """The number of items before the model's first item."""
     return next((place for place, item in enumerate(items) if is_answer(item)), len(items))
 
 
 def tools_of(tools: Any, where: str) -> list[Json]:
-    """Tools, in the form of either API or as JSON text, in the form of the Responses API. Raises
-    RowRefused where they are no tools.
+    """Tools in the form of the Responses API, from tools in the form of either API or from JSON
+    text. Raises RowRefused if the value is not tools.
     """
     if isinstance(tools, str):
         tools = _json(tools, where)

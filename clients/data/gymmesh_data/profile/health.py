@@ -1,4 +1,4 @@
-"""What looks wrong in a run: each warning a name, a sentence and its figures. Pure.
+"""Warnings about a run. Each warning has a name, a sentence and figures. Pure.
 
 A warning is a reason to look at rollouts, not a proof.
 """
@@ -130,7 +130,9 @@ def _hacking(totals: Totals) -> Iterator[HealthWarning]:
 
 
 def length_correlation(totals: Totals) -> float | None:
-    """Pearson's correlation of output tokens and reward; None where one of them is constant."""
+    """Pearson's correlation of output tokens and reward; None if the tokens or the rewards are
+    constant.
+    """
     tokens, rewards, count = totals.lengths, totals.length_rewards, totals.lengths.count
     if count < 2 or not tokens.deviation or not rewards.deviation:
         return None
