@@ -32,13 +32,10 @@ class TrackerLink:
 
     Args:
         tracker: one of `TRACKERS`.
-        warn: called once, with a sentence, when something first goes wrong.
-        without: what becomes of the work when the tracker fails, for the sentence.
-        command: what is run instead of this package's process.
-
-    Attributes:
-        sent: messages that were to be sent, after the first.
-        lost: those of them that did not arrive, as far as is known.
+        warn: called once, with a sentence, at the first problem. without: what happens without the
+        tracker, for the sentence. command: a command to run instead of this package's process.
+        Attributes: sent: the number of messages after the first. lost: the number of messages that
+        are known to be lost.
     """
 
     def __init__(
@@ -64,9 +61,8 @@ class TrackerLink:
         self._cut_short = asyncio.Event()
 
     async def begin(self, run: TrackerRun, on_begun: Callable[[dict[str, Any]], None]) -> None:
-        """Start the process and have the run begun there, without waiting for that.
-
-        `on_begun` is called with what the tracker says of it: `id`, `url` and `project`.
+        """Start the process and begin the run at the tracker, without waiting. `on_begun` is called
+        with the run's `id`, `url` and `project` at the tracker.
         """
         try:
             # A session of its own: Ctrl-C is for the collector.
@@ -85,24 +81,24 @@ class TrackerLink:
         self._write({"do": "begin", **run.to_dict()})
 
     def measures(self, step: int, values: dict[str, float]) -> None:
-        """Have measures logged."""
+        """Log measures."""
         self._send({"do": "measures", "step": step, "values": values})
 
     def table(self, step: int, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Have a table of samples logged."""
+        """Log a table of samples."""
         self._send({"do": "table", "step": step, "columns": list(columns), "rows": list(rows)})
 
     @property
     def loss(self) -> str:
-        """What did not arrive, in words; empty where all did, as far as is known."""
+        """A sentence on lost messages; empty if no message is known to be lost."""
         return f"{self.lost} of {self.sent} messages were lost" if self.lost else ""
 
     def cut_short(self) -> None:
-        """Wait for the tracker no longer, at the end."""
+        """Stop waiting for the tracker at the end."""
         self._cut_short.set()
 
     async def end(self, config: dict[str, Any], *, finished: bool, seconds: float = END_S) -> None:
-        """Have the run ended, with its configuration as it is known now; so long at most.
+        """End the run at the tracker with its current configuration, within the time limit.
 
         Args:
             finished: whether every rollout has an outcome.
