@@ -31,11 +31,12 @@ class Sample:
     """One sequence to train on.
 
     Attributes:
-        input_ids: the ids that the model read and wrote, in order. mask: of equal length; 1 for an
-        id that the policy sampled freely, which is to be trained, else 0. Ids that were forced or
-        restricted by a grammar have 0, and ids of side calls, too. logprobs: of equal length; the
-        log probability of each sampled id at sampling time, 0.0 for other ids. Empty if log
-        probabilities were not captured, or one is not finite.
+        input_ids: the ids that the model read and wrote, in order.
+        mask: of equal length; 1 for an id that the policy sampled freely, which is to be trained,
+            else 0. Ids that were forced or restricted by a grammar have 0, and ids of side calls,
+            too.
+        logprobs: of equal length; the log probability of each sampled id at sampling time, 0.0 for
+            other ids. Empty if log probabilities were not captured, or one is not finite.
         labels: `input_ids` where the mask is 1, else -100, which trainers exclude from the loss.
     """
 
@@ -107,10 +108,11 @@ class TokenRead(NamedTuple):
     """The tokens that a model call read.
 
     Attributes:
-        prompt_length: the number of tokens that the call read; None: unknown. held: the number of
-        tokens read and sampled before the call. shared: how many of these tokens the call's prompt
-        begins with; 0 if unknown. known: the tokens that the call read, followed by those that it
-        sampled; valid until the next call.
+        prompt_length: the number of tokens that the call read; None: unknown.
+        held: the number of tokens read and sampled before the call.
+        shared: how many of these tokens the call's prompt begins with; 0 if unknown.
+        known: the tokens that the call read, followed by those that it sampled; valid until the
+            next call.
     """
 
     call: ModelCall

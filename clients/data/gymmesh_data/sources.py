@@ -57,7 +57,7 @@ def run_of_failures(path: Path) -> Path | None:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """All files that belong to the paths. For a run, this includes its journal and its other files."""
+    """All files that belong to the paths. For a run, this includes its journal and other files."""
     found = list(paths)
     for path in tuple(found):
         found += [one for one in OutputFiles(path).everything() if one.exists()]

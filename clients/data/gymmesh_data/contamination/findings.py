@@ -14,8 +14,8 @@ class TaskFound:
     Attributes:
         task_id: the task's id.
         part: `prompt`, or the key of the row whose text was found.
-        share: the share of the part's n-grams that were found, from 0 to 1. where: the first place
-        with a match, as file:line.
+        share: the share of the part's n-grams that were found, from 0 to 1.
+        where: the first place with a match, as file:line.
     """
 
     task_id: str

@@ -61,9 +61,10 @@ class Taken:
             return []
 
     def of_actors(self) -> Iterator[tuple[Actor, list[Taken]]]:
-        """The actors other than the root agent, each with its conversations. Raises UserError for
-        items without the form of their type. Elements that messages can't represent are counted as
-        the rollout's losses.
+        """The actors other than the root agent, each with its conversations.
+
+        Raises UserError for items without the form of their type. Elements that messages can't
+        represent are counted as the rollout's losses.
         """
         for actor in actors_of(self.rollout):
             found = []
@@ -133,9 +134,10 @@ class TaskFacts:
     """The results of a task.
 
     Attributes:
-        number: the task's index, from 0. rewards: the rewards of its judged rollouts, in their
-        order. rollouts: the number of selected rollouts, judged or not. agent: the agent's name in
-        the trainer's record; empty: the format's default.
+        number: the task's index, from 0.
+        rewards: the rewards of its judged rollouts, in their order.
+        rollouts: the number of selected rollouts, judged or not.
+        agent: the agent's name in the trainer's record; empty: the format's default.
     """
 
     number: int

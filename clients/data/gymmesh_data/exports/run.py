@@ -95,6 +95,7 @@ def export_hub(
     resume: bool = False,
 ) -> ExportSummary:
     """Write a folder for the Hugging Face Hub: a file for each configuration and split, and a card.
+
     The folder is written next to `output` and renamed to `output` at the end.
 
     Args:

@@ -36,8 +36,8 @@ class ChoiceRow:
     Attributes:
         prompt: the question, its options by letter, and the form of the answer.
         options: in the form of the environment mcqa: a list of objects from letter to text.
-        expected: the letter of the right option. used: the columns that these values were read
-        from.
+        expected: the letter of the right option.
+        used: the columns that these values were read from.
     """
 
     prompt: str
@@ -47,8 +47,9 @@ class ChoiceRow:
 
 
 def choice_row(row: Json) -> ChoiceRow | None:
-    """The question of a row with one of the shapes above; None for any other row. Raises RowRefused
-    if the row's right option cannot be found.
+    """The question of a row with one of the shapes above; None for any other row.
+
+    Raises RowRefused if the row's right option cannot be found.
     """
     found = _options(row)
     question = next((key for key in _QUESTIONS if isinstance(row.get(key), str)), None)

@@ -71,8 +71,8 @@ class ImportSummary:
     """The result of an import: the numbers of rows read and records written.
 
     Attributes:
-        refused: rows that could not be imported. repeated: tasks that were already written for an
-        earlier row.
+        refused: rows that could not be imported.
+        repeated: tasks that were already written for an earlier row.
         problems: the first problems of rows that could not be imported.
         datasets: the known data sets, with how many of their rows were read.
     """

@@ -42,8 +42,8 @@ def comparison_page(
     """The page of some comparisons with one run.
 
     Args:
-        most: the number of tasks to list, those with the largest change. curve: the curve of the
-        same runs, shown first; None for two runs.
+        most: the number of tasks to list, those with the largest change.
+        curve: the curve of the same runs, shown first; None for two runs.
 
     Raises:
         ConfigError: matplotlib is missing; the text says what to install.

@@ -20,7 +20,8 @@ class ComparedRun:
 
     Attributes:
         name: its path.
-        tasks: all tasks with an outcome, by environment and id. judged: the tasks with a reward.
+        tasks: all tasks with an outcome, by environment and id.
+        judged: the tasks with a reward.
     """
 
     name: str

@@ -53,8 +53,8 @@ class Comparison:
     Attributes:
         only_before, only_after: tasks that only one run judged; they are not counted.
         other_prompts: tasks that are paired although their prompts differ, because two task files
-        may use one id for different tasks. difference: of the tasks' mean rewards, after minus
-        before.
+            may use one id for different tasks.
+        difference: of the tasks' mean rewards, after minus before.
         pass_at: differences of pass@k, by k, over tasks with k judged rollouts in both runs.
         p: the p value of the sign-flip test; exact: whether all signs were tried; corrected: p
             after Holm's correction, if there are several comparisons.

@@ -30,10 +30,12 @@ class ProfileOptions:
 
     Attributes:
         solved_at: a rollout solves its task when its reward is at least this.
-        resamples: the draws of each bootstrap; 0: no intervals. seed: the seed of the random draws.
-        confidence: the confidence level of intervals. rewards: the lowest and highest reward that a
-        rollout without a reward could have had; extended to the observed rewards. fields: the keys
-        of rows that the profile reads.
+        resamples: the draws of each bootstrap; 0: no intervals.
+        seed: the seed of the random draws.
+        confidence: the confidence level of intervals.
+        rewards: the lowest and highest reward that a rollout without a reward could have had;
+            extended to the observed rewards.
+        fields: the keys of rows that the profile reads.
     """
 
     solved_at: float = 1.0

@@ -1,6 +1,7 @@
-"""Rollouts added up: by task, and over all. Reads one rollout at a time and keeps no rollout.
-Memory grows with the tasks, and by 16 bytes for each rollout: hashes of its id and its content, to
-recognise duplicates.
+"""Rollouts added up: by task, and over all.
+
+Reads one rollout at a time and keeps no rollout. Memory grows with the tasks, and by 16 bytes for
+each rollout: hashes of its id and its content, to recognise duplicates.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class OfEnvironment:
     Attributes:
         judged: rollouts with a new verdict.
         changed: judged rollouts with a different reward, or with a reward only before or only now.
-        raised, lowered: judged rollouts with a higher and a lower reward than before. failed:
-        rollouts that could not be judged; their old verdicts are not counted.
+        raised, lowered: judged rollouts with a higher and a lower reward than before.
+        failed: rollouts that could not be judged; their old verdicts are not counted.
         both: rollouts with a reward before and now; old_sum, new_sum: the sums of these rewards,
             each multiplied by `means.SCALE`.
     """

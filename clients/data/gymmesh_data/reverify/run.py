@@ -44,8 +44,8 @@ class ReverifyOptions:
     """Options for rescoring.
 
     Attributes:
-        concurrency: the maximum number of concurrent verdicts. limit: judge only this many
-        rollouts, from the beginning.
+        concurrency: the maximum number of concurrent verdicts.
+        limit: judge only this many rollouts, from the beginning.
         by: the person or program that rescores, for the provenance.
         tasks: read the tasks from this file, by their ids, instead of the run's task file.
         judge_differing: also judge a rollout whose tools answer differently when its calls are
@@ -96,8 +96,8 @@ class Reverification:
 
     Attributes:
         verifiers: prepared for all environments of the source.
-        output: the output for the verdicts; None: verdicts are compared and not written. stopped:
-        set it to start no more verdicts; running verdicts finish.
+        output: the output for the verdicts; None: verdicts are compared and not written.
+        stopped: set it to start no more verdicts; running verdicts finish.
     """
 
     source: Source

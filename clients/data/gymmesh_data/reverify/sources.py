@@ -28,8 +28,8 @@ class Source:
 
     Attributes:
         paths: outputs of `gym-cli collect`, or files of such rows.
-        environments: only rollouts of these environments; empty: of all environments. default: the
-        environment of rows that name none; empty: every row must name one.
+        environments: only rollouts of these environments; empty: of all environments.
+        default: the environment of rows that name none; empty: every row must name one.
     """
 
     paths: Sequence[Path]
@@ -55,8 +55,7 @@ class Source:
         return not self.environments or self.environment_of(rollout) in self.environments
 
     def environment_of(self, rollout: StoredRollout) -> str:
-        """The environment that judges a rollout. Raises UserError if the row names no environment.
-        """
+        """The environment that judges a rollout. Raises UserError if the row names none."""
         name = rollout.environment or self.default
         if not name:
             raise UserError(

@@ -20,8 +20,8 @@ def stored_task(rollout: StoredRollout, environment: str, known: Collection[str]
     """The task of a rollout, from its row alone.
 
     Args:
-        environment: the name of the environment that will judge the task. known: keys that tasks of
-        the environment have.
+        environment: the name of the environment that will judge the task.
+        known: keys that tasks of the environment have.
 
     Raises:
         UserError: the row does not hold a valid task.

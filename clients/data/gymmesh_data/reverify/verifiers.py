@@ -45,10 +45,13 @@ class Verifiers:
         self.known_keys: dict[str, frozenset[str]] = {}
 
     async def prepare(self, names: Collection[str]) -> None:
-        """Request the description of each environment, before any verdict. Raises: UserError: an
-        environment judges only with the live session and neither keeps states nor has tools that
-        may be replayed, or it judges by rewards of turns, which rows do not have. MeshError: an
-        environment does not exist or does not answer.
+        """Request the description of each environment, before any verdict.
+
+        Raises:
+            UserError: an environment judges only with the live session and neither keeps states
+                nor has tools that may be replayed, or it judges by rewards of turns, which rows do
+                not have.
+            MeshError: an environment does not exist or does not answer.
         """
         for name in sorted(names):
             instance = await self._directory.pick(RESOURCE, name, timeout=_HELLO_S)

@@ -32,10 +32,13 @@ class TrackerLink:
 
     Args:
         tracker: one of `TRACKERS`.
-        warn: called once, with a sentence, at the first problem. without: what happens without the
-        tracker, for the sentence. command: a command to run instead of this package's process.
-        Attributes: sent: the number of messages after the first. lost: the number of messages that
-        are known to be lost.
+        warn: called once, with a sentence, at the first problem.
+        without: what happens without the tracker, for the sentence.
+        command: a command to run instead of this package's process.
+
+    Attributes:
+        sent: the number of messages after the first.
+        lost: the number of messages that are known to be lost.
     """
 
     def __init__(
@@ -61,8 +64,9 @@ class TrackerLink:
         self._cut_short = asyncio.Event()
 
     async def begin(self, run: TrackerRun, on_begun: Callable[[dict[str, Any]], None]) -> None:
-        """Start the process and begin the run at the tracker, without waiting. `on_begun` is called
-        with the run's `id`, `url` and `project` at the tracker.
+        """Start the process and begin the run at the tracker, without waiting.
+
+        `on_begun` is called with the run's `id`, `url` and `project` at the tracker.
         """
         try:
             # A session of its own: Ctrl-C is for the collector.
