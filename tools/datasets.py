@@ -46,9 +46,9 @@ columns.
 line: see [importing](import.md#rows-that-cannot-be-imported).
 - gymmesh contains no data sets and downloads none.
 
-If no known data set has the file's columns, `gym-cli import` shows the file's columns, the \
-nearest known data sets, and a guess which columns are the prompt and the answer. The command \
-writes no tasks and exits with code 1:
+If no known data set has the file's columns, `gym-cli import` writes no tasks and exits with code \
+1. The command shows the file's columns, the nearest known data sets, and a guess which columns \
+are the prompt and the answer:
 
 <!-- check: hidden mine.jsonl
 {"exercise": "What is 6 * 7?", "result": 42}
