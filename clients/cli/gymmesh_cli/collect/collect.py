@@ -29,7 +29,7 @@ from gymmesh_cli.terminal import OptionGroup, log_format_option, option
 
 
 class CollectOptionsCommand(RemembersArguments):
-    """A command that must be given its tasks in one of several ways."""
+    """A command that needs its tasks in one of several ways."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)

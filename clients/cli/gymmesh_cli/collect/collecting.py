@@ -68,7 +68,8 @@ _HAND_OVER_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """The user's request. All attributes but the plan have the names of the options' parameters.
+    """The user's request. All attributes except the plan are named like the parameters of the
+    options.
 
     Attributes:
         tasks: the task file; None: the examples of the default environment.
@@ -136,7 +137,7 @@ def _serve_metrics(port: int) -> MetricsEndpoint:
 
 
 def exit_code(summary: RunSummary) -> int:
-    """What a run that was not interrupted ends with."""
+    """The exit code of a run that was not interrupted."""
     tally = summary.tally
     if summary.not_finished > 0:
         code = WITH_FAILURES if tally.completed else NOTHING_DONE
@@ -173,8 +174,8 @@ async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
 
 @contextlib.contextmanager
 def own_examples(command: CollectCommand) -> Iterator[CollectCommand]:
-    """The command with the examples of its default environment as its task file, which is a
-    temporary one at first. Raises ConfigError and UsageError.
+    """The command with the examples of its default environment as its task file. The file is
+    temporary at first. Raises ConfigError and UsageError.
     """
     written = b"".join(dumps(row) + b"\n" for row in command.plan.examples())
     with tempfile.TemporaryDirectory() as folder:

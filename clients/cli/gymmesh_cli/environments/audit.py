@@ -1,4 +1,4 @@
-"""gym-cli env audit: what cheap policies earn from a verifier, before a policy finds out."""
+"""gym-cli env audit: the rewards that cheap policies earn from a verifier."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GoldOptions:
-    """Where rows have their right answers, for environments that give none."""
+    """The key of the rows' right answers, for environments that provide none."""
 
     key: str
     kind: str
     form: str
 
     def of(self, task: rollout_pb2.Task) -> Sequence[Gold]:
-        """The expected answer of a task's payload; none where it has none under this key."""
+        """The expected answer in a task's payload; None if the payload lacks the key."""
         from gymmesh_audit import gold_under
 
         return gold_under(task, self.key, kind=self.kind, form=self.form)

@@ -1,4 +1,4 @@
-"""gym-cli env index: what the environment web_search searches."""
+"""gym-cli env index: the documents that the environment web_search searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gym-cli env mcp: a session for an agent outside of the mesh, which works over MCP."""
+"""gym-cli env mcp: a session for an agent outside of the mesh; the agent calls tools over MCP."""
 
 from __future__ import annotations
 

@@ -43,11 +43,7 @@ class MeshOptions:
     kept: dict[str, Any] | None = None  # of a run that is resumed, below all of these
 
     def load(self) -> MeshConfig:
-        """The configuration; an empty one is a whole mesh with a small model of its own.
-
-        Raises:
-            ConfigError: anything wrong with it.
-        """
+        """The configuration. An empty configuration is a complete mesh with a small built-in model."""
         from gymmesh_mesh import MeshConfig
         from gymmesh_runtime.config import ConfigError, load_config
 
@@ -116,7 +112,7 @@ class MeshOptions:
             yield f"--env {self.environment}", (f"defaults.environment={name}",)
 
     def refuse_model_flags(self) -> None:
-        """Raise a usage error when a flag is given that a mesh elsewhere cannot follow."""
+        """Raise a usage error for a flag that has no effect on a remote mesh."""
         if self.environment_place is not None:
             raise click.UsageError(
                 f"{self.environment_place}: an environment file needs a mesh inside this command. "

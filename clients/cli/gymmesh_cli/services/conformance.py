@@ -1,4 +1,4 @@
-"""`gym-cli conformance`: does a server, or a collector, keep to the contract?"""
+"""`gym-cli conformance`: does a server, or a collector, follow the contract?"""
 
 from __future__ import annotations
 

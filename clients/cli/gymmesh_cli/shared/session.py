@@ -74,7 +74,7 @@ class MeshPlan:
         return "text" if self.config is None else self.config.mesh.log_format
 
     def checks(self) -> TaskChecks | None:
-        """What the environments say of tasks; None where they are elsewhere."""
+        """The environments' checks of tasks; None for remote environments."""
         if self.agents or self.config is None:
             return None
         return TaskChecks(self.config.environments)
@@ -94,8 +94,8 @@ class MeshPlan:
         return "" if self.config is None else f"examples of {self.config.defaults.environment}"
 
     def inputs(self) -> dict[str, list[Path]]:
-        """The files that the mesh is read from and that its configuration names, by what they are
-        to the user.
+        """The files that the mesh is read from and the files that its configuration names, by their
+        descriptions for the user.
         """
         named = files_named(public_view(self.config), self.files) if self.config else []
         return {"--config": list(self.files), "the configuration": named}
@@ -117,7 +117,7 @@ class MeshPlan:
         return TaskReader(TaskDefaults(environment, agent), environments, known)
 
     def identity(self) -> dict[str, Any]:
-        """What of the plan makes a run what it is: no credentials, endpoints or machine limits."""
+        """The parts of the plan that identify a run: no credentials, endpoints or machine limits."""
         view = {} if self.config is None else public_view(self.config)
         for machine in ("mesh", "discovery", "security"):
             view.pop(machine, None)
@@ -135,7 +135,7 @@ class MeshPlan:
         return view
 
     def resolved(self) -> dict[str, Any]:
-        """The whole configuration as JSON values, secrets left out, and where the mesh is."""
+        """The whole configuration as JSON values without secrets, and where the mesh is."""
         view: dict[str, Any] = {} if self.config is None else public_view(self.config)
         return view | {"remote": list(self.agents)} if self.agents else view
 

@@ -1,5 +1,5 @@
-"""A folder as the Hugging Face Hub and `datasets` read it: data by configuration and split, and a
-card (README.md) that tells what is where.
+"""A folder for the Hugging Face Hub and `datasets`: data by configuration and split, and a card
+(README.md) that describes the files.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _SIZES: Final = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (1
 
 
 Files: TypeAlias = Mapping[tuple[str, str], ExportSummary]
-"""What came of the files of a folder, by configuration and split."""
+"""The results of a folder's files, by configuration and split."""
 
 
 def path_of(config: str, split: str) -> str:
-    """Where a file of the folder is within it, with slashes."""
+    """The path of a file within the folder, with slashes."""
     return f"{config}/{split}.jsonl"
 
 

@@ -1,4 +1,4 @@
-"""The records of an export, as lines of JSON, in an order that is the same each time."""
+"""The records of an export, as lines of JSON, in a fixed order."""
 
 from __future__ import annotations
 
@@ -119,7 +119,9 @@ class _Records:
             yield Taken(rollout, said, self._options.tokens, self._style)
 
     def of_rollouts(self, chosen: Iterable[Taken], of_rollout: OfRollout) -> Iterator[bytes]:
-        """The lines of rollouts: of all, or of each task's best; of equal ones the first."""
+        """The lines of all rollouts, or of each task's best rollouts. Of equal rollouts, the first
+        are kept.
+        """
         most = self._options.selection.per_task
         if most is None:
             for taken in chosen:
