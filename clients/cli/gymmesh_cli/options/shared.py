@@ -43,7 +43,11 @@ class MeshOptions:
     kept: dict[str, Any] | None = None  # of a run that is resumed, below all of these
 
     def load(self) -> MeshConfig:
-        """The configuration. An empty configuration is a complete mesh with a small built-in model."""
+        """The configuration. An empty configuration is a complete mesh with a small built-in model.
+
+        Raises:
+            ConfigError: the configuration is invalid.
+        """
         from gymmesh_mesh import MeshConfig
         from gymmesh_runtime.config import ConfigError, load_config
 

@@ -117,7 +117,7 @@ class MeshPlan:
         return TaskReader(TaskDefaults(environment, agent), environments, known)
 
     def identity(self) -> dict[str, Any]:
-        """The parts of the plan that identify a run: no credentials, endpoints or machine limits."""
+        """What identifies the plan's run, without credentials, endpoints or machine limits."""
         view = {} if self.config is None else public_view(self.config)
         for machine in ("mesh", "discovery", "security"):
             view.pop(machine, None)
