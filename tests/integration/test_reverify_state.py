@@ -320,7 +320,7 @@ async def test_rollouts_with_turns_are_not_replayed(folder: Path, kept: bool) ->
     else:
         done.said(
             "environment 'shop' takes turns, which a replay of tool calls does not repeat",
-            "Set keep_state in its class",
+            "Set keep_state in the environment's class",
         )
 
 
