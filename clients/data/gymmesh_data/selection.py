@@ -32,9 +32,9 @@ class Selection:
         if rollout.failed:
             return "failed"
         if self.environments and rollout.environment not in self.environments:
-            return "of another environment"
+            return "of other environments"
         if self.whole and rollout.stop_reason in CUT_SHORT:
-            return "cut short"
+            return "cut short by a limit"
         if self.min_reward is not None:
             if rollout.reward is None:
                 return "without a reward"

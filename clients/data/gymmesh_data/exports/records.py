@@ -106,7 +106,7 @@ class _Records:
             if distinct:
                 digest = _digest([numbered_calls(said.messages), said.tools])
                 if digest in known:
-                    summary.left_out["duplicates of another"] += 1
+                    summary.left_out["duplicates of an earlier rollout"] += 1
                     continue
                 known.add(digest)
             if form.tokens is TokenPlace.NONE and said.token_calls:
@@ -135,7 +135,9 @@ class _Records:
             for scored in spool.tasks():
                 ranked = sorted(scored, key=lambda found: (-found[0], found[1]))
                 if len(ranked) > most:
-                    self._summary.left_out["not among the best of its task"] += len(ranked) - most
+                    self._summary.left_out["not among the best rollouts of their task"] += (
+                        len(ranked) - most
+                    )
                 for number in sorted(number for _, number in ranked[:most]):
                     yield spool.content(number)
 

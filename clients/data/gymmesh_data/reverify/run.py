@@ -59,8 +59,8 @@ class ReverifyOptions:
     judge_differing: bool = False
 
 
-_DIFFERING: Final = "whose tools return something else when their calls are replayed"
-_NO_STATE: Final = "whose session ended, and whose state was not kept"
+_DIFFERING: Final = "whose replayed tool calls return different outputs"
+_NO_STATE: Final = "whose session ended and whose final state was not kept"
 _FAILED: Final = "failed rollouts (nothing to score)"
 
 
