@@ -59,7 +59,7 @@ async def test_a_model_that_answers(server: FakeEndpoint, tmp_path: Path) -> Non
     assert first == f"ok      judge  chat  m-1  {server.url}"
     assert "s, 11 + 7 tokens: I am ready. Really, " in second
     assert second.endswith("…")
-    assert third.strip().startswith("can: streaming, ")
+    assert third.strip().startswith("supports: streaming, ")
     assert "tools" in third
     # A whole prompt, bounded, once; and a tool, which it has to call.
     seen, offered = server.requests
@@ -124,9 +124,9 @@ async def test_tools_are_said_only_of_a_model_that_calls_one(
     server.script = [fake.text("ready"), *replies]
     done = await gym("models", "check", "judge", "--config", write(tmp_path, judge=chat(server)))
     assert done.code == 0
-    can = next(line for line in done.out.splitlines() if "can: " in line)
+    can = next(line for line in done.out.splitlines() if "supports: " in line)
     assert ("tools" in can) == (not seen)
-    assert ("no tools: " in done.out) == bool(seen)
+    assert ("no tool calls: " in done.out) == bool(seen)
     assert seen in done.out
 
 

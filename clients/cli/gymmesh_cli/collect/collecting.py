@@ -68,7 +68,8 @@ _HAND_OVER_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectCommand:
-    """The user's request. All attributes but the plan have the names of the options' parameters.
+    """The user's request. All attributes except the plan are named like the parameters of the
+    options.
 
     Attributes:
         tasks: the task file; None: the examples of the default environment.
@@ -136,7 +137,7 @@ def _serve_metrics(port: int) -> MetricsEndpoint:
 
 
 def exit_code(summary: RunSummary) -> int:
-    """What a run that was not interrupted ends with."""
+    """The exit code of a run that was not interrupted."""
     tally = summary.tally
     if summary.not_finished > 0:
         code = WITH_FAILURES if tally.completed else NOTHING_DONE
@@ -173,8 +174,8 @@ async def _collect(command: CollectCommand) -> tuple[RunSummary, bool]:
 
 @contextlib.contextmanager
 def own_examples(command: CollectCommand) -> Iterator[CollectCommand]:
-    """The command with the examples of its default environment as its task file, which is a
-    temporary one at first. Raises ConfigError and UsageError.
+    """The command with the examples of its default environment as its task file. The file is
+    temporary at first. Raises ConfigError and UsageError.
     """
     written = b"".join(dumps(row) + b"\n" for row in command.plan.examples())
     with tempfile.TemporaryDirectory() as folder:
@@ -195,8 +196,8 @@ def _keep_examples(command: CollectCommand) -> CollectCommand:
         there = files.examples.read_bytes() if files.examples.exists() else command.examples
         if there != command.examples and not files.journal.exists():
             raise UserError(
-                f"{files.examples} already exists and holds other tasks. Move it, or choose "
-                "another --output"
+                f"{files.examples} already exists and holds other tasks. Move this file, "
+                "or choose another --output"
             )
         write_whole(files.examples, command.examples)
     except OSError as error:
@@ -374,8 +375,10 @@ def _prepare(
         echo(f"gym-cli: {one_line(notice)}", err=True)
     if output.not_retried:
         echo(
-            f"gym-cli: {output.not_retried} rollouts match --retry but are outside --num-repeats "
-            "and --limit; their outcomes are kept",
+            (
+                f"gym-cli: {output.not_retried} rollouts match --retry but are outside "
+                "--num-repeats and --limit, so they don't run again and keep their outcomes"
+            ),
             err=True,
         )
     return output
@@ -460,7 +463,10 @@ async def _hand_over(collector: Collector) -> None:
     left = 0 if stream.delivered else stream.store.unacknowledged
     if left:
         echo(
-            f"gym-cli: the trainer did not take {left} finished groups; their rows are on disk",
+            (
+                f"gym-cli: the trainer did not acknowledge {left} finished groups; the rows "
+                "of these groups are on disk"
+            ),
             err=True,
         )
 
