@@ -82,12 +82,15 @@ def _make_room(folder: Path, overwrite: bool) -> None:
     """An empty folder. Raises UserError where there is anything but an earlier bundle."""
     if folder.is_dir() and any(folder.iterdir()):
         if not (folder / _MARK).is_file():
-            raise UserError(f"{folder}: is not empty, and no bundle; name another folder")
+            raise UserError(
+                f"{folder} is not empty, and gym-cli view --bundle did not write it. Name another "
+                "folder with --bundle"
+            )
         if not overwrite:
-            raise UserError(f"{folder}: holds a bundle already; replace it with --overwrite")
+            raise UserError(f"{folder} already has a static site. Replace it with --overwrite")
         shutil.rmtree(folder / "data", ignore_errors=True)
     elif folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder}: is a file; name a folder")
+        raise UserError(f"{folder} is a file. Name a folder with --bundle")
 
 
 def _write(

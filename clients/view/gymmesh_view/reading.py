@@ -23,9 +23,8 @@ from gymmesh_view.rows import Json, ViewSource, clean
 from gymmesh_view.vocabulary import Vocabulary, find_tokenizer, read_vocabulary
 
 _NO_TOKENIZER: Final = (
-    "No tokenizer.json was found in the folder of the rows. To read the text, name the model's"
-    " with"
-    "gym-cli view --tokenizer PATH."
+    "No tokenizer.json was found in the folder of the rows. To show the tokens as text, pass the "
+    "model's tokenizer.json: gym-cli view --tokenizer PATH"
 )
 
 
@@ -139,7 +138,7 @@ class Reading:
         where = f"{at.path.name}: byte {at.place.offset + at.place.inner}"
         rollout = rollout_of_line(self._line(at), where)
         if clean(rollout.rollout_id) != at.rollout_id:
-            raise UserError(f"{at.path}: has changed and is being read again; retry in a moment")
+            raise UserError(f"{at.path} has changed and is being read again. Try again in a moment")
         return rollout
 
     def _line(self, at: RowPlace) -> bytes:
@@ -156,9 +155,15 @@ def _doubt(name: str, texts: Sequence[str | None], said: Sequence[str]) -> str:
     """Why texts may be of another vocabulary than the model's; empty where nothing shows it."""
     unknown = sum(text is None for text in texts)
     if unknown:
-        return f"{name} has no text for {unknown} of {len(texts)} ids: it may be another model's."
+        return (
+            f"{name} has no text for {unknown} of {len(texts)} ids. The file may belong to another "
+            "model."
+        )
     if not spells(texts, said):
-        return f"By {name} these tokens don't spell the answer: it may be another model's."
+        return (
+            f"The text that {name} gives these tokens does not contain the answer. The file may "
+            "belong to another model."
+        )
     return ""
 
 

@@ -52,8 +52,8 @@ _HEADERS: Final = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 _NO_SESSION: Final = (
-    "This page needs the address that gym-cli view printed, with its token.\n"
-    "Open that one again in this browser.\n"
+    "This page opens only with the token in the address that gym-cli view printed.\n"
+    "Open that address again in this browser.\n"
 )
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -97,7 +97,8 @@ class ViewServer:
                 )
             except OSError as error:
                 raise UserError(
-                    f"port {port} cannot be served on: {os_reason(error)}; name another with --port"
+                    f"cannot listen on port {port}: {os_reason(error)}. Choose another port "
+                    "with --port"
                 ) from None
             bound = server.sockets[0].getsockname()[1]
             self.url = f"http://127.0.0.1:{bound}/?token={self.token}"
@@ -122,7 +123,9 @@ class ViewServer:
     @web.middleware
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         if _host_of(request.host) not in _HOSTS:
-            response: web.StreamResponse = web.Response(status=421, text="wrong host\n")
+            response: web.StreamResponse = web.Response(
+                status=421, text="wrong host: open the address that gym-cli view printed\n"
+            )
         elif not _same(request.cookies.get(self._cookie, ""), self._session) and not (
             request.path == "/" and _same(request.query.get("token", ""), self.token)
         ):
@@ -206,8 +209,8 @@ def static_file(name: str) -> bytes:
         return files("gymmesh_view").joinpath("static", name).read_bytes()
     except OSError:
         raise UserError(
-            f"the page's {name} is missing; build it with `make view`, or install the wheel,"
-            f" which has it"
+            f"the page's file {name} is missing. Build it with `make view`, or install gymmesh "
+            "from a wheel"
         ) from None
 
 

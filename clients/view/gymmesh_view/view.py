@@ -88,8 +88,12 @@ def outputs_of_runs(names: Iterable[str]) -> list[Path]:
             outputs = [entry.output for entry in entries if entry.run_id.startswith(name)]
         if not outputs:
             known = ", ".join(entry.run_id for entry in entries) or "none"
-            raise UserError(f"--run {name}: no run of this name is running here; known: {known}")
+            raise UserError(
+                f"--run {name}: no run in progress has this id; runs in progress: {known}"
+            )
         if len(outputs) > 1 and name != "live":
-            raise UserError(f"--run {name}: begins the id of {len(outputs)} runs; name more of it")
+            raise UserError(
+                f"--run {name}: the ids of {len(outputs)} runs begin so; pass more of the id"
+            )
         found += map(Path, outputs)
     return found

@@ -94,7 +94,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
     try:
         size = file.stat().st_size
         if size > _MOST_BYTES:
-            raise UserError(f"{file}: has {size >> 20} MiB; at most {_MOST_BYTES >> 20} are read")
+            raise UserError(f"{file} has {size >> 20} MiB; the limit is {_MOST_BYTES >> 20} MiB")
         read = msgspec.json.decode(file.read_bytes(), type=_TokenizerFile)
         return Vocabulary(clean(file.name), _pieces(read))
     except OSError as error:
@@ -102,8 +102,8 @@ def read_vocabulary(path: Path) -> Vocabulary:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _Unknown) as error:
         line = " ".join(str(error).split())[:200]
         raise UserError(
-            f"{file}: not a {FILE} that can be read: {line}. "
-            f"Name the {FILE} of the model, or the folder that has it."
+            f"{file} cannot be read as a {FILE}: {line}. Pass the {FILE} of the model, or the "
+            f"folder that has it"
         ) from None
 
 
@@ -126,7 +126,7 @@ def _pieces(file: _TokenizerFile) -> dict[int, bytes]:
     else:
         pieces = {number: piece for piece, number in vocabulary.items()}
     if not pieces:
-        raise _Unknown("its model has no vocabulary")
+        raise _Unknown("the model in it has no vocabulary")
     to_bytes = _Decoder(file)
     found = {number: to_bytes(piece) for number, piece in pieces.items()}
     found |= {one.id: one.content.encode("utf-8", "replace") for one in file.added_tokens}
@@ -144,7 +144,7 @@ class _Decoder:
         if not steps and any(one.get("type") == "ByteLevel" for one in _steps(file.pre_tokenizer)):
             kinds = {"ByteLevel"}
         if unknown := kinds - _KINDS:
-            raise _Unknown(f"its decoder is {clean(', '.join(sorted(unknown)))[:80]}")
+            raise _Unknown(f"it has an unknown decoder, {clean(', '.join(sorted(unknown)))[:80]}")
         self._byte_level = "ByteLevel" in kinds
         self._bytes = "ByteFallback" in kinds or file.model.byte_fallback
         self._replaced = [pair for one in steps if (pair := _replacement(one))]

@@ -119,7 +119,9 @@ class Indexer:
         read or written.
         """
         if self._lock is None:
-            raise UserError(f"{self._path}: another gym-cli view is at work in it")
+            raise UserError(
+                f"another gym-cli view is writing to {self._path}. Close it and try again"
+            )
         try:
             with contextlib.closing(connect(self._path, write=True)) as database:
                 work = _Work(self._writer(database), database)

@@ -137,7 +137,8 @@ class Store:
             found = database.execute(*_by_key(key)).fetchone()
             if found is None:
                 raise UserError(
-                    f"there is no rollout {key[:80]!r} here; a new attempt may have replaced it"
+                    f"there is no rollout {key[:80]!r} in these files; a new attempt may have "
+                    "replaced it"
                 )
             (summary,) = self._rows(database, "SELECT ?", [found[0]])
         _, path, source, crc, file, rollout_id, *place = found
@@ -230,7 +231,7 @@ class Store:
         try:
             file = self._path.stat().st_ino
         except OSError:
-            raise UserError(f"{self._path}: is being rebuilt; try again in a second") from None
+            raise UserError(f"{self._path} is being rebuilt. Try again in a second") from None
         database: sqlite3.Connection | None = getattr(self._local, "database", None)
         if database is None or self._local.file != file:
             if database is not None:

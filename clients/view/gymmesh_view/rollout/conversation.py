@@ -134,7 +134,7 @@ def shown_item(item: Json) -> Json:
     if kind == "reasoning":
         parts = parts_of(item.get("summary")) + parts_of(item.get("content"))
         if not parts:
-            parts = [_text("(no readable text: it is encrypted, or was not stored)")]
+            parts = [_text("(no readable text: the reasoning is encrypted or was not stored)")]
         return {"kind": "reasoning", "role": "assistant", "parts": parts}
     return {"kind": "other", "role": clean(str(kind))[:80], "parts": [_json(item)]}
 

@@ -31,13 +31,13 @@ def shown_image(url: str) -> tuple[str, str]:
     Nothing is fetched from anywhere, and SVG, which can hold scripts, is not shown.
     """
     if not url.startswith("data:"):
-        return "", f"an image that is elsewhere, which is not fetched: {url[:300]}"
+        return "", f"an image at another address, which this page does not fetch: {url[:300]}"
     if len(url) > _MOST_CHARS:
         return "", f"an image of {len(url) >> 20} MiB, which is too large to show"
     found = _DATA.fullmatch(url)
     if found is None:
         kind = url[5:40].partition(";")[0].partition(",")[0]
-        return "", f"an image of a kind that is not shown: {kind or 'none named'}"
+        return "", f"an image of a type that this page does not show: {kind or 'no type'}"
     kind = "jpeg" if found[1] == "jpg" else found[1]
     encoded = "".join(found[2].split())
     try:
@@ -45,9 +45,9 @@ def shown_image(url: str) -> tuple[str, str]:
         if len(encoded) % 4:
             raise binascii.Error("its length is not that of base64")
     except binascii.Error:
-        return "", "an image that is not base64"
+        return "", "an image that is not valid Base64"
     if not begin.startswith(_BEGINS[kind]) or (kind == "webp" and begin[8:12] != b"WEBP"):
-        return "", f"an image that says it is {kind}, and is not"
+        return "", f"an image that is labelled {kind}, but whose bytes are not {kind}"
     return f"data:image/{kind};base64,{encoded}", ""
 
 

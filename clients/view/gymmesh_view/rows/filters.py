@@ -110,7 +110,7 @@ def parse_sort(text: str) -> Sort:
     """An order: a name of SORTS, behind a minus for the largest first. Raises UserError."""
     name = text.removeprefix("-")
     if name not in SORTS:
-        raise UserError(f"sort: there is no {name!r}; there are: {', '.join(SORTS)}")
+        raise UserError(f"sort: there is no order {name!r}; use one of {', '.join(SORTS)}")
     return Sort(name, text.startswith("-"))
 
 

@@ -64,11 +64,14 @@ def find_sources(paths: Iterable[Path]) -> Found:
             found.add(_file(absolute))
         else:
             raise UserError(
-                f"{path}: does not exist; name a run's output, a file of rows or a folder"
+                f"{path} does not exist. Name the --output of a run, a file of rows or a folder"
             )
     if not found.sources:
         named = ", ".join(map(str, paths)) or "nothing"
-        raise UserError(f"{named}: has no rollouts; they are what gym-cli collect writes")
+        raise UserError(
+            f"{named} has no rollouts. Name the --output of gym-cli collect, or a folder that "
+            "has one"
+        )
     return found
 
 
