@@ -167,7 +167,10 @@ class _Audit:
         if not self._options.cheap:
             await self._stability(tried)
         about = self._player.about
-        self._notes += [f"{name} loses on {count} tasks" for name, count in self._losses.items()]
+        self._notes += [
+            f"{name} loses on {count} tasks; a verifier may reject this form"
+            for name, count in self._losses.items()
+        ]
         found = with_reasons(self._findings, self._options.deliberate or ())
         return Report(
             environment=self._name,

@@ -106,7 +106,7 @@ def gold_under(
     """
     named = next((one for one in KINDS if one == kind), None)
     if named is None:
-        raise ValueError(f"the kinds of answers are {', '.join(KINDS)}, not {kind!r}")
+        raise ValueError(f"unknown kind of answer {kind!r}; use one of {', '.join(KINDS)}")
     try:
         value = loads(task.payload_json or b"{}")
     except CodecError:

@@ -113,7 +113,7 @@ def target_of(
             continue
         floor = baseline if baseline is not None else 0.0
         if one.reward <= max(floor, 0.0) + _ROUNDING and one.reward < 1.0 - _ROUNDING:
-            detail = f"earns {one.reward:g}, no more than an empty answer"
+            detail = f"it earns {one.reward:g}, no more than an empty answer"
             findings.append(_found(one, "loses", detail))
             continue
         best = one.reward if best is None else max(best, one.reward)
@@ -121,7 +121,7 @@ def target_of(
         if best is not None and one.reward is not None and not one.fault:
             low = one.reward < best - _ROUNDING
             if low and one.reward > max(baseline or 0.0, 0.0) + _ROUNDING:
-                detail = f"earns {one.reward:g}, another expected answer {best:g}"
+                detail = f"it earns {one.reward:g}, but another expected answer earns {best:g}"
                 findings.append(_found(one, "loses", detail))
     if win_reward is not None:
         return win_reward, findings
@@ -141,9 +141,11 @@ def judged(played: Iterable[Played], target: float | None) -> list[Weakness]:
             continue
         won = _wins(one, target)
         if won and one.attack.wins is False:
-            findings.append(_found(one, "wins", f"earns {one.reward:g} of {target:g}"))
+            findings.append(_found(one, "wins", f"it earns {one.reward:g}, a win needs {target:g}"))
         if not won and one.attack.wins is True:
-            findings.append(_found(one, "loses", f"earns {one.reward:g} of {target:g}"))
+            findings.append(
+                _found(one, "loses", f"it earns {one.reward:g}, a win needs {target:g}")
+            )
     return findings
 
 
@@ -161,10 +163,12 @@ def without_echoes(
     if not wins or not won.issuperset(CONTENT_FREE) or not (every or SILENCE in won):
         return list(found)
     first = next((one for one in wins if one.attack == SILENCE), wins[0])
-    more = f"{first.detail}, and so do {len(wins) - 1} other wrong answers"
+    more = f"{first.detail}. {len(wins) - 1} other wrong answers win, too"
     return [
         *(one for one in found if one.problem != "wins"),
-        replace(first, detail=f"{more}. Is doing nothing right here?"),
+        replace(
+            first, detail=f"{more}. If doing nothing is right here, list it in deliberate.yaml"
+        ),
     ]
 
 

@@ -40,7 +40,7 @@ async def connect(
     async with remote_environments([address], security=security) as directory:
         found = [one for one in directory.instances() if one.service == RESOURCE]
         if len(found) != 1:
-            raise ConfigError(f"{address}: there are {len(found)} environments; name one address")
+            raise ConfigError(f"{address} has {len(found)} environments; pass the address of one")
         (instance,) = found
         resource = directory.peer(instance)
         about = await resource.GetEnvironment(
@@ -86,7 +86,9 @@ class EnvironmentClient:
         if task is None:
             examples = await self.tasks()
             if not examples:
-                raise ConfigError(f"environment {self.about.name!r} has no examples; pass task")
+                raise ConfigError(
+                    f"environment {self.about.name!r} has no example tasks; pass `task`"
+                )
             task = examples[0]
         known = task if isinstance(task, Task) else Task.of(task)
         message = rollout_pb2.Task()

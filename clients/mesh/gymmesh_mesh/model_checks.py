@@ -210,7 +210,7 @@ async def _call(
         if is_recorded:
             fix = "a recording only answers prompts that it contains (--prompt)"
         elif error.reason == errors.ERROR_REASON_MODEL_TIMEOUT:
-            fix = "raise --timeout, or check how busy it is"
+            fix = "raise --timeout, or check how busy the endpoint is"
         return replace(bare, reason=error.reason_name, message=message, fix=fix)
     except CodecError as error:
         return replace(bare, reason="FIELD_INVALID", message=str(error), fix="correct --prompt")
@@ -252,7 +252,7 @@ def _without_call(response: responses_pb2.Response) -> str:
     calls = [item.function_call for item in response.output if item.HasField("function_call")]
     if not calls:
         text = " ".join(text_of(item) for item in response.output if item.HasField("message"))
-        return f"no tool call but text: {excerpt(text)}" if text else "neither a tool call nor text"
+        return f"text and no tool call: {excerpt(text)}" if text else "neither a tool call nor text"
     call = calls[0]
     if call.name != _TOOL:
         return f"a call of the tool '{excerpt(call.name)}', which was not offered"

@@ -55,7 +55,9 @@ async def sandboxes_here(config: MeshConfig, name: str = "") -> AsyncIterator[Sa
     if name and name not in known:
         raise ConfigError(f"there is no sandbox service {name!r} in the configuration")
     if not name and len(known) > 1:
-        raise ConfigError(f"the configuration has several; choose one of {', '.join(known)}")
+        raise ConfigError(
+            f"the configuration has several sandbox services; choose one of {', '.join(known)}"
+        )
     chosen = name or next(iter(known), _USUAL)
     spec = known.get(chosen) or own_sandbox_spec(chosen, "gym-cli")
     async with AsyncExitStack() as stack:

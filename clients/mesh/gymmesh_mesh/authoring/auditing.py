@@ -88,8 +88,8 @@ async def audit_address(
     for entry in options.deliberate or ():
         if entry.options:
             raise ConfigError(
-                f"deliberate entry {entry} has options, but the configuration of an environment "
-                "at an address is unknown; remove the options or the entry"
+                f"deliberate entry {entry} has options, but gym-cli does not know the options of "
+                f"the environment at {address}. Remove the options or the entry"
             )
     async with remote_environments([address], config, security=security) as directory:
         for instance in directory.instances():

@@ -169,7 +169,9 @@ async def trial(
             return [Finding("loads", False, error.problem)]
         loaded = f"{environment.use}"
         if stood_in:
-            loaded += f'; a stand-in that answers "OK" replaces {", ".join(stood_in)}'
+            loaded += (
+                f'; a stand-in that always answers "OK" replaces the models {", ".join(stood_in)}'
+            )
         found = await try_out(service, directory, tasks=tasks, sessions=sessions)
         found.append(await _conforms(service, directory, tasks))
     found.append(await _audited(name, environment, config, tasks))
@@ -192,9 +194,9 @@ async def _audited(
     if not wrong:
         tried = sum(share.played for share in report.shares.values())
         return Finding(_AUDIT, True, f"none of {tried} cheap answers got an undeserved reward")
-    shown = "; ".join(f"{one.attack} {one.problem} ({one.detail})" for one in wrong[:_AUDIT_SHOWN])
+    shown = "; ".join(f"{one.attack} {one.problem}: {one.detail}" for one in wrong[:_AUDIT_SHOWN])
     more = f" and {len(wrong) - _AUDIT_SHOWN} more" if len(wrong) > _AUDIT_SHOWN else ""
-    return Finding(_AUDIT, True, f"{shown}{more}; run gym-cli env audit for all", warning=True)
+    return Finding(_AUDIT, True, f"{shown}{more}. List all with gym-cli env audit", warning=True)
 
 
 async def _conforms(
@@ -212,7 +214,11 @@ async def _conforms(
     try:
         task = tasks[0] if tasks else await _first_example(resource)
         if task is None:
-            return Finding(_CHECK, False, "no task to test with; ship example tasks")
+            return Finding(
+                _CHECK,
+                False,
+                "no task to test with. Set `examples` in the class to a list of task rows",
+            )
         path = PeerPath({"resource": resource, "verify": directory.peer(instance, VERIFY_SERVICE)})
         profile = {"task": to_plain(task), "has_examples": not tasks}
         results = await run_suite(ResourceTarget(path, profile))

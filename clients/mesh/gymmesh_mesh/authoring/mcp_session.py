@@ -85,7 +85,7 @@ class OfferedEnvironment:
                 session = McpSession(self, task, opened, http)
                 session.token = str((await session._ask("POST", "/tokens") or {}).get("token", ""))
                 if not session.token:
-                    raise _unreachable(self.url, "it does not know the session")
+                    raise _unreachable(self.url, "the server does not know the session")
                 yield session
         finally:
             close = resource_pb2.CloseSessionRequest(session_id=opened.session_id)
@@ -148,7 +148,7 @@ class McpSession:
             return None
         document = loads(body) if reply.status == 200 else None
         if not isinstance(document, dict):
-            raise _unreachable(self.url, f"it answered with HTTP status {reply.status}")
+            raise _unreachable(self.url, f"the server answered with HTTP status {reply.status}")
         return document
 
 
@@ -197,7 +197,7 @@ async def environment_at(
         if not named:
             there = ", ".join(sorted({one.name for one in reply.instances})) or "none"
             raise ConfigError(
-                f"there is no environment {name!r} at the registry {registry}; there are: {there}"
+                f"the registry {registry} has no environment {name!r}; it has: {there}"
             )
         if not offering:
             raise ConfigError(

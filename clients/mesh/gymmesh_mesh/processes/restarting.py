@@ -78,7 +78,11 @@ class RestartedProcess:
             _log.warning("%s\nrestart %d of %d in %g s", reason, restart + 1, limit, pause)
             await asyncio.sleep(pause)
             failed = await self._start_again()
-        return reason if not limit else f"{reason}\nit was restarted {limit} times"
+        return (
+            reason
+            if not limit
+            else f"{reason}\nit was restarted {limit} times, the limit of mesh.restarts"
+        )
 
     async def stop(self) -> None:
         """Ends the process."""
