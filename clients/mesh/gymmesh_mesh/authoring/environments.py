@@ -1,4 +1,4 @@
-"""Environments before they are in a mesh: which there are, and whether one works."""
+"""Environments before they are in a mesh: lists of environments, and tests of one environment."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def installed() -> list[About]:
 
 
 def places(place: str, config: MeshConfig) -> dict[str, EnvironmentConfig]:
-    """The environments of a place, by name: one of the configuration, an installed one, a class,
-    a file or a package's folder. Raises ConfigError.
+    """The environments of a place, by name. A place is a name of the configuration, an installed
+    environment, a class, a file or a package's folder. Raises ConfigError.
     """
     if place in config.environments:
         return {place: config.environments[place]}
@@ -79,8 +79,8 @@ def places(place: str, config: MeshConfig) -> dict[str, EnvironmentConfig]:
 def index_documents(
     documents: Sequence[Path], output: Path, tokenizer: TokenizerName
 ) -> tuple[int, list[str]]:
-    """Write the index of the environment web_search: how many documents are in it, and a line
-    for each file that was passed over. Raises ConfigError.
+    """Write the index of the environment web_search. Returns the number of documents in the index,
+    and a line for each file that was skipped. Raises ConfigError.
     """
     from gymmesh_resource.environments.web_search.documents import DocumentError, read_documents
     from gymmesh_resource.environments.web_search.index import build_index
@@ -137,10 +137,10 @@ async def trial(
     tasks: Sequence[rollout_pb2.Task] = (),
     sessions: int = 100,
 ) -> list[Finding]:
-    """Tests an environment with the models of `config`. A stand-in that answers "OK" replaces
+    """Test an environment with the models of `config`. A stand-in that always answers "OK" replaces
     missing models.
 
-    Raises ConfigError for a model of the configuration that cannot be opened.
+    Raises ConfigError if a model of the configuration cannot be opened.
     """
     try:
         service = ResourceService(environment, name, f"{name}-trial")

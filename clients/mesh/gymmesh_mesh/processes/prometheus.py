@@ -1,7 +1,7 @@
-"""A Prometheus for a mesh: found on this machine, started on loopback, ended with the mesh.
+"""A Prometheus for a mesh: the program of this machine, started on loopback, ended with the mesh.
 
-It gets its scrape targets from the discovery service (`discovery.http_sd`), and has the project's
-recording rules and alerts. Its data is deleted when it ends.
+Prometheus gets its scrape targets from the discovery service (`discovery.http_sd`), and uses the
+project's recording rules and alerts. When Prometheus ends, its data is deleted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RETENTION: Final = "2d"
 
 
 def observed(config: MeshConfig, program: str) -> MeshConfig:
-    """The configuration with targets for Prometheus. Raises StartError if there can be none."""
+    """The configuration with targets for Prometheus. Raises StartError if there can be no targets."""
     _find(program)
     if not config.mesh.metrics:
         raise StartError("mesh.metrics is false, so there are no metrics for Prometheus")
@@ -68,7 +68,7 @@ def _find(binary: str) -> str:
 
 
 def free_address() -> str:
-    """A port of the loopback address that is free at present, and stays so."""
+    """A port of the loopback address that is free and reserved for the caller."""
     return f"127.0.0.1:{free_port('127.0.0.1')}"
 
 
@@ -122,10 +122,10 @@ async def prometheus(
     interval_s: float = 5.0,
     collector_at: str = COLLECTOR,
 ) -> AsyncIterator[ServiceInfo]:
-    """Starts Prometheus, waits until it answers, and ends it with the context.
+    """Start Prometheus, wait until it answers, and end it when the context ends.
 
-    Its address is that of its HTTP API and pages. One that ends earlier takes nothing with it:
-    that is logged, and the mesh goes on. Raises StartError.
+    The result has the address of its HTTP API and pages. If Prometheus ends earlier, this is
+    logged, and the mesh continues. Raises StartError.
     """
     program = _find(binary)
     with tempfile.TemporaryDirectory(prefix="gymmesh-prometheus-") as name:
