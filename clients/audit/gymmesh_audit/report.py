@@ -27,7 +27,7 @@ code { background: #f4f4f4; padding: 0 .2rem; overflow-wrap: anywhere }
 
 
 def lines(report: Report) -> Iterator[str]:
-    """A report card for a terminal, without colours."""
+    """The report for a terminal, without colours."""
     title = f"{report.environment} (verifier {report.version or 'without a version'})"
     yield f"{title}: {report.tasks} tasks, {report.golds} with an expected answer"
     for kind in KINDS:
@@ -53,7 +53,7 @@ def lines(report: Report) -> Iterator[str]:
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """The report as JSON can hold it; the keys are those of docs/how-to/audit.md."""
+    """The report as a JSON object."""
     return {
         "environment": report.environment,
         "verifier_version": report.version,

@@ -1,4 +1,6 @@
-"""The parts of the page's API, as JSON values: what the server answers and a bundle holds."""
+"""The parts of the page's API, as JSON values: the answers of the server and the contents of a
+bundle.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ _NO_TOKENIZER: Final = (
 
 
 class Reading:
-    """Answers the page's questions from an index and the rows themselves.
+    """Answers the page's questions from an index and from the rows themselves.
 
     Args:
-        vocabulary: what token ids are read with; None: the tokenizer.json beside the rows, where
-            there is one.
+        vocabulary: the vocabulary for token ids. None: the tokenizer.json beside the rows, if there
+            is one.
     """
 
     def __init__(
@@ -46,7 +48,9 @@ class Reading:
         self._beside_lock = threading.Lock()
 
     def status(self) -> Json:
-        """How far the index is, and what is shown: of each run its `state`, see `run_state`."""
+        """The progress of the index, and the shown sources, each run with its `state` (see
+        `run_state`).
+        """
         progress = self.store.progress()
         ended = progress.pop("ended", None) or [None] * len(self.sources)
         collected: set[Path] = set()
@@ -63,7 +67,7 @@ class Reading:
         return progress | {"sources": shown}
 
     def rollout(self, key: str) -> Json:
-        """One rollout, in all its parts. Raises UserError where there is none."""
+        """One rollout, in all its parts. Raises UserError if it does not exist."""
         summary, place = self.store.place(key)
         rollout = self._rollout(place)
         detail = detail_of(rollout)
@@ -75,13 +79,13 @@ class Reading:
 
     def tokens(self, key: str, call: int, thread: int = 0) -> Json:
         """The sampled tokens of a model call, see `tokens_of`, with their texts if the row or a
-        vocabulary has them. `tokenizer`: the file that the texts are from, empty if the row has
-        them; `problem`: why there are no texts, or why they may be wrong.
+        vocabulary has them. `tokenizer`: the file of the vocabulary; empty if the texts are from
+        the row. `problem`: why there are no texts, or why the texts may be wrong.
 
         Raises UserError if the rollout does not exist.
 
         Args:
-            thread: the conversation: 0 is the root agent's, others are numbered as `rollout` does.
+            thread: the conversation. 0 is the root agent's; others are numbered as in `rollout`.
         """
         _, place = self.store.place(key)
         rollout = self._rollout(place)
@@ -103,8 +107,8 @@ class Reading:
         return found | {"texts": texts, "tokenizer": vocabulary.name, "problem": problem}
 
     def task(self, name: str) -> list[Json]:
-        """The rollouts of a task by source, run and repeat. `run_id` is empty but where a file has
-        a repeat more than once, as one that was merged of several runs has.
+        """The rollouts of a task by source, run and repeat. `run_id` is set only if a file has a
+        repeat more than once, for example a file of several merged runs.
         """
         rows = self.store.repeats(name)
         counts = Counter((row["source"], row["repeat"]) for row in rows)
@@ -168,8 +172,9 @@ def _doubt(name: str, texts: Sequence[str | None], said: Sequence[str]) -> str:
 
 
 def run_state(ended: Json | None, collected: bool) -> str:
-    """`running`, `finished`, `ended early`, or `not ended`: its collector was killed, or is not to
-    be found since it was started without control. `ended`: what the run's journal says of its end.
+    """The state of a run: `running`, `finished`, `ended early` or `not ended`. `not ended`: the
+    collector was killed, or it was started without control and can't be found. `ended`: the entry
+    about the run's end in its journal.
     """
     if ended is None:
         return "running" if collected else "not ended"
@@ -177,7 +182,7 @@ def run_state(ended: Json | None, collected: bool) -> str:
 
 
 def to_json(value: Any) -> bytes:
-    """A value as JSON that every browser reads; what is no finite number is null."""
+    """A value as JSON that every browser reads. Non-finite numbers become null."""
     try:
         return orjson.dumps(value)
     except TypeError:

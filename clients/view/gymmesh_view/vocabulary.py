@@ -55,7 +55,7 @@ class Vocabulary:
     """The pieces of a vocabulary, each as bytes of UTF-8.
 
     Attributes:
-        name: the name of its file, without the folders it is in.
+        name: the name of its file, without folders.
     """
 
     def __init__(self, name: str, pieces: dict[int, bytes]) -> None:
@@ -63,8 +63,8 @@ class Vocabulary:
         self._pieces = pieces
 
     def texts(self, ids: Iterable[int | None]) -> list[str | None]:
-        """The text of each token; None for an id that the vocabulary does not have. A character of
-        several tokens is in the text of the last of them. Bytes that are none are U+FFFD.
+        """The text of each token. None for an id that is not in the vocabulary. If several tokens
+        make up a character, the last of these tokens has it. Invalid bytes become U+FFFD.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         found: list[str | None] = []
@@ -80,7 +80,7 @@ class Vocabulary:
 
 
 def find_tokenizer(folder: Path) -> Path | None:
-    """The tokenizer.json in a folder or in `tokenizer` below it; None where neither has one."""
+    """The tokenizer.json in a folder, or in its subfolder `tokenizer`. None if neither has one."""
     return next((folder / place for place in _PLACES if (folder / place).is_file()), None)
 
 
@@ -88,7 +88,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
     """The vocabulary of a tokenizer.json, or of a folder that has one.
 
     Raises:
-        UserError: it cannot be read, has more than 64 MiB, or is of a kind that is not known.
+        UserError: the file cannot be read, has more than 64 MiB, or is of an unknown kind.
     """
     file = (find_tokenizer(path) or path / FILE) if path.is_dir() else path
     try:

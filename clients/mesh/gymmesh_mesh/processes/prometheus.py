@@ -45,7 +45,7 @@ _RETENTION: Final = "2d"
 
 
 def observed(config: MeshConfig, program: str) -> MeshConfig:
-    """The configuration with targets for Prometheus. Raises StartError if there can be no targets."""
+    """The configuration with targets for Prometheus. Raises StartError if there can be none."""
     _find(program)
     if not config.mesh.metrics:
         raise StartError("mesh.metrics is false, so there are no metrics for Prometheus")
@@ -68,14 +68,14 @@ def _find(binary: str) -> str:
 
 
 def free_address() -> str:
-    """A port of the loopback address that is free and reserved for the caller."""
+    """A loopback address with a port that is free and stays free."""
     return f"127.0.0.1:{free_port('127.0.0.1')}"
 
 
 def configuration(
     http_sd: str, rules: Path, interval_s: float, collector_at: str = COLLECTOR
 ) -> dict[str, Any]:
-    """What Prometheus is configured with: the targets of the discovery service, and rules.
+    """The configuration of Prometheus: the targets of the discovery service, and rules.
 
     Args:
         http_sd: host and port of `discovery.http_sd`.

@@ -10,7 +10,7 @@ from gymmesh_client import UserError
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """Open an index. Raises UserError where SQLite cannot."""
+    """Open an index. Raises UserError if SQLite can't open it."""
     mode = "rwc" if write else "ro"
     try:
         database = sqlite3.connect(

@@ -1,6 +1,7 @@
-"""Which images are shown: those in the row itself, of kinds that hold no code. Pure.
+"""Which images are shown: those in the row itself, of types that contain no code. Pure.
 
-A page has each image once, and parts have its number: a program may send one with every call.
+A page has each image once, and parts refer to it by number, because a program may send an image
+with every call.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _BEGINS: Final = {
 
 
 def shown_image(url: str) -> tuple[str, str]:
-    """An image's URL as a page may load it, and why it is not shown; one of them is empty.
+    """The URL of an image that a page may load, or the reason why it is not shown. The other of the
+    two is empty.
 
-    Nothing is fetched from anywhere, and SVG, which can hold scripts, is not shown.
+    No image is fetched. SVG, which can contain scripts, is not shown.
     """
     if not url.startswith("data:"):
         return "", f"an image at another address, which this page does not fetch: {url[:300]}"
@@ -52,9 +54,10 @@ def shown_image(url: str) -> tuple[str, str]:
 
 
 def numbered(items: Iterable[Json]) -> list[str]:
-    """The images of items as a page shows them, each once: its number takes their URL's place.
+    """The images of items as a page shows them, each once. In the parts, the number of an image
+    replaces its URL.
 
-    What is over the bound of a page becomes a note.
+    Images beyond the limit of a page become notes.
     """
     images: dict[str, int] = {}
     chars = 0
