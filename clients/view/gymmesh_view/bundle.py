@@ -1,6 +1,7 @@
 """A static site of some rollouts: the page, and its data as scripts, so that it opens from a file.
 
-If a page is opened from a file, browsers let it load only scripts beside it. So each part of the data is a script that passes one text, which is JSON, to the page:
+If a page is opened from a file, browsers let it load only scripts beside it. So each part of the
+data is a script that passes one text, which is JSON, to the page:
 
     data/index.js   every rollout's summary, the facets, and the sources
     data/N.js       the rollouts number N, N + 1 … in all their parts, with their tokens
@@ -53,7 +54,8 @@ def write_bundle(
     """Write a static site of the rollouts that match the filters.
 
     Args:
-        folder: is created. An existing folder must be empty, or, with `overwrite`, an earlier bundle.
+        folder: is created. An existing folder must be empty, or, with `overwrite`, an earlier
+            bundle.
         limit: the maximum number of rollouts: the first in the order of `sort`.
         tokenizer: the tokenizer.json for token ids, or its folder. None: the one beside the rows.
 
