@@ -355,7 +355,7 @@ def test_harm_stays_text(page: Any) -> None:
         assert page.locator(".escape", has_text=r"\x1b").count() > 0
         assert page.locator(".escape", has_text=r"\u202e").count() > 0
     show(page, f"#/rollout/{HOSTILE}", ".conversation")
-    assert page.get_by_text("which is not fetched: https://example.com").count() == 1
+    assert page.get_by_text("which this page does not fetch: https://example.com").count() == 1
     assert page.get_by_text("not valid JSON").count() == 1
     assert page.evaluate("({}).polluted") is None
     show(page, f"#/task/{HOSTILE}", ".column .conversation")

@@ -29,7 +29,7 @@ const KEYS = [
   ["x", "mark a rollout to compare"],
   ["d", "compare the two marked rollouts"],
   ["[, ]", "previous or next page"],
-  ["z", "hide or show reasoning"],
+  ["z", "fold or unfold reasoning"],
   ["t", "theme: the system's, light or dark"],
   ["Esc", "back to the table, or leave an input field"],
   ["?", "this list"],
