@@ -121,7 +121,7 @@ def test_a_payload_key_stands_in_where_the_environment_gives_none() -> None:
     golds = gold_under(row, "answers.right", kind="number", form="Answer: {answer}")
     assert [gold.message for gold in golds] == ["Answer: 7", "Answer: 8"]
     assert gold_under(row, "answers.wrong") == []
-    with pytest.raises(ValueError, match="the kinds of answers are"):
+    with pytest.raises(ValueError, match="unknown kind of answer"):
         gold_under(row, "answers.right", kind="words")
 
 

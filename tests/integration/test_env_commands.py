@@ -93,7 +93,7 @@ def test_a_word_of_python_is_said_to_be_one(tmp_path: Path) -> None:
 def test_a_stand_in_answers_for_a_judge(folder: Path) -> None:
     done = gym(folder, "env", "test", "kind.py:Kind", "--sessions", "5")
     assert done.code == 0, done.out + done.err
-    assert 'a stand-in that answers "OK" replaces judge' in done.out
+    assert 'a stand-in that always answers "OK" replaces the models judge' in done.out
     assert "1 x reward 1" in done.out
 
 
