@@ -237,6 +237,7 @@ class ModelService(Service):
                 f"model '{self.name}' cannot name an adapter: its backend has no word for it",
                 metadata={"method": context.method},
             )
+        self._check_endpoints(request, features)
         if request.HasField("loading_s"):
             return self._wait_for_weights(request)
         previous = self._weights.set(request.version, request.adapter)
@@ -280,6 +281,20 @@ class ModelService(Service):
         else:
             self._weights.go_on()
         return model_pb2.SetWeightsVersionResponse(previous=self._weights.version)
+
+    def _check_endpoints(
+        self, request: model_pb2.SetWeightsVersionRequest, features: Features
+    ) -> None:
+        """Raises FIELD_INVALID if a called server is not among those that have the weights."""
+        if not request.endpoints or features.pool is None:
+            return
+        unlisted = features.pool.unlisted(request.endpoints)
+        if unlisted:
+            raise field_invalid(
+                "endpoints",
+                f"lack {', '.join(unlisted)}, which model '{self.name}' calls. Load version "
+                f"{request.version} there too, or list that URL as an alias of a loaded server",
+            )
 
     def _opened(self) -> CallRunner:
         if self._runner is None:

@@ -200,6 +200,13 @@ def set_weights(
     help="Address of a model service, as `gym-cli up` shows it. Repeat for each replica.",
 )
 @click.option(
+    "--alias",
+    "aliases",
+    multiple=True,
+    metavar="URL",
+    help="Another URL of the endpoints, by which a model service calls them. Repeatable.",
+)
+@click.option(
     "--kind",
     type=click.Choice(["vllm", "sglang"]),
     default="vllm",
@@ -238,6 +245,7 @@ def push_weights(
     version: int,
     endpoints: tuple[str, ...],
     addresses: tuple[str, ...],
+    aliases: tuple[str, ...],
     kind: str,
     adapter: str,
     in_flight: str,
@@ -250,9 +258,8 @@ def push_weights(
     """Load the weights in FOLDER on every endpoint, then announce them as VERSION.
 
     Nothing is announced unless every endpoint has loaded them. Name every server that the model
-    services call: they don't say which these are, so a forgotten one keeps the old weights, and
-    its answers pass for VERSION. The endpoints must offer it: vLLM
-    with VLLM_SERVER_DEV_MODE=1, for adapters with --enable-lora and
+    services call: if one is missing, the push fails before it begins. The endpoints must offer it:
+    vLLM with VLLM_SERVER_DEV_MODE=1, for adapters with --enable-lora and
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
 
     \b
@@ -277,6 +284,7 @@ def push_weights(
                 api_key=key,
                 addresses=addresses,
                 security=security.over(),
+                aliases=aliases,
                 adapter=adapter,
                 in_flight=in_flight,
                 folder_there=folder_there,

@@ -177,6 +177,7 @@ class TrainerCollector:
         adapter: str = "",
         in_flight: InFlight = "continue",
         endpoints: Sequence[WeightsEndpoint] | None = None,
+        aliases: Sequence[str] = (),
         folder_there: str = "",
         timeout_s: float = 600.0,
         unload_wait_s: float = 0.0,
@@ -186,8 +187,8 @@ class TrainerCollector:
         Args:
             endpoints: all servers of the policy; None: those that `model` or the configuration
                 of this process names.
-            folder, version, adapter, in_flight, folder_there, timeout_s, unload_wait_s: as for
-                `gymmesh_trainers.weights.push_weights`.
+            folder, version, adapter, in_flight, aliases, folder_there, timeout_s, unload_wait_s:
+                as for `gymmesh_trainers.weights.push_weights`.
 
         Raises:
             PushFailed: not every endpoint and model service has the weights; it says which.
@@ -202,6 +203,7 @@ class TrainerCollector:
                     version,
                     endpoints=policy.endpoints if endpoints is None else endpoints,
                     services=services,
+                    aliases=aliases,
                     adapter=adapter,
                     in_flight=in_flight,
                     folder_there=folder_there,

@@ -49,6 +49,7 @@ async def push_weights(
     *,
     endpoints: Sequence[WeightsEndpoint],
     services: PolicyServices,
+    aliases: Sequence[str] = (),
     adapter: str = "",
     in_flight: InFlight = "continue",
     folder_there: str = "",
@@ -66,6 +67,8 @@ async def push_weights(
         version: higher than the current one; the same one repeats a push that failed.
         endpoints: all servers of the policy.
         services: all model services that call them.
+        aliases: URLs by which model services call servers that `endpoints` names otherwise, such
+            as a load balancer's.
         adapter: the adapter's name, without a version; empty: full weights.
         in_flight: `continue`: answers in flight go on, with the new weights once full ones are
             loaded, with the adapter that they named otherwise. `abort`: they end, and the model
@@ -101,6 +104,7 @@ async def push_weights(
         job = _Push(
             servers=[server_of(http, one) for one in endpoints],
             services=services,
+            urls=[*(one.root for one in endpoints), *aliases],
             folder=folder_there or str(path),
             push=WeightsPush(version, name, [EndpointOutcome(one.root) for one in endpoints]),
             aborts=in_flight == "abort",
@@ -137,10 +141,11 @@ async def pushed(
 
 @dataclass(slots=True)
 class _Push:
-    """One push. deadline: monotonic seconds."""
+    """One push. urls: of the servers, with aliases. deadline: monotonic seconds."""
 
     servers: list[InferenceServer]
     services: PolicyServices
+    urls: Sequence[str]
     folder: str
     push: WeightsPush
     aborts: bool
@@ -185,11 +190,14 @@ class _Push:
             raise PushFailed(self.push, step, str(error)) from None
 
     async def hold(self) -> None:
-        """Calls wait for the new weights, as long as the push may take."""
+        """Calls wait for the new weights, as long as the push may take. Raises PushFailed, too,
+        if a model service calls a server that is not among the endpoints.
+        """
         version, adapter = self.push.version, self.push.adapter
         await self.told("check", self.services.check(version, adapter))
-        if not adapter or self.aborts:
-            await self.told("check", self.services.hold(version, adapter, self.left()))
+        # Calls need not wait for an adapter beside the current one: 0 only compares the servers.
+        seconds = self.left() if not adapter or self.aborts else 0
+        await self.told("check", self.services.hold(version, adapter, seconds, self.urls))
 
     async def drain(self) -> None:
         """Ends all answers, until none of them is at an endpoint: also those of calls that were
@@ -212,7 +220,7 @@ class _Push:
 
     async def announce(self) -> None:
         push = self.push
-        telling = self.services.announce(push.version, push.adapter)
+        telling = self.services.announce(push.version, push.adapter, self.urls)
         push.announced = await self.told("announce", telling)
 
     async def undo(self, act: Act) -> None:

@@ -58,16 +58,30 @@ class PolicyServices:
                 there = f"version {now}" + (f" of {about.adapter}" if about.adapter else "")
                 raise ServicesFailed(f"{name}: already has {there}; push a later version")
 
-    async def hold(self, version: int, adapter: str, seconds: float) -> None:
-        """Calls that have not been sent wait for this version, `seconds` at most; 0: no more."""
+    async def hold(
+        self, version: int, adapter: str, seconds: float, endpoints: Sequence[str] = ()
+    ) -> None:
+        """Calls that have not been sent wait for this version, `seconds` at most; 0: no more.
+
+        endpoints: see `announce`.
+        """
         request = model_pb2.SetWeightsVersionRequest(
-            version=version, adapter=adapter, loading_s=math.ceil(seconds)
+            version=version, adapter=adapter, loading_s=math.ceil(seconds), endpoints=endpoints
         )
         await self._set(request)
 
-    async def announce(self, version: int, adapter: str) -> dict[str, int | None]:
-        """The version is in force. Returns the version before, by service; None: none."""
-        return await self._set(model_pb2.SetWeightsVersionRequest(version=version, adapter=adapter))
+    async def announce(
+        self, version: int, adapter: str, endpoints: Sequence[str] = ()
+    ) -> dict[str, int | None]:
+        """The version is in force. Returns the version before, by service; None: none.
+
+        endpoints: URLs of the servers that have the weights. A service that calls another one
+            refuses. Empty: nothing is compared.
+        """
+        request = model_pb2.SetWeightsVersionRequest(
+            version=version, adapter=adapter, endpoints=endpoints
+        )
+        return await self._set(request)
 
     async def adapters_in_use(self) -> set[str]:
         """The adapters that generate, or that calls in flight have named."""

@@ -115,6 +115,61 @@ def adapter(tmp_path: Path) -> Path:
     return folder
 
 
+# -- servers that the model services call -----------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", "policy"])
+async def test_a_forgotten_server_is_named_before_anything_is_touched(
+    weights: Path, adapter: Path, name: str
+) -> None:
+    async with fleet() as mesh:
+        called = mesh.servers.pop(0)
+        with pytest.raises(PushFailed) as failed:
+            await mesh.push(adapter if name else weights, 4, adapter=name)
+        assert failed.value.step == "check"
+        assert f"lack {called.url}, which model 'policy' calls" in str(failed.value)
+        assert all(name in str(failed.value) for name in ("m0", "m1"))
+        assert [one.state for one in failed.value.push.endpoints] == ["unchanged"]
+        assert await mesh.announced() == [None, None]
+        assert mesh.is_held() == [False, False]
+        # The same server by another URL, such as a load balancer's.
+        done = await mesh.push(adapter if name else weights, 4, adapter=name, aliases=[called.url])
+        assert done.announced == {"m0": None, "m1": None}
+
+
+@pytest.mark.parametrize(
+    ("listed", "lacks"),
+    [
+        ([], []),
+        (["http://gpu-0:8000", "http://127.0.0.1:8001/v1"], []),
+        (["http://someone:secret@GPU-0:8000/v1/", "http://localhost:8001"], []),
+        (["http://gpu-0:8000"], ["http://127.0.0.1:8001"]),
+        (
+            ["http://gpu-0", "https://127.0.0.1:8001"],
+            ["http://gpu-0:8000", "http://127.0.0.1:8001"],
+        ),
+        (["gpu-0:8000", ""], ["http://gpu-0:8000", "http://127.0.0.1:8001"]),
+    ],
+)
+async def test_a_model_service_compares_the_servers_that_it_calls(
+    listed: list[str], lacks: list[str]
+) -> None:
+    urls = ["http://someone:secret@gpu-0:8000/v1", "http://localhost:8001/v1"]
+    service = ModelService(ModelConfig(backend="chat", urls=urls, model="base"), "policy", "p-0")
+    await service.open(PeerDirectory())
+    request = model_pb2.SetWeightsVersionRequest(version=4, endpoints=listed)
+    try:
+        if lacks:
+            with pytest.raises(MeshError, match=f"lack {', '.join(lacks)}, which") as refused:
+                await service.SetWeightsVersion(request, CallContext("SetWeightsVersion"))
+            assert "secret" not in refused.value.message
+        else:
+            await service.SetWeightsVersion(request, CallContext("SetWeightsVersion"))
+        assert service._weights.version == (None if lacks else 4)
+    finally:
+        await service.close()
+
+
 # -- full weights -----------------------------------------------------------------------------
 
 

@@ -601,6 +601,7 @@ class SetWeightsVersionRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     ADAPTER_FIELD_NUMBER: _builtins.int
     LOADING_S_FIELD_NUMBER: _builtins.int
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """The version that generates from now on; 0 is a version like any other."""
     adapter: _builtins.str
@@ -615,16 +616,25 @@ class SetWeightsVersionRequest(_message.Message):
     not a failure: the call waits too, and then continues from its tokens, or begins
     again where the backend cannot continue. Not after the call's deadline.
     """
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """URLs of the inference servers that have loaded the version, or are about to load
+        it. If the list is not empty, the service rejects a version that a server lacks: it
+        answers FIELD_INVALID if it calls a server whose scheme, host and port no entry
+        has, and nothing changes. `localhost` is the same host as `127.0.0.1`.
+        """
+
     def __init__(
         self,
         *,
         version: _builtins.int | None = ...,
         adapter: _builtins.str = ...,
         loading_s: _builtins.int | None = ...,
+        endpoints: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s", "_version", b"_version", "loading_s", b"loading_s", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s", "_version", b"_version", "adapter", b"adapter", "loading_s", b"loading_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s", "_version", b"_version", "adapter", b"adapter", "endpoints", b"endpoints", "loading_s", b"loading_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loading_s: _TypeAlias = _typing.Literal["loading_s"]  # noqa: Y015
     _WhichOneofArgType__loading_s: _TypeAlias = _typing.Literal["_loading_s", b"_loading_s"]  # noqa: Y015
