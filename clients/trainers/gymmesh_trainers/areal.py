@@ -146,8 +146,8 @@ class GymmeshWorkflow(RolloutWorkflow):  # type: ignore[misc]  # AReaL ships no 
         stats = stats_tracker.get(workflow_context.stat_scope())
         stats.scalar(not_trained=float(own is None))
         if isinstance(rollout, FailedRollout) or own is None:
-            why = "" if isinstance(rollout, FailedRollout) else ": no reward"
-            _LOG.warning("%r%s is not trained", rollout, why)
+            why = "" if isinstance(rollout, FailedRollout) else ", because it has no reward"
+            _LOG.warning("%r is not trained%s", rollout, why)
             return None if reward is None else masked_row(_stop(place.tokenizer), reward)
         found = self._lost.all_of_one_reward(rollout, room=self._room)
         trained = sum(one.trained for one in found)
@@ -179,7 +179,7 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
         return task_written(written, "task")
     messages = rest.pop("messages", None)
     if messages is None:
-        raise UserError("messages: is missing, and so is task")
+        raise UserError("the row has neither task nor messages; add one of these keys")
     return {"prompt": [dict(one) for one in messages], **rest}
 
 
@@ -191,7 +191,7 @@ def row_of(rollout: Rollout, sample: TrainingSample, reward: float) -> dict[str,
     if not logprobs:
         raise UserError(
             f"rollout {rollout.id} of task {rollout.task.id}: the engine returned no usable log "
-            "probabilities, which AReaL needs of every sampled token"
+            "probabilities. AReaL needs one for every sampled token"
         )
     return _tensors(sample.tokens, sample.mask, logprobs, sample.weights_versions, reward)
 

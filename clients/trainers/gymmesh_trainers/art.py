@@ -56,7 +56,7 @@ from gymmesh_trainers.testing import RolloutFailed
 
 __all__ = ["ArtGroups", "Unscored"]
 
-_ANEW: Final = "ART renders the conversation anew, and"
+_ANEW: Final = "ART renders the conversation again, and"
 _REMEDY: Final = "if append_only is True, try append_only=False, or use another chat template"
 # Of the texts that differ, this many characters are shown.
 _SHOWN: Final = 20
@@ -164,16 +164,16 @@ class ArtGroups:
             # Templates are programs of their own, and ART's tokenizer fails at some conversations.
             text = " ".join(str(error).split())[:100]
             text = text.rstrip(".!")
-            return f"{_ANEW} its tokenizer raised {type(error).__name__}: {text}", _REMEDY
+            return f"{_ANEW} ART's tokenizer raised {type(error).__name__}: {text}", _REMEDY
         if made is None:
-            return f"{_ANEW} its tokenizer finds no answer in it", _REMEDY
+            return f"{_ANEW} ART's tokenizer finds no answer in the conversation", _REMEDY
         tokens = sample.tokens
         place = first_difference(made.token_ids, tokens)
         if place is not None:
             here, there = self._shown(tokens, place), self._shown(made.token_ids, place)
             return (
-                f"{_ANEW} its tokens differ from what the model read and wrote: at token {place} "
-                f"{here} became {there}"
+                f"{_ANEW} the tokens differ from those that the model read and wrote. At token "
+                f"{place}, {here} became {there}"
             ), _REMEDY
         place = first_difference(made.assistant_mask, sample.mask)
         if place is None:
@@ -182,7 +182,7 @@ class ArtGroups:
         if sample.mask[place]:
             return f"ART doesn't train token {place}, at {text}, which the model sampled", ""
         return (
-            f"ART trains all tokens of an answer, and token {place}, at {text}, was not sampled "
+            f"ART trains all tokens of an answer, but token {place}, at {text}, was not sampled "
             "freely"
         ), ""
 
@@ -199,8 +199,8 @@ class ArtGroups:
         tokens, logprobs = sample.tokens, sample.logprobs
         if not logprobs:
             raise UserError(
-                f"rollout {rollout.id} of task {rollout.task.id}: has no log probabilities of one "
-                "distribution, which ART needs"
+                f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are "
+                "missing or of different distributions. ART needs all of them, of one distribution"
             )
         messages: list[Any] = []
         for message in chat["messages"]:

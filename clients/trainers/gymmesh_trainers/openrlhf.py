@@ -161,8 +161,8 @@ def executor(
                     f"rollout {rollout.id}: neither this rollout nor an earlier one has a reward"
                 )
             reward = fmean(self._judged.rewards) if mean is None else mean
-            why = repr(rollout) if isinstance(rollout, FailedRollout) else f"{rollout!r}: no reward"
-            _LOG.warning("%s is not trained", why)
+            why = "" if isinstance(rollout, FailedRollout) else ", because it has no reward"
+            _LOG.warning("%r is not trained%s", rollout, why)
             # Components have to have the same names in all samples.
             components = {name: fmean(known) for name, known in self._judged.components.items()}
             return {

@@ -151,8 +151,8 @@ def _transitions(rollout: Rollout, sample: TrainingSample) -> list[types.Transit
     tokens, logprobs = sample.tokens, sample.logprobs
     if not logprobs:
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has no log probabilities of one "
-            "distribution, which Tinker needs"
+            f"rollout {rollout.id} of task {rollout.task.id}: its log probabilities are missing or "
+            "of different distributions. Tinker needs all of them, of one distribution"
         )
     stretches = _stretches(sample)
     return [

@@ -170,7 +170,7 @@ def task_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     if written is not None:
         return task_written(written, "extra_info.task")
     if row.get("raw_prompt") is None:
-        raise UserError("raw_prompt: is missing, and so is extra_info.task")
+        raise UserError("the row has neither extra_info.task nor raw_prompt; add one of these keys")
     truth = (row.get("reward_model") or {}).get("ground_truth")
     task = {"prompt": [dict(one) for one in row["raw_prompt"]], **extra}
     return task if truth is None else {"expected_answer": truth, **task}
@@ -190,9 +190,9 @@ def loop_outputs(
         raise UserError(f"rollout {rollout.id}: has no tokens to train")
     if rollout.reward_of(last.actor) is None:
         raise UserError(
-            f"rollout {rollout.id} of task {rollout.task.id}: has no reward, and veRL would "
-            "compute one with its own function. Use an environment that gives each rollout a "
-            "verdict"
+            f"rollout {rollout.id} of task {rollout.task.id}: has no reward, so veRL would "
+            "compute a reward with its own function. Use an environment that returns a verdict "
+            "for each rollout"
         )
     samples = lost.all_of_one_reward(rollout, most, room=room)
     return [_fields(rollout, sample, most) for sample in samples]

@@ -97,7 +97,7 @@ class LostTokens:
                 accept = "accept the loss with lost='warn'"
                 advice = f"{remedy}, or {accept}" if remedy else accept
                 raise UserError(f"{sentence}. {advice[0].upper()}{advice[1:]}")
-            _LOG.warning("%s; they are not trained", sentence)
+            _LOG.warning("%s. These tokens are not trained", sentence)
         self.sampled += sampled
         self.trained += trained
 
@@ -140,10 +140,10 @@ def _why(rollout: Rollout, kept: Sequence[TrainingSample], several: str) -> tupl
         return _why_left(rollout, left, kept, several)
     if rollout.counts.trained < rollout.counts.sampled:
         return (
-            "their prompts can't be put together (allow_token_divergence)",
+            "prompts differ from the earlier tokens, which allow_token_divergence permits",
             "collect without allow_token_divergence",
         )
-    return "they exceed the longest completion", "raise the trainer's limit of a completion"
+    return "they exceed the trainer's completion limit", "raise the trainer's completion limit"
 
 
 def _why_left(
@@ -156,13 +156,13 @@ def _why_left(
     another, or both.
     """
     if not kept:
-        return "its verdict has no reward for them", ""
+        return "the verdict has no reward for these tokens", ""
     trained = {rollout.reward_of(one.actor) for one in kept}
     other = [one for one in left if rollout.reward_of(one.actor) not in trained]
     reasons, remedies = [], []
     if len(other) < len(left):
         samples = len(rollout.samples)
-        reasons.append(f"it has {samples} samples, of which {len(kept)} can be passed on")
+        reasons.append(f"the rollout has {samples} samples, but the trainer accepts {len(kept)}")
         # An actor that already has a sample has a history that was rewritten or branched.
         seen = [one.actor for one in (*kept, *left) if one not in other]
         if len(set(seen)) < len(seen):
@@ -171,6 +171,6 @@ def _why_left(
         remedies.append(f"set {several}" if several else other_trainer)
     if other:
         names = " and ".join(sorted({repr(one.actor) for one in other}))
-        reasons.append(f"{names} has a reward of its own, and only one reward can be passed on")
+        reasons.append(f"actor {names} has its own reward, but the trainer accepts one reward")
         remedies.append("use a trainer that accepts a reward for each actor")
-    return " and ".join(reasons), ", ".join(remedies)
+    return "; ".join(reasons), ", ".join(remedies)

@@ -97,7 +97,9 @@ class SampleSideData:
         """
         last = self.end if end is None else end
         if not 0 <= begin <= last <= self.tokens:
-            raise ValueError(f"no tokens from {begin} to {last} in a sample of {self.tokens}")
+            raise ValueError(
+                f"tokens {begin} to {last} are not in this sample of {self.tokens} tokens"
+            )
         size = row_bytes(self.dtype, self.shape)
         made = bytearray((last - begin) * size)
         for missing in self.missing:
@@ -105,8 +107,8 @@ class SampleSideData:
             if low < high:
                 if fill is None:
                     raise ValueError(
-                        f"side data '{self.name}' has no rows for the tokens {low} to {high - 1}; "
-                        "name a number to fill them with, or read others"
+                        f"side data '{self.name}' has no rows for the tokens {low} to {high - 1}. "
+                        "Pass a number as fill, or read other tokens"
                     )
                 count = (high - low) * size // SIDE_DATA_DTYPES[self.dtype]
                 made[(low - begin) * size : (high - begin) * size] = self._number(fill) * count
@@ -156,7 +158,7 @@ def side_data_of(leaf: CallNode, folders: Sequence[Path]) -> Mapping[str, Sample
             if known and _kind(known[0].side) != _kind(side):
                 raise ValueError(
                     f"side data '{side.name}': call {node.call.call_id} has rows of "
-                    f"{side.dtype}{list(side.shape)}, and a call before it of "
+                    f"{side.dtype}{list(side.shape)}, but an earlier call has rows of "
                     f"{known[0].side.dtype}{list(known[0].side.shape)}"
                 )
             end = min(side.first_token + side.tokens, limit)

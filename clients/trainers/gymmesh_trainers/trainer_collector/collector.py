@@ -355,7 +355,9 @@ class TrainerCollector:
         """
         folders = self.settings.side_data_folders
         if not folders:
-            raise UserError("side_data_path: is not set, so there is no folder to fetch into")
+            raise UserError(
+                "side_data_path: is not set; pass the folder that side data is copied into"
+            )
         policy = self._opened()
         for rollout in rollouts:
             for call in rollout.message.model_calls:

@@ -25,14 +25,14 @@ _LOOK_AGAIN_S: Final = 0.5
 _NOT_THERE: Final = frozenset(
     (errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, errors_pb2.ERROR_REASON_RUN_NOT_FOUND)
 )
-_AGAIN: Final = "Drop the groups that are not acknowledged, and open SharedGroups again"
+_AGAIN: Final = "Drop the unacknowledged groups, and open SharedGroups again"
 # By the cause that the collector names, after the rank's number.
 _REPLACED: Final[Mapping[str, str]] = {
-    "lease": "had no connection for longer than --stream-lease, and its groups went to other "
+    "lease": "had no connection for longer than --stream-lease, so its groups were sent to other "
     f"ranks. {_AGAIN}",
-    "name": "was opened by another process, which has taken its place and its groups. Drop the "
-    "groups that are not acknowledged, and give each process a rank of its own",
-    "restart": f"is not known to the collector, which was started again. {_AGAIN}",
+    "name": "was opened by another process, which replaced this process and got its groups. Drop "
+    "the unacknowledged groups, and give each process its own rank",
+    "restart": f"is unknown to the collector, because the collector was restarted. {_AGAIN}",
 }
 
 
@@ -195,9 +195,9 @@ class SharedGroups:
             return
         raise field_invalid(
             "take",
-            f"cannot return {most} groups: a rank may have at most {limit} that it has not "
-            f"acknowledged, and this one has {held}. Take fewer at once, or collect with a larger "
-            "--stream-groups",
+            f"cannot return {most} groups: a rank may hold at most {limit} unacknowledged groups, "
+            f"and this rank holds {held}. Take fewer groups at once, or start the collector with a "
+            "larger --stream-groups",
         )
 
     @contextmanager

@@ -230,7 +230,7 @@ class Stages(TaskStream):
         if len(state["stages"]) != len(self._stages):
             raise UserError(
                 f"tasks: the state has {len(state['stages'])} stages, but there are "
-                f"{len(self._stages)}; resume with the same"
+                f"{len(self._stages)}; resume with the same stages"
             )
         self._stage = int(state["stage"])
         self._recent.clear()
@@ -328,7 +328,7 @@ class Mix(TaskStream):
         if state["sources"].keys() != self._sources.keys():
             raise UserError(
                 f"tasks: the state has the sources {', '.join(state['sources'])}, but there are "
-                f"{', '.join(self._sources)}; resume with the same"
+                f"{', '.join(self._sources)}; resume with the same sources"
             )
         self.weights = state["weights"]
         self._credits = dict(state["credits"])

@@ -244,7 +244,9 @@ class Step:
                 self.number,
                 self.counts["kept"],
                 groups,
-                "no tasks are left" if why == "tasks" else f"{self.options.at_most} were spent",
+                "no tasks are left"
+                if why == "tasks"
+                else f"at_most={self.options.at_most} is reached",
                 self._rejected_text(),
             )
 
@@ -257,8 +259,8 @@ class Step:
             return
         self._warned_rejected = True
         _LOG.warning(
-            "step %d has %d of %d groups, and its rules rejected %d (%s). It continues until it "
-            "has them: at_most=… bounds how many groups a step collects",
+            "step %d has %d of %d groups, and its rules rejected %d groups (%s). The step "
+            "continues until it has all groups. To limit it, pass at_most=…",
             self.number,
             self.counts["kept"],
             groups,

@@ -87,7 +87,7 @@ class MeshTask(vf.Task[MeshData, MeshState]):  # type: ignore[misc]  # as above
 
     def _session(self) -> MeshSession:
         if self.session is None:
-            raise RuntimeError("a gymmesh task is played by its own environment; remove env.id")
+            raise RuntimeError("a gymmesh task runs in its gymmesh environment; remove env.id")
         return self.session
 
 

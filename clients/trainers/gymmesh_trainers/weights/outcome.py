@@ -75,11 +75,13 @@ class PushFailed(Exception):
     def __str__(self) -> str:
         push, cause = self.push, self.cause
         what = f"adapter {push.adapter}" if push.adapter else f"weights of version {push.version}"
-        told = f" It was announced to {', '.join(push.announced)}." if push.announced else ""
+        told = (
+            f" The version was announced to {', '.join(push.announced)}." if push.announced else ""
+        )
         failed = [one for one in push.endpoints if one.cause]
         other = [one for one in push.endpoints if not one.cause]
         parts = [cause] if cause else []
         parts += [str(one) for one in failed]
         if other and not cause:
-            parts.append(f"the others: {'; '.join(str(one) for one in other)}")
-        return f"{what} not in force ({self.step}): {'; '.join(parts)}.{told}"
+            parts.append(f"other servers: {'; '.join(str(one) for one in other)}")
+        return f"pushing {what} failed at step {self.step}: {'; '.join(parts)}.{told}"

@@ -88,9 +88,9 @@ async def push_weights(
     if type(version) is not int or not 0 <= version < 2**64:
         raise UserError(f"version: {version!r} is not a whole number from 0")
     if not endpoints:
-        raise UserError("endpoints: there is none to load weights on")
+        raise UserError("endpoints: is empty; name the servers to load the weights on")
     if not len(services):
-        raise UserError("services: there is no model service to announce the version to")
+        raise UserError("services: is empty; name the model services that get the new version")
     if in_flight not in ("continue", "abort"):
         raise UserError(f"in_flight: there is no {in_flight!r}; known: continue, abort")
     if not 0 < timeout_s <= _MOST_S:
@@ -173,7 +173,7 @@ class _Push:
             except EndpointFailed as error:
                 outcome.cause = str(error)
             except TimeoutError:
-                outcome.cause = "the time for the push was up"
+                outcome.cause = "the push timed out (timeout_s)"
 
         pairs = zip(self.servers, self.push.endpoints, strict=True)
         await asyncio.gather(*(one(server, outcome) for server, outcome in pairs))

@@ -222,7 +222,7 @@ class VllmServer(InferenceServer):
         if known == folder:
             return
         if known is not None:
-            raise EndpointFailed(f"the adapter '{name}' is loaded from another folder: {known}")
+            raise EndpointFailed(f"the adapter '{name}' is already loaded from {known}")
         body = {"lora_name": name, "lora_path": folder}
         await self._post("/v1/load_lora_adapter", body, timeout_s)
 
@@ -238,7 +238,7 @@ class SglangServer(InferenceServer):
     """SGLang."""
 
     needs: ClassVar[Mapping[str, str]] = {
-        "/pause_generation": "a version of SGLang that has it",
+        "/pause_generation": "a newer version of SGLang",
         "/load_lora_adapter": "--enable-lora",
     }
 
