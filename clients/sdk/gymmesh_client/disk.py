@@ -61,7 +61,9 @@ def lock(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise UserError(f"{path}: another collector writes to it") from None
+        raise UserError(
+            f"{path}: another collector is writing to this file. Wait until it ends"
+        ) from None
 
 
 @contextlib.contextmanager

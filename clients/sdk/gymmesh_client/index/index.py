@@ -153,8 +153,9 @@ def open_index(files: OutputFiles) -> Index:
         fd = os.open(files.journal, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise UserError(
-            f"{files.journal} is missing: {files.rows} is not the output of a run, or of a run "
-            "from before journals existed. For such a run, --resume creates the journal"
+            f"{files.journal} is missing. Either {files.rows} is not the output of a run, or an "
+            "early version of gymmesh without journals wrote it. In the second case, --resume "
+            "creates the journal"
         ) from None
     try:
         older = False

@@ -72,7 +72,10 @@ def check(files: OutputFiles, identity: RunIdentity, options: OpenOptions) -> li
             )
         session = latest_session(files)
         if session is None:
-            raise UserError(f"{files.journal} is missing, so {files.rows} can't be resumed")
+            raise UserError(
+                f"{files.journal} is missing, so {files.rows} can't be resumed. Restore the "
+                "journal from a copy, or choose another --output"
+            )
         check_same_run(files, session, options.run_id, options.shard)
         notices = identity.check(RunIdentity.of_session(session), files, options.accept)
         check_same_layout(files, session)

@@ -64,7 +64,7 @@ async def fetch_side_data(
             missing = error
         else:
             return target
-    raise missing or SideDataUnreadable("there is no instance of the model service to ask")
+    raise missing or SideDataUnreadable("no instance of the model service is known")
 
 
 def _is_whole(target: Path, side: tokens_pb2.SideData) -> bool:
@@ -92,8 +92,8 @@ async def _copied(
                     await asyncio.to_thread(file.write, frame.data)
         if left or digest.digest() != side.digest:
             raise SideDataUnreadable(
-                f"the model service sent other numbers than the digest {side.digest.hex()} of side "
-                f"data '{side.name}'"
+                f"side data '{side.name}' from the model service does not match its digest "
+                f"{side.digest.hex()}"
             )
         await asyncio.to_thread(os.replace, name, target)
     except TimeoutError:
