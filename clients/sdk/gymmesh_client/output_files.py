@@ -6,6 +6,7 @@ rollouts.failures.jsonl    rollouts given up
 rollouts.superseded.jsonl  rows that a compaction took out of these: no longer current
 rollouts.journal           which outcomes are current, and where their rows are
 rollouts.index             attempts in SQLite, derived from all of the above
+rollouts.groups            which groups trainers have, while groups are handed out
 rollouts.trace             every event of every attempt, when asked for
 rollouts.errors.log        what went wrong, each traceback once; there only when something did
 rollouts.summary.json      the figures of the run's last session
@@ -58,6 +59,7 @@ class OutputFiles:
     superseded = _Beside(".superseded.jsonl")
     journal = _Beside(".journal")
     index = _Beside(".index")
+    groups = _Beside(".groups")
     trace = _Beside(".trace")
     log = _Beside(".errors.log")
     summary = _Beside(".summary.json")
@@ -133,7 +135,14 @@ class OutputFiles:
         compactions'.
         """
         whole = [self.summary, self.skipped, self.run, self.task_lines, self.examples]
-        return [self.index, self.trace, self.log, *whole, *map(draft_of, (self.journal, *whole))]
+        return [
+            self.index,
+            self.groups,
+            self.trace,
+            self.log,
+            *whole,
+            *map(draft_of, (self.journal, *whole)),
+        ]
 
     def everything(self) -> list[Path]:
         """Every file that a run of this name may write, replace or remove, there or not."""
@@ -142,7 +151,7 @@ class OutputFiles:
 
     def leftovers(self) -> list[Path]:
         """The existing files of the journal, which are deleted with it."""
-        own = [self.failures, self.superseded, self.index, self.trace, self.skipped]
+        own = [self.failures, self.superseded, self.index, self.groups, self.trace, self.skipped]
         return [*self.all_shards(), *own, self.run, self.task_lines, *self.compaction_drafts()]
 
     def _numbered(self, end: str) -> dict[Path, int]:

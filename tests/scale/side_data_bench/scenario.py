@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gymmesh_agent.config import AgentConfig
+from gymmesh_client.rollout import completed_of_row
 from gymmesh_mesh import MeshConfig, up
 from gymmesh_model.config import ModelConfig, SideDataConfig
 from gymmesh_rows import RowError, read_row
 from gymmesh_trainers.rollouts import samples_of
-from gymmesh_trainers.trainer_collector.stored import completed_of_row
 from tests.scale.report import table
 from tests.scale.rollout_bench.contender import ROOT
 from tests.scale.rollout_bench.ours import configuration

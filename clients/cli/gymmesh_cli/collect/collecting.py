@@ -45,7 +45,7 @@ from gymmesh_client import (
     render,
     summarize,
 )
-from gymmesh_client.collector import length_from, metrics
+from gymmesh_client.collector import KeptGroups, length_from, metrics
 from gymmesh_client.control import CollectorRun, RunServer, StreamServer, stream_security
 from gymmesh_client.output import check, make_folder_of
 from gymmesh_client.problems import unwritable
@@ -265,7 +265,9 @@ async def _collect_with(
         kept_at = summary_path(output.files)
         kept_at.unlink(missing_ok=True)
         requested = _requested(own, options.repeats, output)
+        tasks = TaskFile(reader, _tasks(command), command.limit, chosen.lines_skipped, shard)
         metrics.COLLECTOR_ROLLOUTS_REQUESTED.set(requested)
+        kept = await _kept_groups(stack, output, tasks, options)
         collector = Collector(
             partial(mesh.agents.connect, held=True),  # until `stored` says that it is on disk
             output,
@@ -273,6 +275,7 @@ async def _collect_with(
             tally=tally,
             stored=mesh.agents.stored,
             load=mesh.agents.load,
+            kept=kept,
         )
         started = time.monotonic()
         shown = output.files.shown
@@ -303,7 +306,6 @@ async def _collect_with(
         asking = asyncio.create_task(_say_services(mesh, output))
         # A disk that takes nothing more ends the run by itself.
         stack.push_async_callback(cancel_and_wait, asking)
-        tasks = TaskFile(reader, _tasks(command), command.limit, chosen.lines_skipped, shard)
         await collector.run(tasks)
         wall_s = time.monotonic() - started
         if options.hand_out:
@@ -432,6 +434,18 @@ async def _stream_server(stack: AsyncExitStack, command: CollectCommand) -> Stre
         return await stack.enter_async_context(server)
     except OSError as error:
         raise UserError(f"--stream-listen: {error}. Choose another address") from None
+
+
+async def _kept_groups(
+    stack: AsyncExitStack, output: RunOutput, tasks: TaskFile, options: CollectOptions
+) -> KeptGroups | None:
+    """The notes of which groups trainers have; None: this run hands out none."""
+    if not options.hand_out:
+        output.files.groups.unlink(missing_ok=True)  # it does not say what ends from now on
+        return None
+    kept = await asyncio.to_thread(KeptGroups.opened, output, tasks, options.repeats)
+    stack.push_async_callback(kept.log.close)
+    return kept
 
 
 async def _hand_over(collector: Collector) -> None:

@@ -22,6 +22,7 @@ from typing import Final
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.agents import AgentConnector, AgentLoad
 from gymmesh_client.collector.figures import Figures, Rates
+from gymmesh_client.collector.kept_groups import KeptGroups
 from gymmesh_client.collector.options import CollectOptions
 from gymmesh_client.collector.outcomes import Outcomes
 from gymmesh_client.collector.recorder import Recorder
@@ -58,6 +59,8 @@ class Collector:
         stored: called with a rollout's id and attempt once its outcome is on disk. Agents may then
             discard its events.
         load: returns the load that agents report; called about once a second.
+        kept: with `hand_out`: notes which groups trainers have, and has those that an earlier
+            session began. None: a resumed run hands out only groups that it begins.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Collector:
         tally: Tally | None = None,
         stored: Callable[[str, int], None] = lambda rollout_id, attempt: None,
         load: Callable[[], AgentLoad] = AgentLoad,
+        kept: KeptGroups | None = None,
     ) -> None:
         self.tally = tally or Tally()
         self.output = output
@@ -85,8 +89,11 @@ class Collector:
         if options.hand_out:
             most, parts = options.hand_out, options.hand_out_parts
             store = GroupStore(most, options.concurrency, options.repeats, parts=parts)
-            self._groups = GroupStream(store, on_room=self._workers.wake)
-            self._shared = SharedStream(self._groups, options.consumer_lease_s)
+            if kept is not None:
+                kept.put_into(store)
+            log, state = (None, None) if kept is None else (kept.log, kept.state)
+            self._groups = GroupStream(store, on_room=self._workers.wake, log=log)
+            self._shared = SharedStream(self._groups, options.consumer_lease_s, state=state)
             takes_group = store.takes
         self._dispatcher = Dispatcher(self._numbered_rollouts(), options, takes_group)
         self._recorder = Recorder(output, self.tally, stored, self._groups)
@@ -231,7 +238,7 @@ class Collector:
             raise RunStateError("no rollouts are being collected")
         self._cancelled.add(task_id)
         if self._groups is not None:
-            self._groups.store.drop(task_id)
+            self._groups.drop(task_id)
         in_flight = {one.order for one in self._dispatcher.cancel_group(task_id)}
         for attempt in self._workers.attempts:
             if attempt.assignment.order in in_flight:

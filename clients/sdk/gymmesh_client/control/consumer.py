@@ -202,6 +202,13 @@ class GroupConsumer:
         if stream is not None:
             await stream.aclose()
 
+    def _may_come_back(self, error: MeshError) -> bool:
+        """Whether a later call may succeed. A collector that is resumed serves before it has its
+        run.
+        """
+        resumed = self._request.continues and error.reason == errors_pb2.ERROR_REASON_RUN_NOT_FOUND
+        return error.reason in _BROKEN or resumed
+
     async def _kept_up(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call again where the connection breaks, until the collector was away for too long."""
         lost_at: float | None = None
@@ -211,7 +218,7 @@ class GroupConsumer:
             try:
                 return await call()
             except MeshError as error:
-                if error.reason not in _BROKEN:
+                if not self._may_come_back(error):
                     raise
                 now = time.monotonic()
                 if lost_at is None:

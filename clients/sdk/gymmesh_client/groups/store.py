@@ -6,6 +6,7 @@ then it gets the next cursor, and stays until a cursor at or after it is acknowl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gymmesh.rollout.v1 import rollout_pb2 as pb
@@ -79,6 +80,7 @@ class GroupStore:
         self._coming: dict[str, _Open] = {}
         self._begun: set[str] = set()
         self._unwanted: set[str] = set()
+        self._done: set[str] = set()
         self._ready: dict[int, Group] = {}
         self.tune(concurrency)
 
@@ -105,11 +107,35 @@ class GroupStore:
         """So many rollouts may be in flight."""
         self._most_in_all = self._most + -(-concurrency // self._repeats)
 
+    def restore(self, task: pb.Task, rollouts: Iterable[pb.Rollout], missing: int) -> None:
+        """Take up a group that an earlier session began, with the rollouts that ended there.
+
+        missing: how many of its rollouts are to end in this session.
+        """
+        group = _Open(task, missing, list(rollouts))
+        for rollout in group.rollouts:
+            self._note_weights(rollout)
+        if missing:
+            self._coming[task.task_id] = group
+            self._begun.add(task.task_id)
+        else:
+            self._finish(group)
+
+    def leave_out(self, tasks: Iterable[str]) -> None:
+        """Hand out no groups of these tasks: an earlier session did, or began before there were
+        groups.
+        """
+        self._done.update(tasks)
+
+    def numbers(self) -> dict[str, int]:
+        """The numbers of the finished groups that are not acknowledged, by task."""
+        return {group.task.task_id: number for number, group in self._ready.items()}
+
     def expect(self, task: pb.Task, missing: int, repeats: int) -> None:
         """So many of a task's repeats are to end in this session."""
-        if task.task_id in self._unwanted:
+        if task.task_id in self._unwanted or task.task_id in self._coming:
             return
-        if missing == repeats or self._parts:
+        if (missing == repeats or self._parts) and task.task_id not in self._done:
             self._coming[task.task_id] = _Open(task, missing)
         else:
             self.partial += 1
@@ -144,14 +170,21 @@ class GroupStore:
         group = self._coming.get(task_id)
         if group is None:
             return False
-        for version in weights_of(rollout):
-            if version is not None:
-                self.weights(version)
+        self._note_weights(rollout)
         group.rollouts.append(rollout)
         group.left -= 1
         if group.left:
             return False
         self._forget(task_id)
+        self._finish(group)
+        return True
+
+    def _note_weights(self, rollout: pb.Rollout) -> None:
+        for version in weights_of(rollout):
+            if version is not None:
+                self.weights(version)
+
+    def _finish(self, group: _Open) -> None:
         self.finished += 1
         group.rollouts.sort(key=lambda one: one.repeat_index)
         versions = {version for one in group.rollouts for version in weights_of(one)}
@@ -161,7 +194,6 @@ class GroupStore:
         self._ready[self.finished] = Group(
             self.finished, group.task, rollouts, oldest, None in versions
         )
-        return True
 
     def drop(self, task_id: str) -> None:
         """Hand this group out no more, whether it was expected already or not."""
@@ -180,10 +212,9 @@ class GroupStore:
         """Forget this one group: a consumer has it."""
         self._ready.pop(cursor, None)
 
-    def acknowledge(self, cursor: int) -> None:
-        """Forget all groups up to a cursor: the trainer has them."""
-        for at in [at for at in self._ready if at <= cursor]:
-            del self._ready[at]
+    def acknowledge(self, cursor: int) -> list[str]:
+        """Forget all groups up to a cursor: the trainer has them. Returns their tasks."""
+        return [self._ready.pop(at).task.task_id for at in list(self._ready) if at <= cursor]
 
     @property
     def most(self) -> int:

@@ -12,6 +12,8 @@ from typing import Final, Literal
 from gymmesh.errors.v1 import errors_pb2
 from gymmesh.rollout.v1 import rollout_pb2 as pb
 from gymmesh_client.groups import metrics
+from gymmesh_client.groups.group_log import GroupLog
+from gymmesh_client.groups.share_records import GroupsDone, ShareRecord
 from gymmesh_client.groups.store import Group, GroupStore
 from gymmesh_runtime.errors import MeshError, field_invalid
 
@@ -38,10 +40,14 @@ class GroupStream:
     Args:
         store: what keeps them.
         on_room: called when there may be room for new groups.
+        log: where it is noted which groups trainers have; None: nowhere.
     """
 
-    def __init__(self, store: GroupStore, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self, store: GroupStore, on_room: Callable[[], None], log: GroupLog | None = None
+    ) -> None:
         self.store = store
+        self._log = log
         #: Who reads the groups, once the first stream has begun.
         self.readers: ReaderKind | None = None
         #: Called by `wake`, too.
@@ -57,6 +63,21 @@ class GroupStream:
         if self.store.ended(task_id, rollout):
             metrics.GROUPS.labels("finished").inc()
             self.wake()
+
+    def drop(self, task_id: str) -> None:
+        """Hand the group of this task out no more."""
+        self.store.drop(task_id)
+        self.note([GroupsDone([task_id])])
+
+    def note(self, records: Iterable[ShareRecord]) -> None:
+        """Note what happened; it is on disk once `saved` returns."""
+        if self._log is not None:
+            self._log.note(records)
+
+    async def saved(self) -> None:
+        """Return once what happened is on disk, so that readers may be told. Raises OutputError."""
+        if self._log is not None:
+            await self._log.saved()
 
     def refuse_others(self, readers: ReaderKind) -> None:
         """Raises RUN_STATE where the groups are read by the other kind of readers."""
@@ -101,6 +122,7 @@ class GroupStream:
                 continue
             cursor = group.cursor
             if not self.too_old(group, max_staleness):
+                await self.saved()  # what this reader acknowledged by asking
                 yield group
 
     def too_old(self, group: Group, max_staleness: int | None) -> bool:
@@ -111,6 +133,7 @@ class GroupStream:
         if not store.is_stale(group, max_staleness):
             return False
         store.discard_stale(group)
+        self.note([GroupsDone([group.task.task_id])])
         metrics.GROUPS.labels("stale").inc()
         self._on_room()
         return True
@@ -118,7 +141,8 @@ class GroupStream:
     def acknowledge(self, cursor: int) -> None:
         """Let go of all groups up to a cursor: the trainer has them."""
         before = self.store.unacknowledged
-        self.store.acknowledge(cursor)
+        if tasks := self.store.acknowledge(cursor):
+            self.note([GroupsDone(tasks)])
         self._acknowledged(before)
 
     def release(self, numbers: Iterable[int]) -> None:

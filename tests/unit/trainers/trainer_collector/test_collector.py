@@ -12,6 +12,7 @@ import pytest
 from gymmesh_agent.config import AgentConfig
 from gymmesh_client import UserError
 from gymmesh_client.dispatch.causes import Cause
+from gymmesh_client.rollout import completed_of_row, failed_of_row
 from gymmesh_mesh import Defaults, MeshConfig
 from gymmesh_resource import Task
 from gymmesh_resource.config import EnvironmentConfig
@@ -32,7 +33,6 @@ from gymmesh_trainers import (
     collect_sync,
     run_one,
 )
-from gymmesh_trainers.trainer_collector.stored import completed_of_row, failed_of_row
 from tests.unit.data.rows import row as rollout_row
 from tests.unit.data.rows import text
 from tests.unit.trainers.char_model import EOS, CharTokenizer, ScriptEngine
