@@ -1,8 +1,9 @@
-"""Sampled tokens that a trainer has no room for.
+"""Sampled tokens that a trainer can't receive.
 
-A rollout has several samples where its history was rewritten, an agent branched, or several actors
-spoke. Samples are merged where their tokens allow it. What still doesn't fit is refused, or left
-out with a warning that says how many sampled tokens are lost: never silently.
+A rollout has several samples if its history was rewritten, an agent branched, or several actors
+called the model. Samples are merged if their tokens allow it. If sampled tokens still don't fit,
+the hook refuses the rollout, or warns with the number of lost tokens. Tokens are never lost
+silently.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ _LOG: Final = logging.getLogger("gymmesh.trainers")
 
 
 class LostTokens:
-    """Chooses the samples that a trainer has room for.
+    """Chooses the samples that a trainer can receive.
 
     Args:
         lost: refuse a rollout that would lose sampled tokens, or warn.
-        trainer: its name, for messages.
-        several: the hook's option that makes room for all samples; empty: it is set already, or
-            there is none.
+        trainer: the trainer's name, for messages.
+        several: the hook's option with which the trainer receives all samples; empty: the option is
+            already set, or does not exist.
 
     Attributes:
         sampled: the tokens that the policy sampled so far, in all rollouts.
-        trained: of these, the tokens that were handed over.
+        trained: how many of these tokens were passed to the trainer.
 
-    Raises ValueError for a `lost` that there is not.
+    Raises ValueError for an invalid `lost`.
     """
 
     def __init__(self, lost: Lost, trainer: str, several: str = "") -> None:

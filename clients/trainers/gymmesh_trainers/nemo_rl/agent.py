@@ -43,8 +43,8 @@ class NemoAgent:
     Args:
         place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         model: the policy.
-        forks: what becomes of a rollout whose tokens are several chains, of which NeMo RL can read
-            one: `mask` leaves it out of the loss, `train` trains the last chain.
+        forks: what happens to a rollout whose tokens form several chains, of which NeMo RL reads
+            only one: `mask` excludes the rollout from the loss, `train` trains the last chain.
         settings: see Settings.
 
     Attributes:

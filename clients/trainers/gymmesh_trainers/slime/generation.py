@@ -38,14 +38,15 @@ _ABORTED_PAUSE_S: Final = 0.5
 
 
 class GymmeshGenerate:
-    """Generates with rollouts in an environment of gymmesh. slime closes nothing: its process ends.
+    """Generates with rollouts in an environment of gymmesh. Nothing needs to be closed: the mesh
+    ends with slime's process.
 
     Args:
         place: the environment, see `gymmesh_trainers.trainer_collector.MeshPlace`.
         backend: further arguments of TokenBackend, as `{"tool_parser": "llama"}`.
-        several: hand over all samples of a rollout, as a list, each with its actor's reward. False:
+        several: return all samples of a rollout, as a list, each with its actor's reward. False:
             one sample, as slime's own filters and reward functions expect.
-        lost: what becomes of a rollout with sampled tokens that slime would not get.
+        lost: whether to `refuse` a rollout with sampled tokens that slime can't receive, or `warn`.
         settings: see Settings.
     """
 
@@ -74,13 +75,13 @@ class GymmeshGenerate:
     ) -> Any:
         """slime's samples of a rollout of the sample's task; in an evaluation, one sample.
 
-        A rollout that failed or has no reward becomes a sample that trains nothing. Its reward is
-        the mean of the rollouts of its group (or evaluation) that ran beside it.
+        A rollout that failed or has no reward becomes a sample that trains no token. Its reward is
+        the mean of the group's (or evaluation's) rollouts that ran at the same time.
 
         Raises:
-            RolloutFailed: it failed, and no rollout up to now has a reward.
-            UserError: slime's arguments, or the task, can't be used, or the rollout can't be handed
-                over.
+            RolloutFailed: the rollout failed, and no rollout so far has a reward.
+            UserError: slime's arguments or the task are invalid, or slime can't receive the
+                rollout.
         """
         check_arguments(
             args, several=self._several, evaluation=evaluation, experts=self._wants_experts
