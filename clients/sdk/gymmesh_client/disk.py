@@ -57,7 +57,9 @@ class Disk:
 
 
 def lock(fd: int, path: Path) -> None:
-    """Keep other collectors out until the file is closed. Raises UserError where one is at work."""
+    """Keep other collectors out until the file is closed. Raises UserError if a collector writes
+    the file.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

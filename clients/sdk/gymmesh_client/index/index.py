@@ -59,11 +59,11 @@ class Attempt:
         attempt: its number.
         outcome: `completed` or `failed`.
         current: whether this is the rollout's outcome.
-        boundary: the boundary that a failed one failed at, a `gymmesh.rollout.v1.Boundary`.
-        superseded: why it is no longer current; empty if it is current, or if it failed and was
-            retried within the run.
-        time_unix_nano: when it was written.
-        row: its line of JSON; None if it failed and was retried, or if it is `damaged`.
+        boundary: the boundary of a failed attempt, a `gymmesh.rollout.v1.Boundary`.
+        superseded: why the outcome is not current; empty if it is current, or if the attempt failed
+            and was retried within the run.
+        time_unix_nano: when the outcome was written.
+        row: its line of JSON; None if the attempt failed and was retried, or if it is `damaged`.
         damaged: whether its row was changed after it was written.
     """
 

@@ -54,8 +54,8 @@ def continuation(rollout: pb.Rollout, call_id: str) -> list[Item]:
 
 
 def final_call(rollout: pb.Rollout) -> pb.ModelCallCompleted | None:
-    """The end of the final transcript: the root agent's last model call, or the last call at all
-    when the root agent made none. The agent has the same one judged.
+    """The end of the final transcript: the root agent's last model call. If the root agent made no
+    call, the last call of all. The agent has the same call judged.
     """
     for call in reversed(rollout.model_calls):
         if not call.actor:

@@ -44,11 +44,12 @@ async def fetch_side_data(
     *,
     timeout_s: float = 300.0,
 ) -> Path:
-    """Copies the numbers of a reference into a folder; the file. One of the right size is kept.
+    """Copy the numbers of a reference into a folder; returns the file. An existing file of the
+    right size is kept.
 
-    peers: the instances of the model service, asked in turn until one has it. timeout_s: seconds
-    that each may take. Raises MeshError of the last instance where none has it, and
-    SideDataUnreadable for numbers that differ from their digest.
+    peers: the instances of the model service, asked in turn until one has the numbers. timeout_s:
+        time limit for each instance, in seconds. Raises MeshError of the last instance if no
+        instance has the numbers, and SideDataUnreadable if they differ from their digest.
     """
     target = folder / side_data_place(side.digest)
     if await asyncio.to_thread(_is_whole, target, side):

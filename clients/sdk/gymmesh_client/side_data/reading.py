@@ -13,14 +13,14 @@ from gymmesh_responses import side_data_bytes, side_data_place
 
 
 class SideDataUnreadable(UserError):
-    """The numbers of side data are not where they should be, or are not those."""
+    """The numbers of side data are missing, or differ from their digest."""
 
 
 def read_side_data(side: tokens_pb2.SideData, folders: Iterable[Path] = ()) -> bytes:
     """The numbers, row after row. Blocks: it reads a file.
 
-    folders: folders of side data to look in, after the place that the reference names: copies, or
-    where the folder of the model service is mounted here. Raises SideDataUnreadable.
+    folders: folders of side data to look in, after the place that the reference names: copies of
+        the model service's folder, or mounts of it. Raises SideDataUnreadable.
     """
     if side.data:
         return _checked(side, side.data, "the message")
