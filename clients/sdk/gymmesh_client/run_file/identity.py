@@ -83,7 +83,7 @@ class RunIdentity:
 
     @staticmethod
     def of_session(session: Mapping[str, Any]) -> RunIdentity:
-        """The identity that a journal's session recorded. What the session did not record is empty."""
+        """The identity that a journal's session recorded; values that it lacks are empty."""
         said = session.get("identity") or {}
         tasks, config, version = (str(said.get(name, "")) for name in _TEXTS)
         return RunIdentity(tasks, config, version, versions_of_json(said.get("environments")))
