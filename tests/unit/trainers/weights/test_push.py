@@ -271,7 +271,7 @@ async def test_a_model_service_that_is_not_told_leaves_endpoints_paused(weights:
 
         gone = MeshError(errors_pb2.ERROR_REASON_PEER_UNAVAILABLE, "gone")
         mesh.peers[1].refuses["announce"] = gone
-        with pytest.raises(PushFailed, match=r"\(announce\).*m1: PEER_UNAVAILABLE") as caught:
+        with pytest.raises(PushFailed, match=r"step announce: .*m1: PEER_UNAVAILABLE") as caught:
             await mesh.push(weights, 1)
         assert caught.value.push.announced == {"m0": None}
         assert all(one.is_paused for one in mesh.servers)
@@ -283,7 +283,7 @@ async def test_a_model_service_that_is_not_told_leaves_endpoints_paused(weights:
 async def test_an_endpoint_that_does_not_go_on_is_told(weights: Path) -> None:
     async with fleet() as mesh:
         mesh.servers[0].fails["/resume"] = (500, "stuck")
-        with pytest.raises(PushFailed, match=r"\(resume\)") as caught:
+        with pytest.raises(PushFailed, match=r"step resume: ") as caught:
             await mesh.push(weights, 1)
         assert [one.is_paused for one in caught.value.push.endpoints] == [True, False]
         assert caught.value.push.announced == {"m0": None, "m1": None}
@@ -331,7 +331,7 @@ async def test_a_version_that_is_over_touches_nothing(weights: Path, adapter: Pa
         await mesh.push(weights, 5)
         for one in mesh.servers:
             one.calls.clear()
-        with pytest.raises(PushFailed, match=r"\(check\).*m0: already has version 5"):
+        with pytest.raises(PushFailed, match=r"step check: .*m0: already has version 5"):
             await mesh.push(weights, 4)
         with pytest.raises(PushFailed, match="already has version 5"):
             await mesh.push(adapter, 5, adapter="a")
@@ -401,7 +401,7 @@ async def test_nothing_is_loaded_while_a_call_may_be_at_an_endpoint(weights: Pat
     async with fleet() as mesh:
         clock = mesh.peers[1].service._weights
         call = clock.begin()
-        with pytest.raises(PushFailed, match=r"\(abort\): 1 calls are still in flight"):
+        with pytest.raises(PushFailed, match=r"step abort: 1 calls are still in flight"):
             await mesh.push(weights, 1, in_flight="abort", timeout_s=0.5)
         assert not any(one.weights or one.is_paused for one in mesh.servers)
         aborts: list[str] = []
