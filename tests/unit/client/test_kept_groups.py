@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,12 @@ from gymmesh_client import (
     OpenOptions,
     OutputFiles,
     RetryChoice,
+    RunIdentity,
     RunOutput,
     UserError,
 )
 from gymmesh_client.collector import KeptGroups
+from gymmesh_client.control import CollectorRun, RunServer, open_runs
 from gymmesh_client.groups import ConsumerClaim, GroupLog
 from gymmesh_client.groups.share_records import ConsumerJoined, GroupGiven, GroupsDone
 from gymmesh_runtime.errors import MeshError
@@ -158,6 +160,34 @@ async def test_consumers_continue_with_a_resumed_collector(tmp_path: Path) -> No
         assert second[0].group.task.task_id not in names
         for one in streams:
             await one.aclose()
+
+
+async def test_a_consumer_finds_the_resumed_collector_at_its_new_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GYMMESH_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+    @asynccontextmanager
+    async def served(run: Collector) -> AsyncIterator[None]:
+        handle = CollectorRun(run, requested=6, shown="", identity=RunIdentity("", ""))
+        async with RunServer() as server:
+            server.add(handle, "")
+            yield
+
+    async with AsyncExitStack() as stack:
+        async with session(tmp_path, count=6) as (run, collecting), served(run):
+            await collecting
+            (remote,) = await stack.enter_async_context(open_runs())
+            consumer = remote.consumer("rank-0", consumers=1)
+            replies = [await consumer.next(WAIT_S) for _ in range(3)]
+            await consumer.acknowledge(1)
+        async with session(tmp_path, count=6) as (run, _), served(run):
+            while reply := await consumer.next(WAIT_S):
+                replies.append(reply)
+                await consumer.acknowledge()
+        await consumer.close()
+    names = sorted(one.task.task_id for one in replies if one is not None)
+    assert names == [f"t-{number}" for number in range(6)]
 
 
 async def test_what_ended_before_groups_were_handed_out_is_sent_to_nobody(tmp_path: Path) -> None:
