@@ -157,7 +157,7 @@ class RunServicer:
         if run is None:
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_NOT_FOUND,
-                f"no run '{run_id}' here; there are: {', '.join(self._runs) or 'none'}",
+                f"no run '{run_id}' here; active runs: {', '.join(self._runs) or 'none'}",
                 metadata={"run_id": run_id},
             )
         return run

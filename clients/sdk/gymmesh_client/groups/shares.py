@@ -291,7 +291,7 @@ class GroupShares:
         consumer = self.current(name, incarnation)
         if cursor > consumer.last:
             raise field_invalid(
-                "cursor", f"{cursor} was not sent to {name} (the last is {consumer.last})"
+                "cursor", f"{cursor} was not sent to {name} (the last cursor is {consumer.last})"
             )
         done = [at for at in consumer.held if at <= cursor]
         if done:
@@ -334,8 +334,8 @@ class GroupShares:
             if connected:
                 raise field_invalid(
                     "consumers",
-                    f"is {claim.consumers}, but {connected[0].name} shares the groups as one of "
-                    f"{self.consumers}. End all consumers before the number changes",
+                    f"is {claim.consumers}, but {connected[0].name} is connected as one of "
+                    f"{self.consumers} consumers. End all consumers before you change the number",
                 )
             for one in self._members.values():
                 self._bury(one)
@@ -347,8 +347,8 @@ class GroupShares:
         if claim.name not in others and len(others) >= self.consumers:
             raise field_invalid(
                 "consumer",
-                f"{claim.name} is one too many: {self.consumers} consumers share the groups "
-                f"({', '.join(sorted(others)[:8])})",
+                f"{claim.name} is one consumer too many: {self.consumers} consumers already share "
+                f"the groups ({', '.join(sorted(others)[:8])})",
             )
 
     def _bury(self, consumer: Consumer) -> int:
@@ -402,16 +402,16 @@ def group_tokens(rollouts: Sequence[pb.Rollout]) -> int:
 def replaced(name: str, cause: str) -> MeshError:
     """CONSUMER_REPLACED, with the cause and what to do."""
     what = {
-        "lease": f"{name} had no stream for longer than the collector's lease, so its groups went "
-        "to other consumers. Drop the groups that it has not acknowledged",
-        "name": f"another process has taken the place of {name}, and its groups. Drop the groups "
-        "that it has not acknowledged, and give each process a name of its own",
-        "restart": f"this collector does not know {name}, as after a restart. Groups that were "
-        "sent before are sent to nobody else",
+        "lease": f"{name} had no stream for longer than the collector's lease, so its groups were "
+        "sent to other consumers. Drop the unacknowledged groups",
+        "name": f"another process replaced {name} and got its groups. Drop the unacknowledged "
+        "groups, and give each process its own name",
+        "restart": f"this collector does not know {name}, probably because the collector was "
+        "restarted. Groups that were sent before are not sent again",
     }[cause]
     return MeshError(
         errors_pb2.ERROR_REASON_CONSUMER_REPLACED,
-        f"{what}. Then start anew, without a cursor",
+        f"{what}. Then open a new stream without a cursor",
         metadata={"consumer": name, "cause": cause},
     )
 
@@ -424,12 +424,15 @@ def _check(claim: ConsumerClaim, most: int) -> None:
         raise field_missing("consumers", _METHOD)
     for name, text in (("consumer", claim.name), ("incarnation", claim.incarnation)):
         if len(text) > _LONGEST_NAME:
-            raise field_invalid(name, f"has {len(text)} characters, the limit is {_LONGEST_NAME}")
+            raise field_invalid(
+                name, f"has {len(text)} characters, but the limit is {_LONGEST_NAME}"
+            )
     if claim.consumers > most:
         raise field_invalid(
             "consumers",
             f"is {claim.consumers}, but the collector keeps at most {most} finished groups, fewer "
-            f"than one for each. Start it with --stream-groups {claim.consumers} or more",
+            "than one for each consumer. Start the collector with "
+            f"--stream-groups {claim.consumers} or more",
         )
     if claim.after_cursor and not claim.continues:
         raise field_invalid(

@@ -20,12 +20,11 @@ from gymmesh_runtime.errors import MeshError, field_invalid
 _LOG: Final = logging.getLogger("gymmesh.collect")
 _ANNOUNCE: Final = "Announce each version to the model service (SetWeightsVersion)"
 _COUNT_AS_STALE: Final = (
-    "max_staleness: groups whose model reports no weights version count as stale and are not "
-    f"handed out. {_ANNOUNCE}"
+    "max_staleness: groups whose model reports no weights version are treated as stale and not "
+    f"sent. {_ANNOUNCE}"
 )
 _NOT_APPLIED: Final = (
-    "max_staleness: no weights version is known yet, so groups of any age are handed out. "
-    f"{_ANNOUNCE}"
+    f"max_staleness: no weights version is known yet, so groups of any age are sent. {_ANNOUNCE}"
 )
 
 # A reader that was sent everything may have left before it read it all: it comes back for the rest.
@@ -86,7 +85,7 @@ class GroupStream:
             raise MeshError(
                 errors_pb2.ERROR_REASON_RUN_STATE,
                 f"the groups of this run are read by {self.readers}, so {readers} can't read them: "
-                "each group goes to one reader. Give every reader a consumer name, or none",
+                "each group is sent to one reader. Give every reader a consumer name, or no reader",
             )
 
     def check_cursor(self, field: str, cursor: int) -> None:
@@ -94,7 +93,7 @@ class GroupStream:
         if cursor > self.store.finished:
             raise field_invalid(
                 field,
-                f"{cursor} was not issued by this session (the last is {self.store.finished}). "
+                f"{cursor} is not a cursor of this session (the last is {self.store.finished}). "
                 "Start at 0 after a restart of the collector",
             )
 

@@ -48,9 +48,11 @@ class PolicyServices:
         for name, about in (await self._models()).items():
             can = about.capabilities
             if not can.weights_loading:
-                raise ServicesFailed(f"{name}: is too old to have calls wait for new weights")
+                raise ServicesFailed(
+                    f"{name}: can't make calls wait for new weights; update gymmesh there"
+                )
             if adapter and not can.adapters:
-                raise ServicesFailed(f"{name}: its backend '{about.backend}' names no adapter")
+                raise ServicesFailed(f"{name}: its backend '{about.backend}' can't use adapters")
             now = about.weights_version if about.HasField("weights_version") else None
             if now is None or version > now:
                 continue
