@@ -80,11 +80,13 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.server:
             check_server(self.server)
         elif self.token_file or self.ca_file:
-            raise ValueError("token_file and ca_file only apply with server")
+            raise ValueError("token_file and ca_file need server. Set server, too")
         if self.server and (self.kubeconfig or self.context):
             raise ValueError("set either server, or kubeconfig and context")
         if self.token_file and not self.server.startswith("https://"):
-            raise ValueError("a token is only sent over https://")
+            raise ValueError(
+                "a token is only sent over https://. Change server, or remove token_file"
+            )
 
 
 class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

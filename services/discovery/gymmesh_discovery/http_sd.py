@@ -131,7 +131,9 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port. Raises ConfigError."""
     found = split_host_port(address)
     if found is None:
-        raise ConfigError(f"'{address}' is not a host and port", path="discovery.http_sd")
+        raise ConfigError(
+            f"'{address}' is not HOST:PORT, such as 127.0.0.1:9402", path="discovery.http_sd"
+        )
     return found
 
 

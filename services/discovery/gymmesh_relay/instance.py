@@ -107,7 +107,7 @@ class OfferedInstance:
         if not same:
             raise MeshError(
                 errors_pb2.ERROR_REASON_INSTANCE_EXISTS,
-                f"another instance is offered as '{self.id}' at this relay",
+                f"this relay already has another instance with the id '{self.id}'; use another id",
                 metadata={"instance_id": self.id},
             )
 
@@ -145,7 +145,8 @@ class OfferedInstance:
         """Around a call. Raises QUEUE_FULL when there are too many."""
         limit = self._config.max_calls
         if self._calls >= limit:
-            raise queue_full(f"'{self.id}' already has {limit} calls; retry later", _QUEUE, limit)
+            message = f"the instance '{self.id}' already has {limit} calls; retry later"
+            raise queue_full(message, _QUEUE, limit)
         self._calls += 1
         try:
             yield
@@ -164,7 +165,10 @@ class OfferedInstance:
             return exchange
         limit = self._config.max_waiting_bytes
         if self._waiting_bytes + size > limit:
-            message = f"requests of {limit} bytes already wait for '{self.id}'; retry later"
+            message = (
+                f"the requests that wait for the instance '{self.id}' have reached the limit of "
+                f"{limit} bytes; retry later"
+            )
             raise queue_full(message, _QUEUE, limit)
         self._waiting_bytes += size
         metrics.RELAY_WAITING.labels().inc()
@@ -177,10 +181,12 @@ class OfferedInstance:
     async def _room(self) -> Exchange:
         while True:
             if self._state == "gone":
-                message = f"{self.address}: '{self.id}' is no longer connected to the relay"
+                message = (
+                    f"{self.address}: the instance '{self.id}' is no longer connected to the relay"
+                )
                 raise unavailable(message, self.address)
             if self._state == "leaving":
-                message = f"'{self.id}' is leaving the relay; call another instance"
+                message = f"the instance '{self.id}' is leaving the relay; call another instance"
                 raise MeshError(errors_pb2.ERROR_REASON_DRAINING, message)
             exchange = self._exchange
             if exchange is None or not exchange.usable:
@@ -221,7 +227,7 @@ class OfferedInstance:
             self._refuse(error)
             return False
         except (OSError, TimeoutError) as failure:
-            message = f"'{self.id}' can't be relayed: {failure}"
+            message = f"the instance '{self.id}' can't be relayed: {failure}"
             self._refuse(unavailable(message, self.address))
             return False
         self._listed.set_result(None)
@@ -253,7 +259,8 @@ class OfferedInstance:
                 except TimeoutError:
                     metrics.RELAY_EXPIRED.labels().inc()
                     _log.warning(
-                        "'%s' did not connect again within %g s; it is deregistered",
+                        "the instance '%s' did not connect again within %g s; "
+                        "the relay deregisters it",
                         self.id,
                         self._config.grace_s,
                     )
@@ -265,7 +272,11 @@ class OfferedInstance:
             if exchange.peer_leaving:
                 self._enter("leaving")
                 continue
-            _log.info("'%s' lost its connection: %s", self.id, exchange.error().message)
+            _log.info(
+                "the instance '%s' lost its connection to the relay: %s",
+                self.id,
+                exchange.error().message,
+            )
             self._exchange = None
             self._enter("disconnected")
         if self._registration is not None:

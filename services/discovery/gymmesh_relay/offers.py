@@ -47,10 +47,11 @@ def check_name_allowed(offers: Mapping[str, Sequence[str]], name: str, identity:
     allowed = [who for pattern, who in offers.items() if _matches(pattern, name)]
     if any(not who or identity in who for who in allowed):
         return
-    whose = f"'{identity}' may not" if identity else "nobody may"
+    whose = f"the identity '{identity}'" if identity else "a caller without an identity"
     raise MeshError(
         errors_pb2.ERROR_REASON_NOT_PERMITTED,
-        f"{whose} offer the name '{name}' at this relay",
+        f"{whose} may not offer the name '{name}' at this relay; see offers in the relay's "
+        "configuration",
         metadata={"method": OFFER},
     )
 

@@ -201,7 +201,7 @@ def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> Mesh
     return MeshError(
         Reason.ERROR_REASON_INTERNAL_FAULT,
         f"{where} failed with {type(exc).__name__}{f' at {place}' if place else ''}; "
-        f"its log has the details under {error_id}",
+        f"the log of its process has the details under {error_id}",
         metadata={"error_id": error_id, "exception": type(exc).__name__}
         | ({"at": place} if place else {}),
     )

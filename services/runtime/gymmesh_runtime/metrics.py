@@ -60,7 +60,8 @@ CERTIFICATE_BEGINS: Final = gauge(
 )
 CERTIFICATE_ENDS: Final = gauge(
     "gymmesh_certificate_not_after_timestamp_seconds",
-    "When the certificate in use expires, in Unix time, by file as above.",
+    "When the certificate in use expires, in Unix time, by file: certificate, and authority "
+    "(of several, the one that expires last).",
     "file",
 )
 EVENT_LOOP_LAG_SECONDS: Final = gauge(

@@ -343,7 +343,7 @@ class PeerDirectory:
         kind = service.rpartition(".")[2].removesuffix("Service").lower()
         near = difflib.get_close_matches(name, known, n=1)
         if name in known:
-            hint = "; one exists, but it accepts no calls (starting, unhealthy or draining)"
+            hint = "; an instance exists, but accepts no calls (starting, unhealthy or draining)"
         elif near:
             hint = f"; did you mean '{near[0]}'?"
         else:

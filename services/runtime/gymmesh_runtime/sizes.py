@@ -32,7 +32,7 @@ def too_large(
         metadata["method"] = method
     return MeshError(
         errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE,
-        f"{what}{where} {has} the {limit} bytes that it may have"[:_KEPT],
+        f"{what}{where} {has} the limit of {limit} bytes"[:_KEPT],
         metadata=metadata,
     )
 

@@ -77,7 +77,7 @@ class RegistryFeed:
                     self._pending_since = self._pending_since or time.monotonic()
                     self._changed.set()
             except Exception:
-                _log.exception("lost track of the registry's changes; starting again")
+                _log.exception("missed changes of the registry; reading all of it again")
             finally:
                 subscription.close()
             await asyncio.sleep(_PAUSE_S)

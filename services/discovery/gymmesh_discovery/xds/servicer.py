@@ -96,7 +96,7 @@ class XdsEdge:
         if self._streams >= self._most_streams:
             raise MeshError(
                 errors_pb2.ERROR_REASON_QUEUE_FULL,
-                f"there are already {self._streams} xDS streams",
+                f"the control plane already has {self._streams} xDS streams; retry later",
                 retry_after_s=10.0,
             )
         self._streams += 1

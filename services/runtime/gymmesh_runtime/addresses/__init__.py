@@ -33,7 +33,7 @@ _log = logging.getLogger("gymmesh.serve")
 #: What anyone who reaches it can do to a service, metrics, and tools over MCP.
 SERVICES_HARM: Final = "run rollouts, tools and models, and read tasks and answers"
 METRICS_HARM: Final = "read them"
-TOOLS_HARM: Final = "read what travels, the tokens of the sessions included, and call them"
+TOOLS_HARM: Final = "read the traffic, including the tokens of sessions, and call the tools"
 
 _PORTS: Final = range(20_000, 32_000)
 _KEY: Final = "mesh.advertise_host"
@@ -124,10 +124,11 @@ def advertised(
     found = _reachable(own_addresses() if addresses is None else addresses, six=":" in host)
     if len(found) == 1:
         return found[0]
-    which = f"several: {', '.join(found)}" if found else "none that other machines can reach"
+    which = f"several: {', '.join(found)}" if found else "no address that other machines can reach"
     raise ConfigError(
-        f"the services listen on {host}, all addresses of this machine, of which it has {which}. "
-        "Choose the host that others connect to with --advertise HOST or this key",
+        f"the services listen on all addresses of this machine ({host}), but others need one "
+        f"address to connect to, and this machine has {which}. Choose the host with --advertise "
+        "HOST or this key",
         path=_KEY,
     )
 

@@ -238,7 +238,7 @@ def _named(those: Sequence[_T], what: str, name: str) -> _T:
         if getattr(one, "name", None) == name:
             return one
     known = ", ".join(f"'{getattr(one, 'name', '')}'" for one in those) or "none"
-    raise ValueError(f"it has no {what} '{name}'; it has: {known}")
+    raise ValueError(f"it has no {what} '{name}'. Known: {known}")
 
 
 def _user(said: dict[str, object], name: str, section: str) -> _User:

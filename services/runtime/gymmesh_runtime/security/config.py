@@ -36,7 +36,10 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if bool(self.certificate) != bool(self.key):
             raise ValueError("certificate and key must be set together, or neither")
         if not self.authority:
-            raise ValueError("authority is missing: the file of the authority that others trust")
+            raise ValueError(
+                "authority is missing. Set it to the PEM file of the authority that issued the "
+                "other services' certificates"
+            )
 
 
 class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -51,7 +51,7 @@ def may_register(
     if service != named or noun not in known.registers:
         raise MeshError(
             errors_pb2.ERROR_REASON_NOT_PERMITTED,
-            f"'{identity}' may only register {', '.join(known.registers)}, not "
+            f"the identity '{identity}' may only register {', '.join(known.registers)}, not "
             f"{service or 'a service'}",
             metadata={"method": method},
         )
@@ -62,8 +62,8 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
     if identity is None:
         return MeshError(
             errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-            "the caller is unknown here. Use a certificate or bearer token of an identity in this "
-            "mesh's configuration",
+            "the server does not recognise the caller. Show a certificate or bearer token of an "
+            "identity in the mesh's configuration (security.identities)",
         )
     permission = permission_of(method)
     if permission in identity.may:
@@ -75,6 +75,6 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
     )
     return MeshError(
         errors_pb2.ERROR_REASON_NOT_PERMITTED,
-        f"'{identity.name}' may not call {method}, {takes}",
+        f"the identity '{identity.name}' may not call {method}, {takes}",
         metadata={"method": method},
     )

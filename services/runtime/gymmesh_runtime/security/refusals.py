@@ -112,7 +112,9 @@ def _of_tls(connection: socket.socket, host: str, tls: TlsConfig) -> str:
         return ""
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            return "does not serve TLS. Start it with security.tls, or connect without"
+            return (
+                "does not serve TLS. Start that service with security.tls, or connect without TLS"
+            )
         return _of_ours(tls) if "ALERT" in (error.reason or "") else ""
     with stream:
         stream.settimeout(_TIMEOUT_S)
@@ -148,7 +150,7 @@ def _of_theirs(code: int, name: str, tls: TlsConfig) -> str:
         )
     return (
         f"presents a certificate that the authority in {tls.authority} did not issue. Pass the "
-        "file of the authority that did with --ca (security.tls.authority)"
+        "authority that issued it with --ca (security.tls.authority)"
     )
 
 

@@ -88,7 +88,8 @@ class Registration:
                 await self._register_patiently()
         except TimeoutError:
             raise TimeoutError(
-                f"'{self._instance.id}' could not register within {timeout:.0f} s: {self._away}"
+                f"the instance '{self._instance.id}' could not register within {timeout:.0f} s: "
+                f"{self._away}"
             ) from None
         self._renewing = asyncio.create_task(self._renew_forever())
 

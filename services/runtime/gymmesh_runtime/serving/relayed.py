@@ -205,7 +205,9 @@ class RelayDialer:
                 continue
             if failures:
                 _log.warning(
-                    "offered at the relay %s after %d failed attempts", self._relay, failures
+                    "the relay %s accepted the offer after %d failed attempts",
+                    self._relay,
+                    failures,
                 )
             failures = 0
             await self._until_over(exchange)
@@ -273,7 +275,7 @@ class RelayDialer:
             try:
                 await self._offer(exchange)
             except MeshError as error:
-                _log.warning("the relay was not told of a change: %s", error.message)
+                _log.warning("could not tell the relay about a change: %s", error.message)
 
     async def _watch_certificates(self) -> None:
         """Connects anew whenever the certificates have changed, and offers the instance there.

@@ -22,7 +22,7 @@ _MOST_NAMES: Final = 1000
 # Where the environments are that come with gymmesh, whose code a user does not change.
 _OURS: Final = "gymmesh_resource/environments/"
 _FOR_AUTHORS: Final = (
-    "Make it a plain def, which runs in a thread, or put what blocks into await "
+    "Make the method a plain def, which runs in a thread, or put the blocking code into await "
     "asyncio.to_thread(...)"
 )
 _FOR_USERS: Final = (

@@ -79,7 +79,7 @@ class ConsulClient:
             return None
         known = self.json_of(answer)
         if not isinstance(known, dict) or not isinstance(known.get("Service"), dict):
-            raise self.strange("it describes no service")
+            raise self.strange("its answer describes no service")
         return known
 
     def json_of(self, answer: ConsulAnswer) -> Any:
@@ -121,8 +121,9 @@ class ConsulClient:
         if status in (401, 403):
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"Consul at {self.address} rejects {path.split('?')[0]} ({status}: {shown}); "
-                "check discovery.consul.token_file and token_env",
+                f"Consul at {self.address} rejects {path.split('?')[0]} ({status}: {shown}). "
+                "Check the token in discovery.consul.token_file or in the environment variable "
+                "that discovery.consul.token_env names",
             )
         if status == 400 and b"HTTPS server" in answer.body:
             raise _away(

@@ -32,7 +32,7 @@ class BadIndexError(ValueError):
 def read_index(text: str | None) -> int:
     """The index in an answer's header. Raises BadIndexError."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise BadIndexError("its index is missing or not a whole number")
+        raise BadIndexError("the header X-Consul-Index is missing or not a whole number")
     return int(text)
 
 

@@ -102,7 +102,8 @@ class ConsulRegistry(RegistryBackend):
         left_out = unfit_meta(instance.meta)
         if left_out:
             self._warnings.once(
-                f"Consul can't store the meta keys {', '.join(left_out)[:200]} of {instance.id}"
+                f"Consul can't store the meta keys {', '.join(left_out)[:200]} of {instance.id}, "
+                "so the registration omits them"
             )
         return lease_id, length
 
@@ -153,7 +154,7 @@ class ConsulRegistry(RegistryBackend):
                 # Leases may be given back, or renewed, while another is ended.
                 if lease_id in self._leases and lease.expires_at <= now:
                     metrics.REGISTRY_EXPIRED.inc()
-                    _log.warning("the lease of %s expired", lease.instance.id)
+                    _log.warning("the lease of %s in Consul expired", lease.instance.id)
                     with contextlib.suppress(MeshError):
                         await self.deregister(lease_id)
 

@@ -174,7 +174,7 @@ class ConsulWatch:
         ours = {name for name in names if read_service_name(prefix, name) is not None}
         if len(ours) > _MOST_NAMES:
             raise self._client.strange(
-                f"it lists {len(ours)} mesh service names, but at most {_MOST_NAMES} are watched"
+                f"it lists {len(ours)} names of mesh services; the limit is {_MOST_NAMES}"
             )
         return ours
 
@@ -192,7 +192,7 @@ class ConsulWatch:
         ids = Counter(one.id for one in instances)
         for one in [name for name, count in ids.items() if count > 1]:
             self._warnings.once(
-                f"two nodes in Consul list an instance '{one}'; one of them is used"
+                f"two nodes in Consul list the instance '{one}'; only one of the two is used"
             )
         return instances
 

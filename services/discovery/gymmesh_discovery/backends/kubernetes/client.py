@@ -87,8 +87,8 @@ class KubernetesClient:
             found += page.items or []
             if len(found) > _MAX_SLICES:
                 raise self._strange(
-                    f"its namespace has more than {_MAX_SLICES} slices that match the selector; "
-                    "narrow discovery.kubernetes.selector"
+                    f"the namespace has more than {_MAX_SLICES} EndpointSlices that match the "
+                    "selector. Narrow discovery.kubernetes.selector"
                 )
             token = page.metadata.continue_
             if not token:
@@ -167,13 +167,13 @@ class KubernetesClient:
         said = f"{code}: {_shown(status.message)}"
         if code in (401, 403):
             raise refusal(
-                f"Kubernetes at {self.address} rejects the credentials ({said}); "
-                f"{self._access.hint}"
+                f"Kubernetes at {self.address} rejects the credentials ({said}). "
+                f"Credentials: {self._access.hint}"
             )
         if code == 400:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"Kubernetes at {self.address} rejects the request ({said}); check "
+                f"Kubernetes at {self.address} rejects the request ({said}). Check "
                 "discovery.kubernetes.selector",
             )
         raise self._away(f"answers {said}")

@@ -188,11 +188,11 @@ class CallTable:
         call = self._outgoing.get(number)
         if kind not in ("message", "chunk", "end"):
             if call is None:
-                raise Violation(f"'{kind}' came for the call {number}, which is not open")
-            raise Violation(f"'{kind}' came for a call that its receiver had made")
+                raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
+            raise Violation(f"'{kind}' arrived for a call that its receiver had made")
         if call is None:
             if number not in self._cancelled:
-                raise Violation(f"'{kind}' came for the call {number}, which is not open")
+                raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
             if kind == "end":
                 self._cancelled.discard(number)
             return None
@@ -201,20 +201,20 @@ class CallTable:
         if kind == "end":
             return self._end(number, call, frame.end)
         if call.chunks is None:
-            raise Violation("a chunk came for a message that was complete")
+            raise Violation("a chunk arrived for a message that was complete")
         return self._add_chunk(number, call, frame.chunk.payload, last=frame.chunk.last)
 
     def _message(
         self, number: int, call: OutgoingCall, message: mux_pb2.Message
     ) -> TableEvent | None:
         if call.chunks is not None:
-            raise Violation("a message came before the last chunk of the one before")
+            raise Violation("a message arrived before the last chunk of the previous message")
         if call.credit == 0:
-            raise Violation("a message came without credit")
+            raise Violation("a message arrived without credit")
         if call.credit is not None:
             call.credit -= 1
         elif call.response is not None:
-            raise Violation("a second response came for a unary call")
+            raise Violation("a second response arrived for a unary call")
         payload = _checked(message.payload)
         if message.more:
             call.chunks = Chunks()
@@ -245,7 +245,7 @@ class CallTable:
         if number == 0 or number in self._incoming or number in self._refused:
             raise Violation(f"the call number {number} was used again")
         if begin.more and len(self._refused) >= self._limits.calls:
-            raise Violation("too many calls were given up whose chunks did not come")
+            raise Violation("the chunks of too many abandoned calls did not arrive")
         payload = _checked(begin.payload)
         problem = self._problem_of(begin)
         if problem is not None:
@@ -277,12 +277,12 @@ class CallTable:
         call = self._incoming.get(number)
         if call is None:
             if number not in self._refused:
-                raise Violation(f"a chunk came for the call {number}, which is not open")
+                raise Violation(f"a chunk arrived for the call {number}, which is not open")
             if chunk.last:
                 self._refused.discard(number)
             return None
         if call.chunks is None:
-            raise Violation("a chunk came for a request that was complete")
+            raise Violation("a chunk arrived for a request that was complete")
         refused = self._keep_request(call, payload, last=chunk.last)
         return (
             Received(call, self._assembly.join(call)) if refused is None and chunk.last else refused
