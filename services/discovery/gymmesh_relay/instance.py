@@ -1,4 +1,4 @@
-"""One offered instance: its port, its registration, its connection, and the calls that wait."""
+"""One offered instance: its port, registration, connection, and waiting calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _State: TypeAlias = Literal["connected", "disconnected", "leaving", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class RelayPlace:
-    """Where a relay listens for its instances and registers them, and its own id."""
+    """Where a relay listens for its instances and registers them, and the relay's own id."""
 
     host: ServiceHost
     credentials: Credentials
@@ -50,9 +50,9 @@ class RelayPlace:
 
 
 class OfferedInstance:
-    """An instance from its first offer until it has left, or has stayed away for `grace_s`.
+    """An instance from its first offer until it left, or was disconnected for `grace_s`.
 
-    ``identity``: of who offered it. ``ended`` is called when it is over.
+    ``identity``: the identity of the caller that offered it. ``ended`` is called at the end.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class OfferedInstance:
 
     @property
     def address(self) -> str:
-        """Where the mesh reaches it; empty until it is listed."""
+        """Where the mesh reaches the instance; empty until the instance is listed."""
         return self._entry.address
 
     def check_same(self, request: relay_pb2.OfferRequest, identity: str) -> None:
-        """Raises INSTANCE_EXISTS for an offer that is not of this very instance."""
+        """Raises INSTANCE_EXISTS if the offer is of another instance."""
         same = hmac.compare_digest(self._key, request.key.encode())
         same &= self._identity == identity and self._state in ("connected", "disconnected")
         same &= self._entry.name == request.name and self._services == tuple(request.services)
@@ -112,7 +112,7 @@ class OfferedInstance:
             )
 
     def attach(self, exchange: Exchange, meta: Mapping[str, str]) -> None:
-        """Calls go to this connection from now on."""
+        """Uses this connection for calls from now on."""
         self._describe(meta)
         before, self._exchange = self._exchange, exchange
         if before is exchange:
@@ -122,27 +122,33 @@ class OfferedInstance:
             before.cut()  # the instance has given it up, though this side may not have noticed
 
     async def listed(self) -> None:
-        """Waits until it is in the registry. Raises MeshError if it could not be."""
+        """Waits until the instance is in the registry. Raises MeshError if it could not be
+        registered.
+        """
         await asyncio.shield(self._listed)
 
     def renew_soon(self) -> None:
-        """Renews the lease now: the registry came back."""
+        """Renews the lease now, because the registry is reachable again."""
         if self._registration is not None:
             self._registration.renew_soon()
 
     def drain(self) -> None:
-        """Takes no new calls: the relay goes down. It is over when its calls have ended."""
+        """Refuses new calls, because the relay shuts down. The instance ends when its calls have
+        ended.
+        """
         self._enter("leaving")
 
     async def close(self) -> None:
-        """Ends it now."""
+        """Ends the instance now."""
         await cancel_and_wait(self._life)
 
     # ---- calls ----------------------------------------------------------------------
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Around a call. Raises QUEUE_FULL when there are too many."""
+        """Counts a call while the context is open. Raises QUEUE_FULL if there are too many
+        calls.
+        """
         limit = self._config.max_calls
         if self._calls >= limit:
             message = f"the instance '{self.id}' already has {limit} calls; retry later"
@@ -156,9 +162,9 @@ class OfferedInstance:
     async def connection(self, size: int) -> Exchange:
         """The connection for a call with a request of ``size`` bytes.
 
-        Waits while the instance is disconnected or reads slowly; the caller's deadline and
-        `grace_s` bound it. Raises DRAINING, QUEUE_FULL when requests of too many bytes wait, and
-        PEER_UNAVAILABLE when the instance does not come back.
+        Waits while the instance is disconnected or reads slowly, at most until the caller's
+        deadline and `grace_s`. Raises DRAINING, QUEUE_FULL if the waiting requests have too many
+        bytes, and PEER_UNAVAILABLE if the instance does not connect again.
         """
         exchange = self._exchange
         if exchange is not None and exchange.usable and not exchange.sender.full:
@@ -309,5 +315,5 @@ class OfferedInstance:
 
 
 def draining() -> MeshError:
-    """The error of an offer to a relay that goes down."""
+    """The error for an offer to a relay that shuts down."""
     return MeshError(errors_pb2.ERROR_REASON_DRAINING, "the relay is shutting down")

@@ -33,7 +33,7 @@ _log = logging.getLogger("gymmesh.serve")
 #: What anyone who reaches it can do to a service, metrics, and tools over MCP.
 SERVICES_HARM: Final = "run rollouts, tools and models, and read tasks and answers"
 METRICS_HARM: Final = "read them"
-TOOLS_HARM: Final = "read the traffic, including the tokens of sessions, and call the tools"
+TOOLS_HARM: Final = "read the traffic, including the tokens of sessions, and make calls"
 
 _PORTS: Final = range(20_000, 32_000)
 _KEY: Final = "mesh.advertise_host"
@@ -126,9 +126,9 @@ def advertised(
         return found[0]
     which = f"several: {', '.join(found)}" if found else "no address that other machines can reach"
     raise ConfigError(
-        f"the services listen on all addresses of this machine ({host}), but others need one "
-        f"address to connect to, and this machine has {which}. Choose the host with --advertise "
-        "HOST or this key",
+        f"the services listen on {host}, which means all addresses of this machine, but others "
+        f"need one address to connect to. This machine has {which}. Choose the host with "
+        "--advertise HOST or this key",
         path=_KEY,
     )
 
