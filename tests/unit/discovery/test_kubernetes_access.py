@@ -190,7 +190,7 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, problem: str) -> N
 
 
 def test_a_context_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no context 'prod'. Known: 'lab', 'bare'"):
+    with pytest.raises(ConfigError, match=r"no context 'prod'\. Known: 'lab', 'bare'"):
         found(kubeconfig(tmp_path), context="prod")
 
 
