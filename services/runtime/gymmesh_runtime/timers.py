@@ -95,7 +95,7 @@ class Limit:
         self.set(delay)
 
     def set(self, delay: float) -> None:
-        """Starts the clock: the time is up after ``seconds``. For a limit that is new or was
+        """Starts the clock: the time is up after ``delay`` seconds. For a limit that is new or was
         stopped.
         """
         if delay < _EXACT_S:
