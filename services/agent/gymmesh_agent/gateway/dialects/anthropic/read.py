@@ -80,7 +80,7 @@ def read_anthropic(
 
 
 def _tool(draft: Draft, tool: object, place: str) -> Json:
-    """A tool of the program's own as a function; one that the endpoint defines, as it came."""
+    """A program's own tool as a function; a tool that the endpoint defines is unchanged."""
     given = an_object(tool, place)
     kind = given.get("type")
     kept = {
@@ -99,7 +99,7 @@ def _tool(draft: Draft, tool: object, place: str) -> Json:
 
 
 def _same(name: str) -> Callable[[Draft, object], None]:
-    """Reads a parameter that Responses calls so."""
+    """Reads a parameter that has this name in Responses."""
 
     def read(draft: Draft, value: object) -> None:
         draft.params[name] = value

@@ -81,7 +81,7 @@ def _tool(tool: object, place: str) -> Json:
 
 
 def _said(value: Json) -> Json:
-    """Without what is null."""
+    """The object without its null values."""
     return {key: member for key, member in value.items() if member is not None}
 
 
@@ -141,7 +141,7 @@ def _effort(draft: Draft, value: object) -> None:
 
 
 def _reasoning(draft: Draft, value: object) -> None:
-    """OpenRouter's object, which some programs send to any endpoint."""
+    """OpenRouter's reasoning object, which some programs send to any endpoint."""
     for key, member in an_object(value, "reasoning").items():
         name = f"reasoning.{key}"
         if name in LEFT_OUT:

@@ -1,7 +1,7 @@
 """Reads Gemini's `generateContent`, `streamGenerateContent` and `countTokens`: parameters and
 tools; contents.py reads the contents. Pure.
 
-The API's JSON is that of protobuf, so that every key may be in camel case or in snake case.
+The API's JSON is protobuf's, so every key may be in camel case or in snake case.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ def read_gemini(
 
 
 def _contents(value: object) -> list[Any]:
-    """The contents; one alone and a text are a list of it."""
+    """The contents; a single content or a text becomes a list."""
     if isinstance(value, str):
         value = {"role": "user", "parts": [{"text": value}]}
     return a_list([value] if isinstance(value, dict) else value, "contents")
 
 
 def _tools(draft: Draft, tool: Json, index: int) -> list[Json]:
-    """The functions that a tool declares, and what else it is, as it came."""
+    """The functions that a tool declares; its other parts are unchanged."""
     place = f"tools[{index}].functionDeclarations"
     rest = {key: value for key, value in tool.items() if value is not None}
     declared = rest.pop("functionDeclarations", [])
@@ -157,7 +157,7 @@ def _read_tool_config(draft: Draft, value: object) -> None:
 
 
 def _read_config(draft: Draft, value: object) -> bool:
-    """Read generationConfig; returns whether the reasoning is to be shown."""
+    """Read generationConfig; returns whether the reasoning must be shown."""
     config = camel_keys({} if value is None else an_object(value, "generationConfig"))
     thinking = config.get("thinkingConfig")
     thinking = camel_keys(thinking) if isinstance(thinking, dict) else {}
@@ -174,7 +174,7 @@ def _read_config(draft: Draft, value: object) -> bool:
 
 
 def _same(name: str) -> Callable[[Draft, object], None]:
-    """Reads a parameter that Responses or the model service calls so."""
+    """Reads a parameter that has this name in Responses or at the model service."""
 
     def read(draft: Draft, value: object) -> None:
         draft.params[name] = value
