@@ -25,7 +25,7 @@ def _problem(written: str) -> str:
         place = ".".join(map(str, error.absolute_path))
         return f"{place}: {error.message}"[:200] if place else error.message[:200]
     lost = (ref for ref in _references(schema) if not _leads(ref, schema))
-    return next((f"{ref} points to nothing" for ref in lost), "")
+    return next((f"{ref} does not exist in the schema" for ref in lost), "")
 
 
 def _references(node: Any) -> list[str]:

@@ -137,9 +137,10 @@ def test_the_image_is_the_services_for_the_task_or_one_that_is_built(tmp_path: P
          "task.toml environment.healthcheck: object missing required field `command`"),
         (harbor_task(f'{NEW}os = "windows"\n'), "task.toml environment.os: is 'windows'"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "apart"\n'),
-         "task.toml verifier.environment_mode: is 'apart': shared or separate"),
+         "task.toml verifier.environment_mode: is 'apart'; use shared or separate"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "shared"\n[verifier.environment]\n'),
-         "task.toml verifier.environment: is given, while environment_mode is shared"),
+         "task.toml verifier.environment: is set, but environment_mode is shared; "
+         "remove one of the two"),
         (harbor_task(f'{NEW}[verifier.environment]\ngpus = 1\n'),
          "task.toml verifier.environment.gpus: is not supported"),
         (harbor_task(f'{NEW}[verifier]\nenvironment_mode = "separate"\n',
@@ -214,4 +215,4 @@ def test_nothing_leads_out_of_the_folder(tmp_path: Path) -> None:
     assert "leads out" in problem_of(made, "../tasks-beside")
     (tmp_path / "tasks/t/instruction.md").unlink()
     (tmp_path / "tasks/t/instruction.md").symlink_to(tmp_path / "secret")
-    assert problem_of(made) == "t: instruction.md: leads out of the task's folder"
+    assert problem_of(made) == "t: instruction.md: is a link to a path outside of the task's folder"

@@ -26,8 +26,10 @@ _WORDS = {
     "think_found": "the answer has <think> in it",
     "different_number_of_events": "the calendar has more or fewer events than expected",
     "conflicting_events": "two events overlap",
-    "constraint_violated": "an event has another duration, or is at a time that it may not be",
-    "error_in_grading": "an event cannot be read, or is not one of those expected",
+    "constraint_violated": (
+        "an event has the wrong duration, or its time breaks the row's constraint or limits"
+    ),
+    "error_in_grading": "an event cannot be read, or the row does not expect it",
 }
 
 

@@ -171,7 +171,9 @@ def _expected(entry: Any, event_id: str, reading: CalendarReading) -> WantedEven
     if isinstance(duration, bool) or not isinstance(duration, int | float):
         raise TaskInvalid(f"{where}.duration", "must be a number of minutes")
     if "constraint" not in entry:
-        raise TaskInvalid(f"{where}.constraint", "is missing; null stands for none")
+        raise TaskInvalid(
+            f"{where}.constraint", "is missing; write null for an event without a constraint"
+        )
     earliest = _time(entry, "min_time", where)
     latest = _time(entry, "max_time", where)
     constraint = entry["constraint"]
@@ -192,10 +194,12 @@ def _expected(entry: Any, event_id: str, reading: CalendarReading) -> WantedEven
                 first, second = map(reading.time, rest.split(" and "))
                 return WantedEvent(duration, max(earliest, first), min(latest, second))
     except ValueError:
-        raise TaskInvalid(f"{where}.constraint", "has a time that cannot be read") from None
+        raise TaskInvalid(
+            f"{where}.constraint", "has a time that cannot be read; write times such as 2pm"
+        ) from None
     if not reading.is_nemo:
         raise TaskInvalid(
-            f"{where}.constraint", "must be before, after, at or between, and times such as 2pm"
+            f"{where}.constraint", "must be before, after, at or between, with times such as 2pm"
         )
     return WantedEvent(duration, earliest, latest, understood=False)
 

@@ -117,8 +117,9 @@ class CodeEnvironment(Environment[None]):
         except SandboxUnavailable as error:
             if not self._unsandboxed:
                 raise SandboxUnavailable(
-                    f"{str(error).rstrip('.')}; or set the option"
-                    " allow_unsandboxed_code_that_can_harm_this_machine, if it may be harmed."
+                    f"{str(error).rstrip('.')}. To run programs without a sandbox, set the option"
+                    " allow_unsandboxed_code_that_can_harm_this_machine: true. They can then harm"
+                    " this machine."
                 ) from None
             sandbox = UnsandboxedPrograms(concurrency=slots, python=self._python)
             await sandbox.open()

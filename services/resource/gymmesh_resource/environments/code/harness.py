@@ -83,7 +83,9 @@ class Candidate:
 def _other(value: Any) -> Any:
     if isinstance(value, frames.Opaque):  # the candidate's own, from an earlier call
         return frames.type_only(value)
-    raise NotPlain(f"it passes a value of type {type(value).__name__}, which is not plain data")
+    raise NotPlain(
+        f"the test passes a value of type {type(value).__name__}, which is not plain data"
+    )
 
 
 def main() -> None:

@@ -158,7 +158,10 @@ async def _answer(program: Running, test: bytes) -> bytes:
     await _send(program, TEST, test)
     kind, body = await _receive(program, "of the program")
     if kind != ANSWER:
-        raise _Failed("runtime error", "the program wrote output before it was asked to")
+        raise _Failed(
+            "runtime error",
+            "the program wrote to its answer channel before a test asked for an answer",
+        )
     return body
 
 
@@ -232,7 +235,7 @@ async def _receive(program: Running, whose: str) -> tuple[bytes, bytes]:
             raise _Failed("runtime error", "too much output")
         data = await program.read_exactly(size)
     except EOFError:
-        raise _Failed("runtime error", f"the end {whose} came before the test ended") from None
+        raise _Failed("runtime error", f"the process {whose} ended before the test did") from None
     return data[:1], data[1:]
 
 

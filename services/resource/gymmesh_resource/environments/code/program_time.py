@@ -99,7 +99,7 @@ class ProgramTime:
                 if had_s >= may_take:
                     break
                 if now >= self._given_up and not self._is_in_time(began, now, had_s / may_take):
-                    raise Starved(f"{waits.waited_s:.1f} s were spent waiting for a processor")
+                    raise Starved(f"the program waited {waits.waited_s:.1f} s for a processor")
         except Exception:
             clock.reschedule(now)
             raise

@@ -96,7 +96,7 @@ class FunctionCallingEnvironment(Environment[None]):
                 raise TaskInvalid(
                     key,
                     f"marks a row of NeMo Gym's {server}, whose calls are compared by other rules; "
-                    "run it there (environment nemo_gym), or remove the key to compare them here",
+                    "run the row at that server (environment nemo_gym), or remove the key",
                 )
         _, field, expected = _expectation(task)
         _callable(task, expected, field)

@@ -124,7 +124,7 @@ def judge_action(
         problem = _problem(expected[0], made[0], rules)
         return ActionVerdict(float(problem is None), problem or "the expected call")
     if _most_matches(expected, made, rules) < len(expected):
-        return ActionVerdict(0.0, "a call that fits none of those expected")
+        return ActionVerdict(0.0, "a call that matches no expected call")
     return ActionVerdict(1.0, "the expected calls")
 
 
@@ -235,7 +235,7 @@ def _accepted(entry: Mapping[str, Any], arguments: Any, where: str) -> Mapping[s
         if not isinstance(values, list) or not values:
             raise TaskInvalid(f"{where}.{name}", "must be a list of the values that are right")
         if name not in arguments or arguments[name] not in values:
-            raise TaskInvalid(f"{where}.{name}", "must include the value given in arguments")
+            raise TaskInvalid(f"{where}.{name}", "must include the value that arguments has")
     return accepted
 
 

@@ -314,7 +314,7 @@ class HarborEnvironment(Environment[HarborState]):
             chosen = main_reward(rewards, self._reward)
         except NoReward as error:
             last = verdicts[-1]
-            raise NoReward(f"{error}; {last.note}; their output ends: {last.output}") from None
+            raise NoReward(f"{error}; {last.note}; the tests' output ends: {last.output}") from None
         return Verdict(chosen, rewards, _evidence(task, verdicts), _explained(state, rewards))
 
     async def _begin_step(self, session: Session[HarborState], task: HarborTask) -> None:
@@ -473,6 +473,6 @@ def _evidence(task: HarborTask, verdicts: Sequence[StepVerdict]) -> Mapping[str,
 def _explained(state: HarborState, rewards: Mapping[str, float]) -> str:
     said = ", ".join(f"{name} {value:g}" for name, value in rewards.items())
     if len(state.verdicts) > 1 or state.ended:
-        text = f"the tests of {len(state.verdicts)} steps made {said}"
-        return f"{text}; it ended there: {state.ended}" if state.ended else text
+        text = f"the tests of {len(state.verdicts)} steps returned {said}"
+        return f"{text}; no further step ran: {state.ended}" if state.ended else text
     return f"the tests wrote {'the ' if len(rewards) == 1 else ''}{said}"

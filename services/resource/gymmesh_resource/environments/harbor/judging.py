@@ -145,7 +145,7 @@ async def judge(
         else:
             rewards = read_printed(output, tests.printed)
     except NoReward as error:
-        raise NoReward(f"{error}; {note}; their output ends: {output[-_SHOWN:]}") from None
+        raise NoReward(f"{error}; {note}; the tests' output ends: {output[-_SHOWN:]}") from None
     return StepVerdict(rewards, note, output[-_SHOWN:])
 
 
@@ -208,5 +208,5 @@ async def _written(sandbox: SandboxHandle, path: str, most: int, root: str) -> b
     if kind is None:
         return None
     if kind != files_pb2.FILE_KIND_FILE:
-        raise NoReward(f"{path} is no plain file")
+        raise NoReward(f"{path} is not a plain file")
     return await sandbox.files.read(path, max_bytes=most, user=root)

@@ -82,7 +82,7 @@ def main_reward(rewards: Mapping[str, float], key: str) -> float:
         return next(iter(rewards.values()))
     raise NoReward(
         f"reward.json has {', '.join(map(repr, rewards))} and no {key!r}; "
-        "say by the option reward which one counts"
+        "set the option reward to one of these names"
     )
 
 

@@ -186,7 +186,7 @@ def inside(folder: Path, name: str) -> Path:
     """A path of a task folder. Raises TaskRefused for one that leads out of it by a link."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise TaskRefused(name, "leads out of the task's folder")
+        raise TaskRefused(name, "is a link to a path outside of the task's folder")
     return path
 
 

@@ -144,7 +144,7 @@ def parsed(text: str) -> TaskToml:
     version = said.version or said.schema_version
     if not _VERSION.fullmatch(version):
         key = "version" if said.version else "schema_version"
-        raise TaskRefused(place(key), f"is {version!r}; 1.0 to 1.4 are known")
+        raise TaskRefused(place(key), f"is {version!r}; versions 1.0 to 1.4 are supported")
     return said
 
 

@@ -260,7 +260,7 @@ class InspectEnvironment(Environment[_Sample]):
         except NoVerdict as error:
             raise MeshError(
                 _VERIFIER_FAULT,
-                f"The environment 'inspect' gave no verdict on the sample "
+                f"The environment 'inspect' returned no verdict on the sample "
                 f"{rollout.task.id!r}: {error}.",
                 metadata={"verifier": "inspect", "stage": "verify"},
             ) from None
@@ -274,7 +274,9 @@ class InspectEnvironment(Environment[_Sample]):
         try:
             await state.peer.call("close", {"session": state.id}, _CLOSE_S)
         except PeerFault as error:
-            _LOGGER.warning("a sample of %s could not be ended: %s", self._task, error)
+            _LOGGER.warning(
+                "a sample of %s did not end when its session closed: %s", self._task, error
+            )
 
     def _new_peer(self) -> PeerProcess:
         return PeerProcess(self._options, self._answer)
@@ -287,7 +289,8 @@ class InspectEnvironment(Environment[_Sample]):
             if self._ours and limits:
                 # An agent has limits of its own, and Inspect sees the whole at its end alone.
                 _LOGGER.warning(
-                    "agents of the mesh are not held to the limits of %s (%s): give them their own",
+                    "the limits of %s (%s) do not apply to the mesh's agents: "
+                    "set max_steps and --timeout",
                     self._task,
                     ", ".join(limits),
                 )
@@ -297,7 +300,9 @@ class InspectEnvironment(Environment[_Sample]):
         sample_id = task.require(_KEY, str)
         row = self._listed().rows.get(sample_id)
         if row is None:
-            raise TaskInvalid(_KEY, f"names no sample of the Inspect task: {sample_id!r}")
+            raise TaskInvalid(
+                _KEY, f"is {sample_id!r}, which is not the id of a sample of the Inspect task"
+            )
         if row["problem"]:
             raise TaskInvalid(_KEY, f"names a sample that Inspect can't run: {row['problem']}")
         return row

@@ -40,7 +40,7 @@ async def judged(ask: Callable[[str], Awaitable[T | None]], answer: str) -> T | 
     verdict on either. Raises `AnswerUnjudged`, and MeshError MODEL_* for what is not about answers.
     """
     verdict: T | None = None
-    unjudged = AnswerUnjudged("the judge gave no verdict on this answer")
+    unjudged = AnswerUnjudged("the judge returned no verdict on this answer")
     try:
         verdict = await ask(answer)
     except MeshError as error:

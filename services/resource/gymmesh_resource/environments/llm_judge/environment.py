@@ -145,7 +145,7 @@ class LlmJudgeEnvironment(Environment[None]):
         if mode == "rubric":
             rows.criteria(task, as_nemo=self._as_nemo(task))
         elif mode != "score" and rows.expected(task) is None:
-            raise TaskInvalid("expected_answer", "is missing; answers are compared with it")
+            raise TaskInvalid("expected_answer", "is missing; the mode needs it to compare answers")
         rows.expected(task)
         rows.instructions(task)
         rows.output_regex(task)
@@ -215,7 +215,7 @@ class LlmJudgeEnvironment(Environment[None]):
                         texts.grade, self._rule, given, wanted, cpu_s=_COMPARE_S
                     )
                 except AnswerTooMuch as error:
-                    return _worth_nothing("rule", f"comparing this answer failed: {error}")
+                    return _worth_nothing("rule", f"the comparison of this answer failed: {error}")
         evidence = {"mode": "rule", "equivalence_score": score}
         explanation = f"the texts agree to {score:.0%} by the rule {self._rule}"
         return Verdict(score, evidence=evidence, explanation=explanation)

@@ -38,7 +38,7 @@ class UnreadableReply(Exception):
 
     def __init__(self, reply: str) -> None:
         self.reply = reply
-        super().__init__("the judge gave no verdict that can be read, twice")
+        super().__init__("the judge returned no readable verdict, although asked twice")
 
     def fault(self, verifier: str) -> MeshError:
         return MeshError(

@@ -218,7 +218,12 @@ class MathEnvironment(Environment[None]):
                 raise TaskInvalid("expected_answer", str(error)) from None
             found = find_answer(text)
             answer = found.texts[0] if found.texts else None
-            return unjudged(expected, answer, found.source, "only a judge can compare with it")
+            return unjudged(
+                expected,
+                answer,
+                found.source,
+                "only a judge can compare answers with this expected answer",
+            )
 
     async def compare(
         self, expected_answer: str, response_text: str, prompt: str = ""

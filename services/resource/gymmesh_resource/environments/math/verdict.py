@@ -76,16 +76,16 @@ def warm_up() -> None:
 def read_expected(text: str) -> ExpectedForms:
     """Read the expected answer. Pure and quick. Raises `ExpectedAnswerError`."""
     if not text.strip().strip("$"):
-        raise ExpectedAnswerError("is empty: give the answer there")
+        raise ExpectedAnswerError("is empty; write the right answer")
     if words.is_sentence(text) and number_of_words(text.strip()) is None:
         raise ExpectedAnswerError(
-            f"{text[:100]!r} is a sentence, which no answer is likely to match: give a "
-            "number, an expression or a word, or use the option judge"
+            f"{text[:100]!r} is a sentence, which no answer is likely to match; write a "
+            "number, an expression or a word, or set the option judge: true"
         )
     try:
         forms = read(text)
     except Untrue as error:
-        raise ExpectedAnswerError(f"{text[:100]!r}: {error}. Give only the final answer") from None
+        raise ExpectedAnswerError(f"{text[:100]!r}: {error}. Write only the final answer") from None
     except Unreadable as error:
         if not library.is_notation(text):
             raise ExpectedAnswerError(f"{text[:100]!r} cannot be read: {error}") from None

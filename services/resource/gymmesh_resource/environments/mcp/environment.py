@@ -87,9 +87,9 @@ class McpEnvironment(Environment[_Servers]):
         """
         found = installed_version("mcp")
         if int(found.split(".")[0]) < _LIBRARY:
-            raise ValueError(f"mcp {found} is too old: pip install 'gymmesh[mcp]'")
+            raise ValueError(f"mcp {found} is too old: run pip install 'gymmesh[mcp]'")
         if not servers:
-            raise ValueError("servers is empty; give at least one, with a command or a url")
+            raise ValueError("servers is empty; name at least one server, with a command or a url")
         for name, server in servers.items():
             check_server(name, server)
         self._servers = servers
@@ -185,7 +185,7 @@ class McpEnvironment(Environment[_Servers]):
     async def verify(self, session: Session[_Servers], rollout: Rollout) -> Outcome:
         """Compare the last message with `expected_answer`, or have a model compare them."""
         if self._verdict == "none":
-            return Skipped("The environment is configured without a verdict.")
+            return Skipped("The option verdict of the environment is none.")
         expected = _expected(rollout.task)
         if self._verdict != "judge":
             contains = self._verdict == "contains"
@@ -209,7 +209,7 @@ class McpEnvironment(Environment[_Servers]):
             evidence = {"judgement": "none", "failure_reason": str(error)}
             return Verdict(0.0, evidence=evidence, explanation=str(error))
         if correct is None:
-            raise ValueError(f"the judge gave no judgement: {replies[-1][-200:]!r}")
+            raise ValueError(f"the judge returned no judgement: {replies[-1][-200:]!r}")
         return Verdict(
             float(correct),
             evidence={"judgement": replies[-1]},

@@ -159,7 +159,7 @@ class McqaEnvironment(Environment[None]):
         def find(read: str) -> Awaitable[str | None]:
             return self.work_on_answer(by_patterns, read, patterns, options, cpu_s=self._timeout_s)
 
-        problem = "template_metadata.output_regex cannot even read a letter"
+        problem = "template_metadata.output_regex takes too long even on a single letter"
         return await unless_always(lambda: find(text), lambda: find("A"), problem)
 
 
