@@ -34,10 +34,10 @@ _WORDS = {
 
 
 class CalendarEnvironment(Environment[None]):
-    """A calendar kept over a conversation; no tools, the answer is the calendar as a JSON list.
+    """Conversations about a calendar. No tools: the answer is the calendar as a JSON list.
 
-    The reward is 1.0 when the calendar has the expected events without overlaps and under their
-    constraints, else 0.0.
+    The reward is 1.0 if the calendar has the expected events, without overlaps, and each event
+    meets its constraint. Otherwise the reward is 0.0.
     """
 
     version = "2"
