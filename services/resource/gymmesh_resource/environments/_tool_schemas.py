@@ -1,4 +1,4 @@
-"""Whether a schema that another's server gives a tool can be offered to a model. Pure."""
+"""Whether a model can be offered a tool with the schema that a remote server lists. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str:
-    """Why a tool's schema would be refused by a model's host; empty: it would not."""
+    """Why a model's host would refuse a tool's schema; empty: it would accept the schema."""
     return _problem(json.dumps(schema, sort_keys=True))
 
 

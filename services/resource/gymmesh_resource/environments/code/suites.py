@@ -1,9 +1,9 @@
-"""The tests that a task row brings. Pure.
+"""The tests of a task row. Pure.
 
 Two kinds of rows are known:
 - NeMo Gym's code_gen: `verifier_metadata.unit_tests` with `inputs` and `outputs` (lists of text)
-  and, for a function to be called, `fn_name`; inputs then are JSON values, one a line, and
-  outputs are JSON. `unit_tests.packed` holds inputs and outputs as zlib-compressed JSON in base64.
+  and, for a function, `fn_name`. With `fn_name`, inputs are JSON values, one per line, and outputs
+  are JSON. `unit_tests.packed` holds inputs and outputs as zlib-compressed JSON in base64.
 - HumanEval's: `prompt`, `test` (defines `check(candidate)`) and `entry_point`.
 """
 
@@ -53,14 +53,14 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class StdioSuite:
-    """A program that reads each input and should write the output beside it."""
+    """A program that must write the expected output for each input."""
 
     cases: list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class CallSuite:
-    """A function that should give each value for the arguments beside it.
+    """A function that must return the expected value for each list of arguments.
 
     Both are JSON texts; the arguments have one value a line.
     """
@@ -71,7 +71,7 @@ class CallSuite:
 
 @dataclass(frozen=True, slots=True)
 class CheckSuite:
-    """A function that should pass the task's own test code."""
+    """A function that must pass the task's own test code."""
 
     prompt: str
     test: str
@@ -82,7 +82,7 @@ Suite = StdioSuite | CallSuite | CheckSuite
 
 
 def suite_of(payload: Mapping[str, Any]) -> Suite:
-    """The tests of a row's own keys. Raises `TaskInvalid` naming the key to mend."""
+    """The tests of a row. Raises `TaskInvalid`, which names the key to correct."""
     _check_language(payload, "")
     if "verifier_metadata" in payload:
         return _unit_tests(_value(payload, "verifier_metadata", "", dict, "an object"))
