@@ -18,7 +18,7 @@ _TEMPLATE: Final = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 
 
 class TaskFolders:
-    """A folder of task folders, or one task folder. Invariant: no name leads out of it."""
+    """A folder of task folders, or one task folder. Invariant: every path is inside of it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -44,7 +44,7 @@ class TaskFolders:
         return self._root.name if name == "." else name
 
     def has_steps(self, name: str) -> bool:
-        """Whether a task has several steps; one that is refused has none."""
+        """Whether a task has several steps; False for a rejected task."""
         try:
             return len(self.read(name).steps) > 1
         except TaskRefused:

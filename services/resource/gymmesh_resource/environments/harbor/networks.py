@@ -1,4 +1,4 @@
-"""What a task of Harbor says that its sandboxes reach. Pure.
+"""The networks that a task of Harbor sets for its sandboxes. Pure.
 
 A sandbox has one network from its start to its end, so the phases of a task that share a sandbox
 must agree.
@@ -24,7 +24,7 @@ def network_of(machine: EnvironmentTable, table: str) -> TaskNetwork:
 
 
 def phase_network(phase: Phase, table: str) -> TaskNetwork | None:
-    """The network that a phase asks for itself, if any. Raises TaskRefused."""
+    """The network that a phase sets for itself, if any. Raises TaskRefused."""
     if phase.network_mode is None:
         if phase.allowed_hosts is not None:
             raise _hosts_refused(table)

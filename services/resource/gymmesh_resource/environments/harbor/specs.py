@@ -1,4 +1,4 @@
-"""The sandboxes of a task as they are asked for."""
+"""The sandbox specs of a task."""
 
 from __future__ import annotations
 

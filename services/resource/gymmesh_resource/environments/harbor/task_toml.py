@@ -1,7 +1,7 @@
 """Reads a task folder of Harbor: `task.toml` of the versions 1.0 to 1.4, with or without steps.
 
-Keys that these versions do not define are ignored, as Harbor ignores them. What they define and
-is not done here is refused by name.
+Keys that these versions do not define are ignored, as in Harbor. Keys that they define, but that
+gymmesh does not support, are rejected by name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`task.toml` of Harbor, versions 1.0 to 1.4, as it is written. Parsing alone, no meaning."""
+"""Parses `task.toml` of Harbor, versions 1.0 to 1.4."""
 
 from __future__ import annotations
 
@@ -149,5 +149,5 @@ def parsed(text: str) -> TaskToml:
 
 
 def place(key: str) -> str:
-    """Where a key is, for a refusal."""
+    """The place of a key, for a rejection."""
     return f"{FILE} {key}" if key else FILE

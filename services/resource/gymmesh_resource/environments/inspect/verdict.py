@@ -11,14 +11,14 @@ _SHOWN: Final = 200
 
 
 class NoVerdict(Exception):
-    """The scores give no reward; the text says why, in one clause."""
+    """The scores have no reward; the text is the reason, as one clause."""
 
 
 def verdict_of(answer: Mapping[str, Any], wanted: str | None) -> Outcome:
-    """The verdict of what `verify` of the script answers.
+    """The verdict from the answer of the script's `verify`.
 
-    wanted: which score is the reward: `scorer`, or `scorer.key` of one with several values. None:
-    the first scorer's. Raises NoVerdict.
+    wanted: the score that is the reward: `scorer`, or `scorer.key` if the scorer returns several
+    values. None: the first scorer's. Raises NoVerdict.
     """
     scores = {score["name"]: score for score in answer["scores"]}
     if not scores:

@@ -1,4 +1,4 @@
-"""Reads from a task row what an answer is judged by. Pure."""
+"""Reads the keys of a task row that decide how an answer is judged. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mode_of(task: Task, wanted: Literal["auto"] | JudgingMode) -> JudgingMode:
 
 
 def expected(task: Task) -> str | None:
-    """The reference answer, at the row's top or in its metadata; None where there is none."""
+    """The reference answer, at the row's top level or in `metadata`; None if there is none."""
     found = _first(task, "expected_answer")
     if found is None:
         return None
@@ -48,7 +48,7 @@ def expected(task: Task) -> str | None:
 
 
 def instructions(task: Task) -> str:
-    """What the row wants the judge to look at; empty where it says nothing."""
+    """The row's `judge_instructions`; empty if the row has none."""
     return optional(task, "judge_instructions", str) or ""
 
 
@@ -91,7 +91,7 @@ def context(task: Task) -> str:
 def criteria(task: Task, *, as_nemo: bool = False) -> list[Criterion]:
     """The rubric's lines. Raises `TaskInvalid`, which names the line.
 
-    as_nemo: any `pass_criteria` but NO is a YES, as the field has it.
+    as_nemo: any `pass_criteria` but NO is a YES, as in NeMo Gym.
     """
     field, rubric = _rubric(task) or ("rubric", None)
     if isinstance(rubric, str):
