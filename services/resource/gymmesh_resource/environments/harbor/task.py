@@ -185,7 +185,7 @@ class HarborTask:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A path of a task folder. Raises TaskRefused for a path outside of the folder, also by a link."""
+    """A path of a task folder. Raises TaskRefused for a path, or link, out of it."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise TaskRefused(name, "leads to a path outside of the task's folder")

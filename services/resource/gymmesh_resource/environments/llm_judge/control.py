@@ -4,7 +4,8 @@ An answer can prevent a verdict: it may be longer than the judge's context, the 
 it, or it may talk the judge out of its task. If this were a failure, which is retried, a policy
 could cause it on purpose. So the judge is then asked the same question about a harmless answer. If
 the judge has a verdict on the harmless answer, the policy's answer was the cause and gets no
-reward."""
+reward.
+"""
 
 from __future__ import annotations
 
