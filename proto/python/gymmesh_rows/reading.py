@@ -25,7 +25,7 @@ _SCALARS: Final = (int, str, float)
 _OF_EARLIER: Final = ("first_items", "calls", "actors")
 # The columns of `metadata` as version 0.1 wrote it.
 _METADATA_0_1: Final = METADATA_COLUMNS | {"token_forks", "model_calls"}
-_ROWS_OF: Final = "this is no row of a rollout"
+_ROWS_OF: Final = "this is not a row of a rollout"
 # Each time anew, this would evaluate all annotations: milliseconds for a row.
 _fields_of: Final = cache(msgspec.structs.fields)
 
@@ -176,7 +176,7 @@ def _check(row: Row) -> None:
             have = items
         inside = first >= 0 and first + count <= have
         if not inside or not 0 <= call.context_count <= count - call.answer_count <= count:
-            raise RowError(f"{place}: its items are not all there")
+            raise RowError(f"{place}: some of its items are missing")
         if call.tokens is UNSET:
             continue
         tokens = call.tokens
@@ -189,7 +189,7 @@ def _check(row: Row) -> None:
             except OverflowError:
                 negative = True
             if negative:
-                raise RowError(f"{place}.tokens.{key}: holds a number that is no token id")
+                raise RowError(f"{place}.tokens.{key}: has a number that is not a token id")
         if tokens.logprobs and len(tokens.logprobs) != len(tokens.output_token_ids):
             raise RowError(
                 f"{place}.tokens: {len(tokens.output_token_ids)} token ids were sampled, but there "

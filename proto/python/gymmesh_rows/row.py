@@ -220,7 +220,9 @@ class Row(Columns, dict=True):
         while call.parent_call_id and not call.detached:
             parent = self.by_id.get(call.parent_call_id)
             if parent is None:
-                raise RowError(f"calls: there is no call {call.parent_call_id!r}, a parent")
+                raise RowError(
+                    f"calls: the parent {call.parent_call_id!r} of call {call.call_id!r} is missing"
+                )
             if len(path) > len(self.calls):
                 raise RowError(f"calls: the parents of call {call.call_id!r} go in a circle")
             path.append(parent)

@@ -213,7 +213,7 @@ class AnswerCache:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "model %s: cannot %s the response cache (%s); calls bypass it",
+                "model %s: cannot %s the response cache (%s); calls continue without the cache",
                 self._name,
                 doing,
                 error.strerror or type(error).__name__,

@@ -140,5 +140,7 @@ def _score_of(token: int, answer: Mapping[str, Any]) -> TokenScores:
             raise
         raise AnswerInvalid("it has no completion_probabilities of one token") from None
     if found.logprobs[0] < _UNDERFLOW:
-        raise AnswerInvalid(f"token {token} is too improbable for the server to say how much")
+        raise AnswerInvalid(
+            f"token {token} is so improbable that the server reports no probability"
+        )
     return found

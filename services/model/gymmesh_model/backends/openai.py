@@ -85,7 +85,7 @@ class OpenAIBackend(ResponsesBackend):
             if isinstance(name, str) and not is_tool_name(name):
                 raise field_invalid(
                     f"params.tools[{index}].name",
-                    f"is {name!r:.200}, which this endpoint refuses: it accepts {TOOL_NAME_RULE}; "
+                    f"is {name!r:.200}, but this endpoint accepts only names of {TOOL_NAME_RULE}; "
                     "rename the tool in the task",
                 )
         return body

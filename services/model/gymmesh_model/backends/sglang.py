@@ -25,7 +25,7 @@ class SglangOptions(TokenOptions, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         if self.routed_experts is not None and min(self.routed_experts) < 1:
-            raise ValueError("'routed_experts' must be two numbers of at least 1")
+            raise ValueError("'routed_experts' must be two whole numbers, each at least 1")
 
 
 class SglangBackend(ConfiguredTokens):

@@ -119,7 +119,9 @@ def messages_from_items(
 def _reasoning_text(item: Mapping[str, Any], place: str) -> str:
     """The text of a reasoning item: its content where it has any, else its summary."""
     if item.get("encrypted_content") is not None:
-        raise unsupported(f"{place}.encrypted_content", "only its endpoint can read it")
+        raise unsupported(
+            f"{place}.encrypted_content", "only the endpoint that encrypted it can read it"
+        )
     check_keys(item, _ITEM | {"summary", "content", "encrypted_content"}, place)
     parts = item.get("content") or item.get("summary") or []
     texts = [

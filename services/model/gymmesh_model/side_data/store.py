@@ -235,7 +235,7 @@ def _not_found(digest: bytes) -> MeshError:
     return MeshError(
         errors.ERROR_REASON_SIDE_DATA_NOT_FOUND,
         f"no side data with the digest {digest.hex()} is stored here; the service deletes the "
-        "oldest once there are more bytes than side_data.max_bytes",
+        "oldest files when all files exceed side_data.max_bytes",
         metadata={"digest": digest.hex()},
     )
 

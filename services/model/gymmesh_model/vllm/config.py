@@ -41,12 +41,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise ValueError("'model' must name what vLLM is to load: a directory, or a model")
+            raise ValueError(
+                "'model' must name the model that vLLM loads: a directory, or a model's name"
+            )
         for key in ("tensor_parallel", "data_parallel"):
             if getattr(self, key) < 1:
                 raise ValueError(f"'{key}' must be at least 1")
         if not 0 < self.ready_s <= _LONGEST_S:
-            raise ValueError("'ready_s' must be a positive number of seconds, a day at most")
+            raise ValueError("'ready_s' must be a positive number of seconds, at most 86400")
         for flag in self.args:
             self._check_flag(flag.partition("=")[0].replace("_", "-"))
 
@@ -55,7 +57,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if own in self.__struct_fields__:
             raise ValueError(f"'args' must not have {flag}: give it as '{own}'")
         if flag in _OWN_FLAGS:
-            raise ValueError(f"'args' must not have {flag}: there is no server in this process")
+            raise ValueError(
+                f"'args' must not have {flag}: an engine in this process has no server"
+            )
         if flag in _TRAINER_ONLY:
             raise ValueError(f"'args' must not have {flag}: give it as '{_TRAINER_ONLY[flag]}'")
 
@@ -87,4 +91,4 @@ class ServeConfig(EngineConfig, frozen=True, kw_only=True, forbid_unknown_fields
         if not 0 <= self.port <= 65535:
             raise ValueError("'port' must be between 0 and 65535")
         if not 0 < self.stop_s <= _LONGEST_S:
-            raise ValueError("'stop_s' must be a positive number of seconds, a day at most")
+            raise ValueError("'stop_s' must be a positive number of seconds, at most 86400")
