@@ -33,9 +33,9 @@ _fields_of: Final = cache(msgspec.structs.fields)
 def read_row(line: bytes) -> Row:
     """The row of a line, which may be from NeMo Gym or an earlier version.
 
-    Checked: types, token ids (none negative), log probabilities (none positive, as many as ids),
-    and that the calls' places are in the output. The methods that follow calls check the relations
-    between calls.
+    This function checks types, token ids (not negative), log probabilities (not positive, one for
+    each id), and that each call's part is within the output. The methods that follow calls check
+    the relations between calls.
 
     Raises:
         RowError: it is not a row; the text names the key and the problem.

@@ -40,7 +40,7 @@ _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 class OpenAIOptions(ResponsesOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The `options` of an `openai` model, besides those of `responses`.
 
-    organization, project: whose account pays, where the key alone does not say.
+    organization, project: the account that pays, if the key alone does not determine it.
     """
 
     organization: str | None = None
