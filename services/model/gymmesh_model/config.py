@@ -264,11 +264,11 @@ def _is_readable(url: str) -> bool:
 def merge_params(
     defaults: dict[str, Any], params: dict[str, Any], model: str | None = None
 ) -> dict[str, Any]:
-    """The request's parameters over the configured ones, as a new dict.
+    """The request's parameters merged over the configured ones, as a new dict.
 
-    Key by key and no deeper. A null in the request gives way to a configured value, since
-    rows commonly spell out every parameter they leave open. `model`, when given, replaces the
-    request's.
+    Only top-level keys are merged. A null in the request is replaced by the configured value, since
+    rows commonly have null for every parameter that is not set. `model`, if given, replaces the
+    request's model.
     """
     merged = dict(params)
     for key, value in defaults.items():

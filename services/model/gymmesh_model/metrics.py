@@ -1,4 +1,4 @@
-"""What a model service counts."""
+"""The metrics of a model service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a user says that the model service is to run vLLM itself."""
+"""The configuration of a vLLM that the model service runs itself."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """vLLM's engine in the model service's own process (`engine` of a `vllm` model).
 
     model: a directory or a model's name, as for `vllm serve`.
-    tensor_parallel, data_parallel: GPUs that share one copy of the model, and copies of it.
-    args: further arguments of `vllm serve`, one a string.
+    tensor_parallel: GPUs that share one copy of the model. data_parallel: copies of the model.
+    args: additional arguments of `vllm serve`, one per string.
     ready_s: seconds for loading the model.
 
     Raises ValueError for values that cannot work; the loader adds file and line.
@@ -69,9 +69,10 @@ class ServeConfig(EngineConfig, frozen=True, kw_only=True, forbid_unknown_fields
 
     In addition to EngineConfig:
 
-    host: the address to listen on; addresses other than loopback are open to other machines, whose
-        clients then need the key. port: 0 picks a free one.
-    env: environment variables, over those of the model service; kept secret in logs and errors.
+    host: the address to listen on. Other machines can reach an address that is not loopback; their
+        clients need the key. port: 0 picks a free port.
+    env: environment variables, which override those of the model service; kept secret in logs and
+        errors.
     executable: `vllm` on the PATH, or the path of a different one.
     stop_s: seconds between SIGTERM and SIGKILL when the service stops it.
     log: a file to which its log is also appended; null: none.
