@@ -56,13 +56,13 @@ directions. When none is left, the side that opened the stream ends it. The othe
 side waits for this, for a limited time.
 
 Violations end the stream, and all calls on it, with UNAVAILABLE / MUX_BROKEN. The
-error's message names the broken rule. These are violations:
+error's message names the broken rule. No call number may be used twice. These are
+violations:
   - bytes that are not a batch;
   - an empty batch or frame;
   - a payload of more than 1 MiB;
-  - a call number that is zero, has the wrong parity, or belongs to an open call. (No
-    number may be used twice, but a receiver need not remember the numbers of ended
-    calls.);
+  - a call number that is zero, has the wrong parity, or belongs to an open call (a
+    receiver need not remember the numbers of ended calls);
   - a frame for a call that is not open, except a frame that crossed a `cancel` or an
     `end`;
   - a frame that only the other side of the call may send;
