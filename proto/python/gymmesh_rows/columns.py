@@ -494,7 +494,7 @@ class ConstrainedSpan(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False
 
 class SideData(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     """A tensor that belongs to the tokens of a call, with one row for each token of a range: routed
-    experts, a teacher's log probabilities, values.  Tokens are counted over the call's whole prompt
+    experts, a teacher's log probabilities, values. Tokens are counted over the call's whole prompt
     and output. A call carries only rows that earlier calls of the conversation do not have. A call
     that is a fork has the rows from its first token on. If two calls of a conversation have a row
     for the same token, a reader must use the row of the earlier call, because the model sampled
@@ -703,12 +703,14 @@ class ModelCall(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
         call_id: The call's id, unique within the rollout.
         parent_call_id: The id of the parent call, which this call continues; empty for a first
             call.
-        detached: Whether the call starts a new conversation instead of continuing its parent's.
+        detached: Whether the call starts a new conversation instead of continuing the parent call's
+            conversation.
         actor: The actor that made the call; empty for the root agent.
         model: The name of the model service.
         trainable: Whether a trainer should learn from the call's answer.
         link: How the call relates to its parent, if a gateway captured the call from a program.
-        side_call: For a call outside the conversation, such as one for a title: the call's purpose.
+        side_call: The purpose of a call outside the conversation, such as a call that writes a
+            title.
         fork: Why and where the call's prompt stops agreeing with the parent call's tokens or
             conversation, if it does.
         id: The answer's id.

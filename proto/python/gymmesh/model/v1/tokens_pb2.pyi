@@ -234,7 +234,6 @@ Global___ConstrainedSpan: _TypeAlias = ConstrainedSpan  # noqa: Y015
 class SideData(_message.Message):
     """A tensor that belongs to the tokens of a call, with one row for each token of a range:
     routed experts, a teacher's log probabilities, values.
-
     Tokens are counted over the call's whole prompt and output. A call carries only
     rows that earlier calls of the conversation do not have. A call that is a fork has the
     rows from its first token on. If two calls of a conversation have a row for the same

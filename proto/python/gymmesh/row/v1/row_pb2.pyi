@@ -577,7 +577,9 @@ class ModelCall(_message.Message):
     parent_call_id: _builtins.str
     """The id of the parent call, which this call continues; empty for a first call."""
     detached: _builtins.bool
-    """Whether the call starts a new conversation instead of continuing its parent's."""
+    """Whether the call starts a new conversation instead of continuing the parent call's
+    conversation.
+    """
     actor: _builtins.str
     """The actor that made the call; empty for the root agent."""
     model: _builtins.str
@@ -587,7 +589,7 @@ class ModelCall(_message.Message):
     link: _rollout_pb2.CallLink.ValueType
     """How the call relates to its parent, if a gateway captured the call from a program."""
     side_call: _builtins.str
-    """For a call outside the conversation, such as one for a title: the call's purpose."""
+    """The purpose of a call outside the conversation, such as a call that writes a title."""
     id: _builtins.str
     """The answer's id."""
     status: _builtins.str
