@@ -76,8 +76,8 @@ def _problem(side: tokens_pb2.SideData, total: int) -> str:
         return str(error)
     if side.tokens < 1 or side.first_token + side.tokens > total:
         return (
-            f"it has {side.tokens} rows from token {side.first_token} on, but the call has "
-            f"{total} tokens"
+            f"it has {side.tokens} rows from token {side.first_token} on, but needs at least 1 row "
+            f"and only rows of the call's {total} tokens"
         )
     if len(side.digest) != DIGEST_BYTES:
         return f"its digest has {len(side.digest)} bytes, not {DIGEST_BYTES}"

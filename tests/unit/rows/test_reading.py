@@ -267,7 +267,7 @@ def test_calls_that_form_no_tree_are_named() -> None:
     calls = document["calls"]
     calls[3]["parent_call_id"] = "nowhere"
     row = row_of(document)
-    with pytest.raises(RowError, match="there is no call 'nowhere'"):
+    with pytest.raises(RowError, match="the parent 'nowhere' of call 'c3' is missing"):
         row.path(row.calls[3])
     calls[3]["parent_call_id"], calls[2]["parent_call_id"] = "c2", "c3"
     row = row_of(document)
