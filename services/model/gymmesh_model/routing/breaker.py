@@ -58,7 +58,7 @@ class Breaker:
             self._next_probe = now + self.cooldown_s
 
     def answered(self) -> bool:
-        """The endpoint answered, even if with a refusal. Returns whether that closed it."""
+        """The endpoint answered, even if with a refusal. Returns whether the circuit closed."""
         was_open = self.is_open
         self.failures = self._probes = 0
         self.is_open = False
