@@ -178,7 +178,7 @@ class ModelService(Service):
         if runner is None or not runner.calls.runs(own_id):
             raise MeshError(
                 errors.ERROR_REASON_RESPONSE_NOT_FOUND,
-                f"no call with the request_id '{request.request_id}' runs here",
+                f"no call with the request_id '{request.request_id}' is running here",
                 metadata={"request_id": request.request_id},
             )
         stop = runner.backend.features.abort
@@ -234,7 +234,7 @@ class ModelService(Service):
         if request.adapter and not features.adapters:
             raise MeshError(
                 errors.ERROR_REASON_NOT_OFFERED,
-                f"model '{self.name}' cannot name an adapter: its backend has no word for it",
+                f"model '{self.name}' does not support adapters: its backend can't name an adapter",
                 metadata={"method": context.method},
             )
         self._check_endpoints(request, features)
@@ -251,8 +251,8 @@ class ModelService(Service):
         return MeshError(
             errors.ERROR_REASON_NOT_OFFERED,
             f"model '{self.name}' can't score continuations: its backend '{kind}' returns no log "
-            "probabilities of given tokens. Use vllm, vllm_tokens, sglang, local, or an engine of "
-            "token ids that scores",
+            "probabilities of given tokens. Use the backend vllm, vllm_tokens, sglang or local, "
+            "or an engine of token ids with a method `score`",
             metadata={"method": _SCORE, "model": self.name},
         )
 
@@ -263,7 +263,7 @@ class ModelService(Service):
         if self._side_data is None:
             raise MeshError(
                 errors.ERROR_REASON_NOT_OFFERED,
-                f"model '{self.name}' stores no side data; configure side_data.path",
+                f"model '{self.name}' stores no side data; set side_data.path of the model",
             )
         async with aclosing(self._side_data.read(request.digest, request.offset)) as pieces:
             async for piece, size in pieces:

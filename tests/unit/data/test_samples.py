@@ -88,11 +88,11 @@ def test_without_tokens_there_is_no_sample() -> None:
 @pytest.mark.parametrize(
     ("calls", "words"),
     [
-        (([1], [2, 3], [0.5]), "must be as many"),
+        (([1], [2, 3], [0.5]), "there must be one for each token id"),
         ((["1"], [2], [-0.5]), "prompt_token_ids: must be a list of numbers"),
         (([1], {}, []), "generation_token_ids: must be a list of numbers"),
-        (([1], [-2], [-0.5]), "generation_token_ids: has the negative id -2"),
-        (([-1, 1], [2], [-0.5]), "prompt_token_ids: has the negative id -1"),
+        (([1], [-2], [-0.5]), "generation_token_ids: has the token id -2"),
+        (([-1, 1], [2], [-0.5]), "prompt_token_ids: has the token id -1"),
         (([1], [2, 3], [-0.5, 0.5]), "generation_log_probs: 0.5 is positive"),
     ],
 )

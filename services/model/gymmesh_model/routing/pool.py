@@ -198,7 +198,9 @@ class Pool:
     def left_alone(self) -> MeshError:
         """MODEL_UNREACHABLE for a call that no circuit lets through."""
         now = self.clock()
-        error = unreachable(self.name, "it failed too often in a row, and calls skip it for now")
+        error = unreachable(
+            self.name, "too many calls failed in a row, so the model service sends none for now"
+        )
         error.retry_after_s = min(one.breaker.wait(now) for one in self.endpoints)
         return error
 
