@@ -150,7 +150,11 @@ class Environment(Generic[S]):
         chosen: object = task.payload.get("compat", self.compat)
         if chosen == "" or (isinstance(chosen, str) and chosen in self.references):
             return str(chosen)
-        raise TaskInvalid("compat", f"must be one of {', '.join(self.references)}; or omit it")
+        raise TaskInvalid(
+            "compat",
+            f"must be one of {', '.join(self.references)}. To use the "
+            "environment's own verifier, remove the key",
+        )
 
     def create_state(self, task: Task, seed: int) -> S | Awaitable[S]:
         """A new session's state, made from the task and the session's random seed."""
@@ -233,7 +237,8 @@ class Environment(Generic[S]):
         """
         raise TaskInvalid(
             "environment",
-            f"{type(self).__name__} judges with its own code, which no Harbor task folder can hold",
+            f"{type(self).__name__} judges with its own Python code, which can't be written "
+            "into a Harbor task folder",
         )
 
     def session_tools(
@@ -309,7 +314,7 @@ class Environment(Generic[S]):
         if function.__module__.startswith(FILE_MODULE):
             raise DefinitionError(
                 f"{function.__qualname__} is in a file that was loaded by its path, which a "
-                "worker process cannot import; name the class as package.module:Class."
+                "worker process can't import. Name the class as package.module:Class."
             )
         try:
             return await self.process_pool.run(function, *arguments, timeout=timeout_s)
@@ -369,8 +374,9 @@ class Environment(Generic[S]):
             return None
         if not isinstance(examples, str | os.PathLike):
             raise DefinitionError(
-                f"{type(self).__name__}.examples is a {type(examples).__name__}; it must be a list"
-                " of task rows, or the name of a file with them next to the class's module."
+                f"{type(self).__name__}.examples is a {type(examples).__name__}. Set it to a "
+                "list of task rows, or to the name of a file of task rows next to the class's "
+                "module."
             )
         module = sys.modules.get(type(self).__module__)
         file = getattr(module, "__file__", None) or inspect.getfile(type(self))

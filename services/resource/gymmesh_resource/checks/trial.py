@@ -90,10 +90,10 @@ class _Trial(EnvironmentCalls):
     async def describes(self) -> str:
         about = await self.about()
         if not about.description:
-            raise Flaw("its class has no docstring; write one: it says what the environment is")
+            raise Flaw("the class has no docstring. Write one that says what the environment is")
         kind = "multi-turn" if about.multi_turn else "single-turn"
-        asks = f", asks {', '.join(about.models)}" if about.models else ""
-        boxes = f", sandboxes of {', '.join(about.sandboxes)}" if about.sandboxes else ""
+        asks = f", calls the models {', '.join(about.models)}" if about.models else ""
+        boxes = f", uses the sandboxes {', '.join(about.sandboxes)}" if about.sandboxes else ""
         return f"version {about.version}, {kind}{asks}{boxes}"
 
     async def has_sound_tools(self) -> str:
@@ -114,8 +114,13 @@ class _Trial(EnvironmentCalls):
         if not tasks:
             file = self.service.environment.examples_file()
             if file is not None and not file.exists():
-                raise Flaw(f"its example tasks are missing: write {file.name}, or give --tasks")
-            raise Flaw("it ships no example tasks; name a file of task rows in `examples`")
+                raise Flaw(
+                    f"the file of example tasks is missing: write {file.name}, or pass --tasks FILE"
+                )
+            raise Flaw(
+                "the environment has no example tasks. Name a file of task rows in the "
+                "class attribute `examples`"
+            )
         ids = [task.task_id for task in tasks]
         for task in tasks:
             if ids.count(task.task_id) > 1:
@@ -156,30 +161,36 @@ class _Trial(EnvironmentCalls):
             shared = mine is not None and mine is theirs
             # What cannot be changed may be shared.
             if shared and not isinstance(mine, int | float | str | bytes | tuple | frozenset):
-                raise Flaw("two sessions share one state; make a fresh one for each")
+                raise Flaw("two sessions share one state. Make a new state for each session")
         finally:
             for _ in range(2):
                 await self.close(first.session_id)
         with contextlib.suppress(MeshError):
             await self.call(first.session_id, _NO_TOOL)
-            raise Flaw("a session that was closed still answers")
-        return "made once, apart, gone when closed"
+            raise Flaw("a closed session still answers calls")
+        return "opened once, own state, gone after close"
 
     async def answers_wrong_calls(self) -> str:
         """What a model does wrong is an answer that it can learn from."""
         async with self.session((await self.some_tasks())[0]) as opened:
             unknown = await self.call(opened.session_id, _NO_TOOL)
             if unknown.outcome != rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
-                raise Flaw("a call of a tool that is not offered was answered")
+                raise Flaw(
+                    "a call to a tool that the environment does not offer was answered "
+                    "as if the tool existed"
+                )
             for tool in opened.tools:
                 answer = await self.call(opened.session_id, tool.function.name, b'{"broken":')
                 if answer.outcome == rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
                     raise Flaw(
-                        f"{tool.function.name} is offered, but call_other is not defined; define it"
+                        f"the environment offers the tool {tool.function.name}, but has no "
+                        "method call_other to run it. Define call_other"
                     )
                 if answer.outcome != rollout_pb2.TOOL_OUTCOME_BAD_ARGUMENTS:
-                    raise Flaw(f"{tool.function.name} accepted arguments that are not JSON")
-        return "answered, not raised"
+                    raise Flaw(
+                        f"the tool {tool.function.name} accepted arguments that are not JSON"
+                    )
+        return "answered with errors that the model sees"
 
     async def answers_calls(self) -> str:
         """Each tool answers one valid call, with arguments made up from its schema."""
@@ -221,7 +232,7 @@ class _Trial(EnvironmentCalls):
     async def takes_turns(self) -> str:
         """A turn after an answer that says little comes without a fault, where turns are taken."""
         if not (await self.about()).multi_turn:
-            return "takes none"
+            return "the environment takes no turns"
         async with self.session((await self.some_tasks())[0]) as opened:
             request = resource_pb2.NextTurnRequest(
                 session_id=opened.session_id,
@@ -230,8 +241,11 @@ class _Trial(EnvironmentCalls):
             )
             turn = await self.resource.NextTurn(request, timeout=CALL_S)
         if not turn.items and not turn.done:
-            raise Flaw("next_turn said nothing, though the episode is not over")
-        return "done after one" if turn.done else "answers"
+            raise Flaw(
+                "next_turn returned a Turn without say, but the episode is not over. "
+                "Set say, or done=True"
+            )
+        return "episode over after one turn" if turn.done else "answers"
 
     async def judges_nothing(self) -> str:
         """A rollout in which nothing was said gets a verdict, or a typed error."""
@@ -252,19 +266,20 @@ class _Trial(EnvironmentCalls):
         said = ", ".join(f"{count} x {kind}" for kind, count in counts.items())
         if paid := next((task_id for task_id, kind in verdicts if _pays(kind)), ""):
             raise Warned(
-                f"{said}: {what} is rewarded, first for the task {paid!r}; a policy would learn it"
+                f"{said}: {what} gets a reward above 0, first for the task {paid!r}. A policy "
+                "would learn to do this"
             )
         return said
 
     async def judges_a_group(self) -> str:
         """Two rollouts in which nothing was said are judged together, where groups are."""
         if not (await self.about()).judges_groups:
-            return "judges none"
+            return "the verifier does not judge groups"
         for task in await self.some_tasks():
             members = [await self._silent_member(task) for _ in range(2)]
             request = verify_pb2.VerifyGroupRequest(task=task, members=members)
             await self.verifier.VerifyGroup(request, timeout=CALL_S)
-        return "judges two that said nothing"
+        return "judged a group of two empty rollouts"
 
     async def _silent_member(self, task: rollout_pb2.Task) -> verify_pb2.GroupMember:
         """A rollout in which nothing was said, with its session's state where that is kept."""
@@ -292,8 +307,8 @@ class _Trial(EnvironmentCalls):
             said = await self.judge(opened.session_id, task, items)
         if _pays(said):
             raise Warned(
-                f"{said} for calling each tool once with made-up arguments and answering "
-                "nothing; a policy would learn it"
+                f"{said} for calling each tool once with made-up arguments and giving no "
+                "answer. A policy would learn to do this"
             )
         return said
 
@@ -342,7 +357,7 @@ class _Trial(EnvironmentCalls):
         if failed:
             raise Flaw(f"{len(failed)} of {count} sessions failed, the first with: {failed[0]}")
         if left := len(self.service.sessions):
-            raise Flaw(f"{left} sessions are left open")
+            raise Flaw(f"{left} sessions are still open at the end of the check")
         return f"{count} sessions at a time, {took / count * 1000:.1f} ms each"
 
 
@@ -353,11 +368,14 @@ def _pays(verdict: str) -> bool:
 def _check_tool(function: responses_pb2.FunctionTool) -> None:
     name = function.name
     if not function.description:
-        raise Flaw(f"{name} has no description; the model is told nothing about it")
+        raise Flaw(
+            f"the tool {name} has no description, so a model can't know what it does. "
+            "Write a docstring for it"
+        )
     try:
         schema: Any = loads(function.parameters_json or b"{}")
         jsonschema.Draft202012Validator.check_schema(schema)
     except (CodecError, jsonschema.SchemaError) as error:
-        raise Flaw(f"{name}: its parameters are not a JSON Schema: {error}") from None
+        raise Flaw(f"the parameters of the tool {name} are not a JSON Schema: {error}") from None
     if schema and schema.get("type") != "object":
-        raise Flaw(f"{name}: its parameters are not an object")
+        raise Flaw(f"the parameters of the tool {name} are not the JSON Schema of an object")

@@ -60,7 +60,7 @@ class ModelAccess:
 
     def _served_models(self) -> Models:
         if self._models is None:
-            raise RuntimeError("the environment is not being served, so it has no models to ask")
+            raise RuntimeError("the environment is not being served, so it can't call models")
         return self._models
 
     def _usage_counter(self) -> UsageCounter:

@@ -76,7 +76,9 @@ def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
     except msgspec.ValidationError as error:
         option, problem = explained(error, accepted)
         which = f"The option `{option}`" if option else "The options"
-        raise DefinitionError(f"{which} of the environment {use!r}: {problem}.") from None
+        raise DefinitionError(
+            f"{which} of the environment {use!r} can't be used: {problem}."
+        ) from None
     try:
         return kind(**{name: getattr(checked, name) for name in names})
     except (ValueError, OSError) as error:
@@ -103,8 +105,8 @@ def _by_name(use: str) -> object:
                 f"{error}."
             ) from None
     raise DefinitionError(
-        f"There is no environment {use!r}; {nearest(use, environment_names())} "
-        "(A class of your own is written package.module:Class.)"
+        f"There is no environment {use!r}; {nearest(use, environment_names())} (Write a class "
+        "of your own as package.module:Class or folder/file.py:Class.)"
     )
 
 
@@ -119,7 +121,8 @@ def named_object(use: str) -> object:
     if not hasattr(module, name):
         offered = _offered(module)
         raise DefinitionError(
-            f"{use!r}: {place} has no {name!r}; its environments: {', '.join(offered) or 'none'}."
+            f"{use!r}: {place} has no {name!r}. The environments in it: "
+            f"{', '.join(offered) or 'none'}."
         )
     found: object = getattr(module, name)
     return found
@@ -248,13 +251,13 @@ def _in_package(folder: Path) -> list[str]:
         project: dict[str, Any] = tomllib.loads(file.read_text()).get("project", {})
     except OSError:
         raise DefinitionError(
-            f"{folder} has no pyproject.toml that names its environments."
+            f"{folder} has no pyproject.toml that lists its environments."
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{file} cannot be read: {error}.") from None
     points = project.get("entry-points", {}).get(GROUP, {})
     if not points:
-        raise DefinitionError(f'{file} names no environments under entry-points."{GROUP}".')
+        raise DefinitionError(f'{file} lists no environments under entry-points."{GROUP}".')
     for root in (folder, folder / "src"):
         if root.is_dir() and str(root.resolve()) not in sys.path:
             sys.path.insert(0, str(root.resolve()))
