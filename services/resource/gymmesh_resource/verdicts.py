@@ -148,7 +148,7 @@ def check_range(where: str, given: object) -> None:
         if _is_number(least) and _is_number(most) and least < most:
             return
     raise DefinitionError(
-        f"{where}.reward_range is {given}. It must be two numbers, the smaller one first, such "
+        f"{where}.reward_range is {given!r}. It must be two numbers, the smaller one first, such "
         "as (0.0, 1.0) or (-math.inf, math.inf)."
     )
 
@@ -160,7 +160,7 @@ def in_range(value: object, what: str, reward_range: tuple[float, float]) -> flo
     if not least - _ROUNDING <= number <= most + _ROUNDING:
         wanted = f"({min(least, math.floor(number)):.1f}, {max(most, math.ceil(number)):.1f})"
         raise WrongResult(
-            f"{what} is {number}, outside the environment's range from {least} to {most}. Scale "
+            f"{what} is {number:g}, outside the environment's range from {least:g} to {most:g}. Scale "
             f"it, or declare another range in the class, such as reward_range = {wanted}"
         )
     return number

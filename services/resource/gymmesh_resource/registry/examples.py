@@ -25,7 +25,9 @@ def example_tasks(environment: Environment[Any], name: str) -> list[rollout_pb2.
         try:
             tasks.append(_task(row, name, f"{name}-example-{number}"))
         except TaskInvalid as error:
-            raise DefinitionError(f"Example task {number} of {name} is invalid: {error}.") from None
+            raise DefinitionError(
+                f"Example task {number} of {name!r} is invalid: {error}."
+            ) from None
     return tasks
 
 

@@ -47,7 +47,7 @@ class Image:
                 data = file.read(MOST_IMAGE_BYTES + 1)
         if len(data) > MOST_IMAGE_BYTES:
             raise ValueError(
-                f"{what} is larger than {MOST_IMAGE_BYTES} bytes, the limit for an image"
+                f"{what} is larger than {MOST_IMAGE_BYTES:,} bytes, the limit for an image"
             )
         media_type = image_type(data)
         if media_type is None:
