@@ -123,7 +123,7 @@ async def test_what_goes_wrong_is_said_and_the_socket_stays() -> None:
         assert "INVALID_JSON" in (await socket.receive()).data
         assert (await refused(client, "fly"))[0] == "UNKNOWN_TYPE"
         code, message = await refused(client, "step", call("note", text="x"))
-        assert (code, "send reset first" in message) == ("EXECUTION_ERROR", True)
+        assert (code, "Send reset first" in message) == ("EXECUTION_ERROR", True)
         await client.send("reset")
         assert (await refused(client, "step", {"type": "fly"}))[0] == "VALIDATION_ERROR"
         unknown = await client.send("step", call("fly"))
@@ -152,7 +152,7 @@ async def test_not_judged_is_not_zero() -> None:
         await client.send("reset", {"task_id": "unjudged"})
         code, message = await refused(client, "step", answer("x"))
         assert code == "EXECUTION_ERROR"
-        assert "gave no reward: the verification is PENDING" in message
+        assert "returned no reward: the verification is PENDING" in message
 
 
 async def test_images_and_long_answers() -> None:
@@ -222,7 +222,7 @@ async def test_an_idle_socket_is_closed() -> None:
     ):
         told = await socket.receive_json()
         assert told["data"]["code"] == "SESSION_ERROR"
-        assert "no message for 1 s" in told["data"]["message"]
+        assert "no message arrived for 1 s" in told["data"]["message"]
         assert (await socket.receive()).type.name in ("CLOSE", "CLOSING", "CLOSED")
 
 

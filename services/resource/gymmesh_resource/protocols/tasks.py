@@ -152,7 +152,7 @@ class _TaskFile:
         task = Task.of(row)  # which refuses anything but an object
         params = task.message.params
         if params.HasField("input_text") and not params.input_text.strip():
-            raise TaskInvalid("prompt", "is empty. Give a text, or a list of items")
+            raise TaskInvalid("prompt", "is empty; give a text, or a list of items")
         try:
             check(task)
         except MeshError as error:
