@@ -1,7 +1,7 @@
-"""Exceptions for environment code to raise, and errors for its author.
+"""Exceptions that environment code may raise, and errors for its author.
 
-Any other exception from environment code is a fault of the environment (or of the verifier). It
-fails the rollout at that boundary and is never shown to the model.
+Any other exception from environment code is a fault of the environment or of the verifier. Such an
+exception fails the rollout at that boundary and is never shown to the model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A right answer to a task. Audits of the verifier get it; policies never do. Pure."""
+"""A right answer to a task. Audits of the verifier get this answer, policies never. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Expected:
     form: a message with the answer in it, such as `\boxed{{answer}}`; `{answer}` is replaced.
     calls: the tool calls before the message, in order, each as `(name, arguments)` or as
     `{"name": name, "arguments": arguments}`; stored in the first form.
-    turns: the calls of each further turn, for environments that take turns: after the answer comes
-    the environment's turn, then these calls and the answer again.
-    reward: the reward that it earns; None: the environment's highest.
+    turns: the calls of each further turn, for environments that take turns. After the answer, the
+    environment takes its turn. Then the policy makes these calls and answers again.
+    reward: the reward that the answer earns; None: the environment's highest reward.
     choices: all available choices, for the kind `choice`.
 
     Raises TypeError for calls in another form.

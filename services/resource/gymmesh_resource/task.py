@@ -38,7 +38,7 @@ class MissingKey(TaskInvalid, KeyError):
 
 
 class Payload(dict[str, Any]):
-    """The payload of a task. A key that is missing is the task's fault, not the environment's."""
+    """The payload of a task. A missing key is a fault of the task, not of the environment."""
 
     def __missing__(self, key: str) -> Any:
         raise MissingKey(key)
@@ -122,10 +122,10 @@ class Task(msgspec.Struct, eq=False, dict=True, weakref=True):
             _remembered(self.message.payload_json)
 
     def require(self, field: str, *types: type) -> Any:
-        """The payload's value of a required key; `types`: the types that it may have.
+        """The payload's value of a required key; `types`: the types that the value may have.
 
-        A bool does not count as an int; an int counts as a float. Raises `TaskInvalid` with the
-        key.
+        A bool is not accepted as an int. An int is accepted as a float. Raises `TaskInvalid` with
+        the key.
         """
         if field not in self.payload:
             raise TaskInvalid(field, "is missing. The verifier of this environment reads it")

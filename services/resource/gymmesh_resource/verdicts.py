@@ -72,7 +72,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """To be judged later, or together with the task's other repeats; `reason` is one line."""
+    """The rollout is judged later, or with the task's other repeats. `reason`: one line."""
 
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Deliberately not judged, which is not a reward of 0; `reason` is one line."""
+    """The rollout is deliberately not judged. This is not a reward of 0. `reason`: one line."""
 
     reason: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -91,7 +91,7 @@ Outcome: TypeAlias = "float | Verdict | Pending | Skipped"
 
 
 class Stage(msgspec.Struct):
-    """One step of a verifier: how long it took, and one line on what came of it."""
+    """One step of a verifier: its duration, and one line about its result."""
 
     name: str
     duration_us: int = 0

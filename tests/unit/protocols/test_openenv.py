@@ -102,7 +102,7 @@ async def test_which_task() -> None:
         for data, prompt in right:
             assert (await client.send("reset", data))["observation"]["text"] == prompt, data
         wrong: list[tuple[dict[str, Any], str]] = [
-            ({"task_id": "none"}, "task is not a task"),
+            ({"task_id": "none"}, "task does not name a task"),
             ({"split": "other", "index": 0}, "the splits are examples"),
             ({"split": "examples", "index": 9}, "has 3 tasks"),
             ({"seed": -1}, "seed must"),
@@ -280,7 +280,7 @@ async def test_tools_over_json_rpc_in_the_session_of_a_socket() -> None:
         made = (await _rpc(desk, "openenv/session/create"))["result"]["session_id"]
         async with desk.openenv(f"?session_id={made}") as client:
             async with desk.http.ws_connect(f"{desk.url}/ws?session_id={made}") as second:
-                assert "has a WebSocket already" in (await second.receive()).data
+                assert "already has a WebSocket" in (await second.receive()).data
             await client.send("reset", {"task_id": "first"})
             tools = (await _rpc(desk, "tools/list", session_id=made))["result"]["tools"]
             assert "note" in [one["name"] for one in tools]

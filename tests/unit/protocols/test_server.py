@@ -115,7 +115,7 @@ class Playing(Environment[None]):
 @pytest.mark.parametrize(
     ("environment", "why"),
     [
-        (Judged(), "its verdicts compare"),
+        (Judged(), "its verifier compares"),
         (Playing(), "it plays its episodes itself"),
         (Lending(), "agents work directly in its sandbox"),
     ],

@@ -1,8 +1,8 @@
-"""Tries an environment out: what an author wants to know before the first rollout.
+"""The checks of `gym-cli env test`: they try an environment before its first rollout.
 
-The checks go over the direct path, as an agent would, and judge the environment's own code: a
-fault of it is a finding, a refusal that is typed as such is not. A reward for nothing is a warning.
-Each call is bounded.
+The checks call the environment directly, as an agent in the same process does. A fault of the
+environment's code is a finding. A typed refusal, such as TASK_INVALID, is not a finding. A reward
+for an empty rollout is a warning. Each call has a time limit.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ async def try_out(
     tasks: Sequence[rollout_pb2.Task] = (),
     sessions: int = 100,
 ) -> list[Finding]:
-    """Check an environment whose service is open. `tasks`: instead of its example tasks;
-    `sessions`: how many are held at a time under load.
+    """Check an environment whose service is open. `tasks`: replace its example tasks.
+    `sessions`: how many sessions the load check opens at a time.
     """
     trial = _Trial(service, directory, tasks)
     checks: list[tuple[str, Callable[[], Awaitable[str]]]] = [
@@ -97,7 +97,7 @@ class _Trial(EnvironmentCalls):
         return f"version {about.version}, {kind}{asks}{boxes}"
 
     async def has_sound_tools(self) -> str:
-        """Its tools have names, descriptions and schemas that models' hosts take."""
+        """The tools have names, descriptions and schemas that model endpoints accept."""
         request = resource_pb2.ListToolsRequest(page_size=1000)
         tools = list((await self.resource.ListTools(request, timeout=CALL_S)).tools)
         tasks = await self.tasks()
@@ -109,7 +109,7 @@ class _Trial(EnvironmentCalls):
         return ", ".join(tool.function.name for tool in tools) or "none"
 
     async def opens_its_tasks(self) -> str:
-        """Each of its example tasks has what a session needs, and an id of its own."""
+        """A session opens for each example task, and each example task has its own id."""
         tasks = await self.tasks()
         if not tasks:
             file = self.service.environment.examples_file()
@@ -130,7 +130,7 @@ class _Trial(EnvironmentCalls):
         return "1 opened" if len(tasks) == 1 else f"{len(tasks)} opened"
 
     async def refuses_a_bare_task(self) -> str:
-        """A task without any keys is run, or refused as what it is."""
+        """A task without any keys runs, or is refused as TASK_INVALID."""
         bare = rollout_pb2.Task(task_id="bare", environment=self.service.name)
         try:
             async with self.session(bare) as opened:
@@ -147,7 +147,7 @@ class _Trial(EnvironmentCalls):
         return "taken"
 
     async def keeps_sessions_apart(self) -> str:
-        """Sessions are created once, have state of their own, and are gone when closed."""
+        """A session is created once, has its own state, and does not exist after it is closed."""
         task = (await self.some_tasks())[0]
         request = resource_pb2.CreateSessionRequest(task=task, seed=7, request_id=self.new_id())
         first = await self.resource.CreateSession(request, timeout=CALL_S)
@@ -171,7 +171,7 @@ class _Trial(EnvironmentCalls):
         return "opened once, own state, gone after close"
 
     async def answers_wrong_calls(self) -> str:
-        """What a model does wrong is an answer that it can learn from."""
+        """A wrong call of the model is answered with an error text for the model."""
         async with self.session((await self.some_tasks())[0]) as opened:
             unknown = await self.call(opened.session_id, _NO_TOOL)
             if unknown.outcome != rollout_pb2.TOOL_OUTCOME_UNKNOWN_TOOL:
@@ -209,7 +209,7 @@ class _Trial(EnvironmentCalls):
         return ", ".join(outcomes) or "no tools"
 
     async def _called(self, session_id: str, function: responses_pb2.FunctionTool) -> str:
-        """What came of a valid call, in a few words."""
+        """The result of a valid call, in a few words."""
         name = function.name
         try:
             arguments = dumps(made_up(loads(function.parameters_json or b"{}")))
@@ -230,7 +230,7 @@ class _Trial(EnvironmentCalls):
         return f"answered {text!r}"
 
     async def takes_turns(self) -> str:
-        """A turn after an answer that says little comes without a fault, where turns are taken."""
+        """An environment that takes turns replies to a vague answer without a fault."""
         if not (await self.about()).multi_turn:
             return "the environment takes no turns"
         async with self.session((await self.some_tasks())[0]) as opened:
@@ -248,11 +248,11 @@ class _Trial(EnvironmentCalls):
         return "episode over after one turn" if turn.done else "answers"
 
     async def judges_nothing(self) -> str:
-        """A rollout in which nothing was said gets a verdict, or a typed error."""
+        """A rollout without any message gets a verdict, or a typed error."""
         return await self._judged([], "a rollout in which nothing was said or done")
 
     async def judges_an_empty_answer(self) -> str:
-        """So does a rollout whose answer is empty."""
+        """A rollout whose answer is empty gets a verdict, or a typed error."""
         return await self._judged([new_message("assistant", "")], "an empty answer")
 
     async def _judged(self, transcript: Sequence[responses_pb2.Item], what: str) -> str:
@@ -272,7 +272,7 @@ class _Trial(EnvironmentCalls):
         return said
 
     async def judges_a_group(self) -> str:
-        """Two rollouts in which nothing was said are judged together, where groups are."""
+        """A verifier of groups judges two rollouts without any message together."""
         if not (await self.about()).judges_groups:
             return "the verifier does not judge groups"
         for task in await self.some_tasks():
@@ -282,7 +282,7 @@ class _Trial(EnvironmentCalls):
         return "judged a group of two empty rollouts"
 
     async def _silent_member(self, task: rollout_pb2.Task) -> verify_pb2.GroupMember:
-        """A rollout in which nothing was said, with its session's state where that is kept."""
+        """A rollout without any message, with its session's state if the environment keeps it."""
         stopped = rollout_pb2.STOP_REASON_MODEL_FINISHED
         member = verify_pb2.GroupMember(rollout_id=self.new_id(), stop_reason=stopped)
         if (await self.about()).keeps_state:
@@ -315,7 +315,7 @@ class _Trial(EnvironmentCalls):
     async def _call_items(
         self, session_id: str, function: responses_pb2.FunctionTool, call_id: str
     ) -> list[responses_pb2.Item]:
-        """One valid call and its output; nothing where there is none, or it was a fault."""
+        """One valid call and its output; empty if no valid call was found or the call failed."""
         try:
             arguments = dumps(made_up(loads(function.parameters_json or b"{}")))
             answer = await self.call(session_id, function.name, arguments)
@@ -331,7 +331,7 @@ class _Trial(EnvironmentCalls):
         ]
 
     async def bears_load(self, sessions: int) -> str:
-        """Many sessions at a time are opened, called, judged and closed without a fault."""
+        """Many sessions are opened, called, judged and closed at the same time without a fault."""
         tasks = await self.some_tasks()
         about = await self.about()
         limit = about.session_limit

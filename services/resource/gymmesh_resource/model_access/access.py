@@ -43,8 +43,9 @@ class ModelAccess:
         takes no longer than what remains of the environment's own call, and its tokens are
         reported with the turn or the verdict that it is made for.
 
-        Raises MeshError MODEL_* when the model fails; let it pass, and the rollout fails at
-        that model and may be retried, or catch it where a verdict can do without.
+        Raises MeshError MODEL_* when the model fails. If the environment does not catch the
+        error, the rollout fails at that model and may be retried. Catch the error if a verdict
+        is possible without the answer.
         """
         models = self._served_models()
         request = model_pb2.CreateResponseRequest(

@@ -1,6 +1,7 @@
-"""Finds environments by what an author points at, and makes their objects from options.
+"""Finds environments and creates their objects from options.
 
-That may be a name, a class, a plain reward function, a file, or a package's folder.
+An author names an environment by a name, a class, a plain reward function, a file, or a package's
+folder.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def environment_class(use: str) -> type[Environment[Any]]:
 
 
 def make_environment(use: str, options: Mapping[str, Any]) -> Environment[Any]:
-    """The environment, its options checked against the parameters of its `__init__`.
+    """The environment. Its options are checked against the parameters of its `__init__`.
 
     Raises `DefinitionError`, in one sentence that names the option.
     """
@@ -215,7 +216,7 @@ class About:
 
 
 def about(use: str) -> About:
-    """What a class says of itself, without making an environment of it."""
+    """The description of a class, without creating an environment."""
     try:
         kind = environment_class(use)
     except DefinitionError as error:
@@ -231,7 +232,7 @@ def about(use: str) -> About:
 
 
 def uses_of(place: str) -> list[str]:
-    """What `use:` would say for each environment of a place: an installed environment's name, a
+    """The value of `use:` for each environment of a place: an installed environment's name, a
     class, a file with classes, or the folder of a package that offers environments.
 
     A package's folder becomes importable. Raises `DefinitionError`.
