@@ -74,7 +74,7 @@ async def test_what_is_no_answer_is_a_fault_of_the_environment() -> None:
     with pytest.raises(MeshError) as caught:
         await asked(Open(), audit=True, given="42")
     assert caught.value.reason == errors_pb2.ERROR_REASON_ENVIRONMENT_FAULT
-    assert "return an Expected or None" in caught.value.message
+    assert "Return an Expected, a list of them, or None" in caught.value.message
 
 
 def test_calls_and_a_message_come_back_as_they_were() -> None:

@@ -265,7 +265,7 @@ async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
     done = await reverify(folder, "", "--verifier", "stricter.py:generous", "--dry-run")
     assert done.code == 1
     assert "no rollout was judged" in done.err
-    assert "the rollout's session is gone and its state was not kept" in done.err
+    assert "the session of this rollout has ended and its state was not kept" in done.err
     live = await reverify(folder, "shop.py:Shop", "--dry-run")
     assert live.code == 1
     assert "skipped       2 whose session ended and whose final state was not kept" in live.out
@@ -273,7 +273,7 @@ async def test_a_function_that_reads_a_state_that_was_not_kept_gives_no_reward(
 
 async def test_stored_calls_are_replayed_where_tools_may_be(folder: Path) -> None:
     rows = await collect(folder, "ledger.py:Ledger")
-    why = "state is a Connection, which JSON cannot hold"
+    why = "state is a Connection, which can't be written as JSON"
     assert [row["final_state"] for row in rows] == [{"omitted": why}] * 2
     done = await reverify(
         folder, "ledger.py:Ledger", "-o", "judged.jsonl", "--json", LEDGER_VERSION="2"
