@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from gymmesh.model.v1 import tokens_pb2
 from gymmesh_client import UserError, completed_row, fold
+from gymmesh_client.rollout import completed_of_row
 from gymmesh_data import Sample, samples_of, stored_rollout
 from gymmesh_data.samples import NoTokens, token_reads
 from gymmesh_responses import dumps, loads
 from gymmesh_trainers.rollouts import samples_of as completed_samples
-from gymmesh_client.rollout import completed_of_row
 from tests.support.rollouts import answer, completed, make_events, make_task, verdict
 from tests.unit.data.rows import row, text
 
