@@ -147,7 +147,7 @@ async def test_over_mutual_tls_with_a_token() -> None:
             assert out.endswith("2 passed, 0 failed, 0 skipped\n")
         without_token = flags[: flags.index("--token-file")]
         for given, said in (
-            (without_token, "the caller is unknown here"),
+            (without_token, "the server does not recognise the caller"),
             (["--wait", "4"], "serves TLS. Pass the authority of its certificate"),
             ([*flags[:2], "--wait", "4"], "requires a client certificate"),
         ):

@@ -137,7 +137,7 @@ async def test_a_session_that_nobody_closes_is_waited_for_within_bounds(
     with caplog.at_level(logging.WARNING, "gymmesh.serve"):
         async with asyncio.timeout(BOUND_S), serving(notebook(), options) as served:
             await Caller(directory.peer(served.instance)).open("first")
-    assert "notes-0 stops with open sessions" in caplog.text
+    assert "notes-0 stops although it has open sessions" in caplog.text
     await directory.close()
 
 

@@ -260,8 +260,8 @@ async def test_who_is_let_in(cluster: Cluster, namespace: str, tmp_path: Path) -
     assert problem is not None
     assert problem.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
     assert problem.message == (
-        f"Kubernetes at {cluster.server} rejects the credentials (401: Unauthorized);"
-        " see discovery.kubernetes.token_file and ca_file"
+        f"Kubernetes at {cluster.server} rejects the credentials (401: Unauthorized)."
+        " Credentials: see discovery.kubernetes.token_file and ca_file"
     )
     async with opened(config(cluster, namespace, token)) as backend:
         assert view(backend) == {}
@@ -278,7 +278,7 @@ async def test_who_is_let_in(cluster: Cluster, namespace: str, tmp_path: Path) -
     token.write_text(ADMIN)
     problem = await problem_of(config(cluster, namespace, token, selector="in in in"))
     assert problem is not None
-    assert "check discovery.kubernetes.selector" in problem.message
+    assert "Check discovery.kubernetes.selector" in problem.message
 
 
 async def test_a_pods_account_needs_no_more_than_the_page_says(

@@ -1,5 +1,5 @@
 """The discovery service: which instances are alive, and where.
 
-``view`` decides and is pure; ``backends`` keep the registrations; ``service``
-speaks the contract.
+``registry_view`` decides and is pure. ``backends`` store the registrations. ``service`` implements
+the contract's RPCs.
 """

@@ -19,7 +19,9 @@ BackendName = Literal["memory", "consul", "kubernetes"]
 
 
 class ConsulTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """TLS to the agent, for an `https://` address. Files are PEM; empty: the system's CAs."""
+    """TLS to the Consul agent, for an `https://` address. Files are PEM. Without ``ca_file``, the
+    system's CAs are used.
+    """
 
     ca_file: str = ""
     cert_file: str = ""
@@ -28,14 +30,14 @@ class ConsulTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ConsulConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Consul agent, and how services are registered with it.
+    """A Consul agent, and how services register with it.
 
-    ``address`` is ``HOST:PORT`` or ``https://HOST:PORT``. The ACL token comes from ``token_file``
-    or else from the environment variable ``token_env``; it has no key of its own. ``namespace`` is
-    for Consul Enterprise. ``prefix`` begins the names of services in Consul, and separates meshes
-    that share one. ``check`` auto: Consul calls the service's gRPC health where it can, and the
-    service reports to Consul (ttl) where not. A service that is critical for
-    ``deregister_after_s`` is deregistered by Consul, which takes no less than a minute.
+    ``address`` is ``HOST:PORT`` or ``https://HOST:PORT``. The ACL token is in ``token_file``, or
+    else in the environment variable that ``token_env`` names. ``namespace`` is for Consul
+    Enterprise. ``prefix`` begins the names of services in Consul, and separates meshes that share a
+    Consul. With ``check`` auto, Consul calls the service's gRPC health if it can. Otherwise the
+    service reports its health to Consul (ttl). Consul deregisters a service that is critical for
+    ``deregister_after_s``, at least a minute.
     """
 
     address: str = "127.0.0.1:8500"
@@ -58,11 +60,11 @@ class ConsulConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Kubernetes namespace, and which of its EndpointSlices are services of the mesh.
 
-    The API server and the credentials for it: ``server`` (``https://HOST:PORT``, or ``http://`` for
-    a `kubectl proxy`) with ``token_file`` and ``ca_file``; or else ``kubeconfig`` and its
-    ``context``; or else, in a pod, its service account; or else the usual kubeconfig. An empty
-    ``namespace`` is the pod's own or the context's. ``selector`` is a label selector. ``port`` and
-    ``metrics_port`` are the names of ports of the Services.
+    The API server and its credentials come from the first of these that is set: ``server``
+    (``https://HOST:PORT``, or ``http://`` for a `kubectl proxy`) with ``token_file`` and
+    ``ca_file``; ``kubeconfig`` with its ``context``; in a pod, the pod's service account; the usual
+    kubeconfig. If ``namespace`` is empty, it is the pod's or the context's namespace. ``selector``
+    is a label selector. ``port`` and ``metrics_port`` are names of ports of the Services.
     """
 
     namespace: Annotated[str, msgspec.Meta(pattern="^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$")] = ""
@@ -80,22 +82,24 @@ class KubernetesConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.server:
             check_server(self.server)
         elif self.token_file or self.ca_file:
-            raise ValueError("token_file and ca_file only apply with server")
+            raise ValueError("token_file and ca_file need server. Set server, too")
         if self.server and (self.kubeconfig or self.context):
             raise ValueError("set either server, or kubeconfig and context")
         if self.token_file and not self.server.startswith("https://"):
-            raise ValueError("a token is only sent over https://")
+            raise ValueError(
+                "a token is only sent over https://. Change server, or remove token_file"
+            )
 
 
 class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where services register: in a discovery service's memory, or in Consul.
 
-    With ``kubernetes`` it is also a discovery service's memory, plus the services that Kubernetes
-    lists.
+    With ``kubernetes``, services also register in a discovery service's memory, and the services
+    that Kubernetes lists are added.
 
-    ``start``: `gym-cli up` starts a development agent from ``binary`` if no Consul answers.
+    ``start``: if no Consul answers, `gym-cli up` starts a development agent from ``binary``.
     ``xds``: the discovery service's gRPC server is also an xDS control plane. ``http_sd``: the host
-    and port of the list of scrape targets for Prometheus; empty: none.
+    and port that serve the list of scrape targets for Prometheus; empty: no list.
     """
 
     backend: BackendName = "memory"
@@ -108,7 +112,7 @@ class DiscoveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def split_address(address: str) -> tuple[str, str, int]:
-    """Scheme, host and port of an agent's address. Raises ValueError."""
+    """Scheme, host and port of a Consul agent's address. Raises ValueError."""
     scheme, _, rest = address.rpartition("://")
     scheme = scheme or "http"
     found = split_host_port(rest)
@@ -119,7 +123,7 @@ def split_address(address: str) -> tuple[str, str, int]:
 
 
 def split_host_port(text: str) -> tuple[str, int] | None:
-    """The host and the port of HOST:PORT; None for what is anything else."""
+    """The host and the port of HOST:PORT; None for any other text."""
     try:
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port

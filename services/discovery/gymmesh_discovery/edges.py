@@ -1,4 +1,6 @@
-"""Other ways to read the registry than DiscoveryService: each an edge, by configuration."""
+"""Other protocols to read the registry than DiscoveryService. Each protocol is an edge, which the
+configuration turns on.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,19 @@ class Edge(Protocol):
     """A protocol over the registry's backend."""
 
     async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
-        """Starts; the backend is open. ``credentials``: of the process."""
+        """Starts, with a backend that is already open. ``credentials``: of the process."""
 
     def served_as(self, instance: discovery_pb2.Instance) -> None:
-        """Learns where the discovery service itself is."""
+        """Receives the instance of the discovery service itself."""
 
     async def close(self) -> None:
         """Stops; harmless when called twice."""
 
     def drain(self) -> None:
-        """Ends what would last as long as its callers."""
+        """Ends streams that would last as long as their callers."""
 
     def extras(self) -> list[Callable[[Any], None]]:
-        """What adds its services to the discovery service's gRPC server."""
+        """Functions that add the edge's services to the discovery service's gRPC server."""
 
 
 def edges_of(config: DiscoveryConfig) -> list[Edge]:

@@ -1,9 +1,10 @@
-"""The registry as Prometheus' HTTP service discovery: what is to be scraped, as JSON over HTTP.
+"""The registry as Prometheus' HTTP service discovery: the scrape targets, as JSON over HTTP.
 
     GET /v1/http-sd -> [{"targets": ["127.0.0.1:40211"], "labels": {"__meta_gymmesh_name": …}}]
 
-A process has one endpoint for all its services: one target, with its services' facts, sorted and
-separated by commas, in labels for relabelling. The discovery service's own is among them.
+A process is one target, even if it runs several services. Labels for relabelling have the values of
+all its services, sorted and separated by commas. The discovery service's own process is a target,
+too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _CONNECTION_S: Final = 5.0
 
 
 class HttpSdEdge:
-    """Serves the targets at an address, host and port; port 0: the system chooses."""
+    """Serves the targets at an address, host and port. Port 0: the system chooses."""
 
     def __init__(self, address: str) -> None:
         self._host, self._port = split_address(address)
@@ -47,7 +48,9 @@ class HttpSdEdge:
         self.address = ""
 
     async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
-        """Listens. Raises OSError when the port is taken, and ConfigError as servers do."""
+        """Listens. Raises OSError if the port is taken, and the same ConfigError as gRPC
+        servers.
+        """
         check_plain(self._host, credentials.config, "HTTP service discovery")
         readers = Readers(credentials)
         app = web.Application()
@@ -89,10 +92,10 @@ class HttpSdEdge:
                     await self._runner.cleanup()
 
     def drain(self) -> None:
-        """Requests are short."""
+        """Does nothing: requests are short."""
 
     def extras(self) -> list[Callable[[Any], None]]:
-        """Nothing over gRPC."""
+        """Nothing: the edge has no gRPC service."""
         return []
 
     async def _targets(
@@ -131,7 +134,9 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port. Raises ConfigError."""
     found = split_host_port(address)
     if found is None:
-        raise ConfigError(f"'{address}' is not a host and port", path="discovery.http_sd")
+        raise ConfigError(
+            f"'{address}' is not HOST:PORT, such as 127.0.0.1:9402", path="discovery.http_sd"
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a registry and its xDS control plane count."""
+"""The metrics of a registry and its xDS control plane."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The registry as a pure state machine: instances, leases, versions and changes.
 
-No clock and no I/O: the caller passes the time (seconds of any monotonic
-clock) and delivers the changes. Invariants: an instance is listed exactly while
-it has a live lease; the version grows by one with every change.
+It has no clock and does no I/O: the caller passes the time (seconds of any monotonic clock) and
+delivers the changes. Invariants: an instance is listed exactly while it has a live lease; the
+version grows by one with every change.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class InstanceExistsError(Exception):
 
 
 class LeaseNotFoundError(Exception):
-    """The lease ran out, was given back, or never was."""
+    """The lease expired, was ended, or never existed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One change of the registry: a new, changed or removed instance.
 
-    ``before`` is the previous instance with the id, None for a new one.
+    ``before`` is the previous instance with the same id; None for a new instance.
     """
 
     version: int
@@ -49,7 +49,7 @@ class Listing:
     _listed: dict[str, Instance] = field(default_factory=dict)
 
     def instances(self, service: str = "", name: str = "") -> list[Instance]:
-        """Those that match (empty: any), by id."""
+        """The instances that match, by id. Empty arguments match all."""
         listed = (self._listed[key] for key in sorted(self._listed))
         return [instance for instance in listed if matches(instance, service, name)]
 
@@ -87,9 +87,9 @@ class RegistryView(Listing):
     ) -> tuple[int, Change]:
         """Lists an instance under a new lease; returns the lease's length and the change.
 
-        ``held_lease`` is the lease that the caller holds for this id already.
-        Raises InstanceExistsError when somebody else holds it: not the same service at the same
-        address, which was started again before the lease of its past life ran out.
+        ``held_lease`` is the lease that the caller already holds for the instance's id. Raises
+        InstanceExistsError if another caller holds a live lease for the id. The same service at the
+        same address is accepted: it restarted before its previous lease expired.
         """
         current = self._by_instance.get(instance.id)
         if current is not None:
@@ -112,7 +112,7 @@ class RegistryView(Listing):
     def renew(
         self, lease_id: str, health: discovery_pb2.Health.ValueType, now: float
     ) -> tuple[int, Change | None]:
-        """Extends a lease; returns its length and the change of health, if it is one."""
+        """Extends a lease; returns its length, and the change if the health changed."""
         lease = self._by_lease.get(lease_id)
         if lease is None:
             raise LeaseNotFoundError(lease_id)
@@ -126,7 +126,7 @@ class RegistryView(Listing):
         return lease.length_s, self._list(updated)
 
     def deregister(self, lease_id: str) -> Change | None:
-        """Gives a lease back; None when it is not there."""
+        """Ends a lease; returns None if there is no such lease."""
         lease = self._by_lease.pop(lease_id, None)
         if lease is None:
             return None
@@ -134,7 +134,7 @@ class RegistryView(Listing):
         return self._remove(lease.instance_id)
 
     def expire(self, now: float) -> list[Change]:
-        """Removes what has not been renewed in time."""
+        """Removes the instances that were not renewed in time."""
         if now < self._none_due_before:  # asked at every renewal, of which there are many
             return []
         dead = [lease.lease_id for lease in self._by_lease.values() if lease.expires_at <= now]
@@ -144,15 +144,17 @@ class RegistryView(Listing):
 
 
 def lease_length(asked_s: int) -> int:
-    """The granted length of a lease in seconds, for the requested length; 0: any."""
+    """The granted length of a lease in seconds, for the requested length. 0 requests no particular
+    length.
+    """
     return min(max(asked_s or DEFAULT_LEASE_S, SHORTEST_LEASE_S), LONGEST_LEASE_S)
 
 
 def place_of(instance: Instance) -> tuple[str, str, str]:
-    """Where an instance is: two that have the same are one."""
+    """Where an instance is. Two instances with the same place are one."""
     return instance.service, instance.name, instance.address
 
 
 def matches(instance: Instance, service: str, name: str) -> bool:
-    """Whether an instance is of a kind and name; empty means any."""
+    """Whether an instance has this kind and this name. Empty matches all."""
     return (not service or instance.service == service) and (not name or instance.name == name)

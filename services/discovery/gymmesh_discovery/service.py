@@ -49,11 +49,13 @@ class DiscoveryService(Service):
         self._identities: Mapping[str, IdentityConfig] = {}
 
     def servicers(self) -> Mapping[str, object]:
-        """Itself."""
+        """Returns the service itself."""
         return {KIND: self}
 
     def extras(self) -> list[Callable[[Any], None]]:
-        """What adds the edges' services, which are not of the contract, to a gRPC server."""
+        """Functions that add the edges' services, which are not in the contract, to a gRPC
+        server.
+        """
         return [add for edge in self._edges for add in edge.extras()]
 
     async def open(self, directory: PeerDirectory) -> None:
@@ -68,12 +70,12 @@ class DiscoveryService(Service):
             await edge.open(self._backend, directory.credentials)
 
     def served_as(self, instance: discovery_pb2.Instance) -> None:
-        """Tells the edges where this process is: a registry enters none, and lists not itself."""
+        """Tells the edges where this process is, because a registry does not list itself."""
         for edge in self._edges:
             edge.served_as(instance)
 
     def drain(self, seconds: float) -> None:
-        """Ends all streams: watchers go over to the registry that follows."""
+        """Ends all streams. Watchers then connect to the next discovery service."""
         self._draining = True
         for watcher in self._watching:
             watcher.miss()
@@ -109,7 +111,7 @@ class DiscoveryService(Service):
     async def Deregister(
         self, request: discovery_pb2.DeregisterRequest, context: CallContext
     ) -> discovery_pb2.DeregisterResponse:
-        """Gives a lease back."""
+        """Ends a lease."""
         await self._backend.deregister(request.lease_id)
         return discovery_pb2.DeregisterResponse()
 
@@ -133,7 +135,7 @@ class DiscoveryService(Service):
     async def WatchInstances(
         self, request: discovery_pb2.WatchInstancesRequest, context: CallContext
     ) -> AsyncIterator[discovery_pb2.WatchInstancesResponse]:
-        """Sends a snapshot, then every change. Raises DRAINING when the server goes down."""
+        """Sends a snapshot, then every change. Raises DRAINING when the server shuts down."""
         if self._draining:
             raise _shutting_down()
         # Subscribed before the snapshot is taken, so that no change falls between.

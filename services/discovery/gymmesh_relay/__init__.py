@@ -1,10 +1,11 @@
 """The relay: instances that nobody can dial join the mesh over a connection that they dialled.
 
-service.py    RelayService: takes offers
-offers.py     who may offer what (pure)
-instance.py   one offered instance: its port, its registration, its connection and who waits for it
-forwarder.py  passes calls on to the instance, unread
-config.py     its configuration; metrics.py: what it counts
+service.py    RelayService: accepts offers
+offers.py     which identity may offer which names (pure)
+instance.py   one offered instance: its port, registration, connection and waiting calls
+forwarder.py  forwards calls to the instance without reading the messages
+config.py     the relay's configuration
+metrics.py    the relay's metrics
 
-What an offer means is in ``gymmesh/relay/v1/relay.proto``.
+``gymmesh/relay/v1/relay.proto`` explains offers.
 """

@@ -12,15 +12,16 @@ _RANGE: Final = re.compile(r"(\d{1,5})-(\d{1,5})")
 
 
 class RelayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A relay, and how much it takes.
+    """A relay, and its limits.
 
-    ``port`` is what instances dial; 0: the system chooses. ``ports`` are those that it listens on
-    for them, as FIRST-LAST; empty: the system chooses. ``offers`` says which names may be offered
-    and by which identities: a name may end in ``*``, and no identities means each that may
-    register. Without it every name may be offered.
-    ``grace_s`` is how long an address is kept after its connection broke, in seconds.
-    ``max_instances`` can be offered at a time. For each of them at most ``max_calls`` wait or are
-    in flight, and those that wait have requests of at most ``max_waiting_bytes``.
+    ``port``: the port that instances dial; 0: the system chooses. ``ports``: the range, as
+    FIRST-LAST, of the ports on which the relay listens for its instances; empty: the system
+    chooses. ``offers`` maps names to the identities that may offer them. A name may end in ``*``.
+    An empty list allows every identity that may register. Without ``offers`` every name may be
+    offered. ``grace_s``: seconds for which an address is kept after its connection broke.
+    ``max_instances``: the most instances at a time. For each instance, at most ``max_calls`` calls
+    wait or are in flight, and waiting calls have requests of at most ``max_waiting_bytes`` in
+    total.
     """
 
     port: _Port = 0
@@ -39,10 +40,10 @@ class RelayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def ports_to_try(ports: str, host: str, last_address: str) -> list[int]:
-    """The ports to listen on for an instance, in this order.
+    """The ports to try for an instance, in this order.
 
-    ``last_address``: where it was reached before; tried first if that is a port of ``host`` that
-    could have been chosen here. The system never chooses one below 1,024.
+    ``last_address``: the instance's previous address. Its port is tried first, if it is a port of
+    ``host`` that this function could have returned. The system never chooses a port below 1,024.
     """
     usual = port_range(ports)
     last_host, _, port = last_address.rpartition(":")
@@ -53,7 +54,7 @@ def ports_to_try(ports: str, host: str, last_address: str) -> list[int]:
 
 
 def port_range(ports: str) -> range:
-    """The ports of FIRST-LAST; port 0 alone where it is empty. Raises ValueError."""
+    """The ports of FIRST-LAST; only port 0 if the text is empty. Raises ValueError."""
     if not ports:
         return range(1)
     found = _RANGE.fullmatch(ports)

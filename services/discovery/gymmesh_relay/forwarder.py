@@ -1,4 +1,4 @@
-"""Passes the calls of one gRPC service on to the instance that offered it, unread."""
+"""Forwards the calls of one gRPC service to the instance that offered it, without reading them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from gymmesh_runtime.wire import Exchange, call_stream, call_unary
 
 
 class Connected(Protocol):
-    """An instance, as a forwarder sees it."""
+    """An instance, as the forwarder sees it."""
 
     def counted(self) -> AbstractContextManager[None]:
-        """Around a call. Raises QUEUE_FULL when there are too many."""
+        """Counts a call while the context is open. Raises QUEUE_FULL if there are too many
+        calls.
+        """
 
     async def connection(self, size: int) -> Exchange:
-        """The connection, with room for a request of so many bytes. Raises MeshError."""
+        """A connection with room for a request of ``size`` bytes. Raises MeshError."""
 
 
 class Forwarder:
-    """Has the methods of one gRPC service; each calls the instance.
+    """Has the methods of one gRPC service. Each method calls the instance.
 
-    A method with a request stream is missing, as the mux does not carry it.
+    Methods with a request stream are missing, because the mux does not carry them.
     """
 
     def __init__(self, instance: Connected, service: str) -> None:

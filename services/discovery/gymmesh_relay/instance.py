@@ -1,4 +1,4 @@
-"""One offered instance: its port, its registration, its connection, and the calls that wait."""
+"""One offered instance: its port, registration, connection, and waiting calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _State: TypeAlias = Literal["connected", "disconnected", "leaving", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class RelayPlace:
-    """Where a relay listens for its instances and registers them, and its own id."""
+    """Where a relay listens for its instances and registers them, and the relay's own id."""
 
     host: ServiceHost
     credentials: Credentials
@@ -50,9 +50,9 @@ class RelayPlace:
 
 
 class OfferedInstance:
-    """An instance from its first offer until it has left, or has stayed away for `grace_s`.
+    """An instance from its first offer until it left, or was disconnected for `grace_s`.
 
-    ``identity``: of who offered it. ``ended`` is called when it is over.
+    ``identity``: the identity of the caller that offered it. ``ended`` is called at the end.
     """
 
     def __init__(
@@ -96,23 +96,23 @@ class OfferedInstance:
 
     @property
     def address(self) -> str:
-        """Where the mesh reaches it; empty until it is listed."""
+        """Where the mesh reaches the instance; empty until the instance is listed."""
         return self._entry.address
 
     def check_same(self, request: relay_pb2.OfferRequest, identity: str) -> None:
-        """Raises INSTANCE_EXISTS for an offer that is not of this very instance."""
+        """Raises INSTANCE_EXISTS if the offer is of another instance."""
         same = hmac.compare_digest(self._key, request.key.encode())
         same &= self._identity == identity and self._state in ("connected", "disconnected")
         same &= self._entry.name == request.name and self._services == tuple(request.services)
         if not same:
             raise MeshError(
                 errors_pb2.ERROR_REASON_INSTANCE_EXISTS,
-                f"another instance is offered as '{self.id}' at this relay",
+                f"this relay already has another instance with the id '{self.id}'; use another id",
                 metadata={"instance_id": self.id},
             )
 
     def attach(self, exchange: Exchange, meta: Mapping[str, str]) -> None:
-        """Calls go to this connection from now on."""
+        """Uses this connection for calls from now on."""
         self._describe(meta)
         before, self._exchange = self._exchange, exchange
         if before is exchange:
@@ -122,30 +122,37 @@ class OfferedInstance:
             before.cut()  # the instance has given it up, though this side may not have noticed
 
     async def listed(self) -> None:
-        """Waits until it is in the registry. Raises MeshError if it could not be."""
+        """Waits until the instance is in the registry. Raises MeshError if it could not be
+        registered.
+        """
         await asyncio.shield(self._listed)
 
     def renew_soon(self) -> None:
-        """Renews the lease now: the registry came back."""
+        """Renews the lease now, because the registry is reachable again."""
         if self._registration is not None:
             self._registration.renew_soon()
 
     def drain(self) -> None:
-        """Takes no new calls: the relay goes down. It is over when its calls have ended."""
+        """Refuses new calls, because the relay shuts down. The instance ends when its calls have
+        ended.
+        """
         self._enter("leaving")
 
     async def close(self) -> None:
-        """Ends it now."""
+        """Ends the instance now."""
         await cancel_and_wait(self._life)
 
     # ---- calls ----------------------------------------------------------------------
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Around a call. Raises QUEUE_FULL when there are too many."""
+        """Counts a call while the context is open. Raises QUEUE_FULL if there are too many
+        calls.
+        """
         limit = self._config.max_calls
         if self._calls >= limit:
-            raise queue_full(f"'{self.id}' already has {limit} calls; retry later", _QUEUE, limit)
+            message = f"the instance '{self.id}' already has {limit} calls; retry later"
+            raise queue_full(message, _QUEUE, limit)
         self._calls += 1
         try:
             yield
@@ -155,16 +162,19 @@ class OfferedInstance:
     async def connection(self, size: int) -> Exchange:
         """The connection for a call with a request of ``size`` bytes.
 
-        Waits while the instance is disconnected or reads slowly; the caller's deadline and
-        `grace_s` bound it. Raises DRAINING, QUEUE_FULL when requests of too many bytes wait, and
-        PEER_UNAVAILABLE when the instance does not come back.
+        Waits while the instance is disconnected or reads slowly, at most until the caller's
+        deadline and `grace_s`. Raises DRAINING, QUEUE_FULL if the waiting requests have too many
+        bytes, and PEER_UNAVAILABLE if the instance does not connect again.
         """
         exchange = self._exchange
         if exchange is not None and exchange.usable and not exchange.sender.full:
             return exchange
         limit = self._config.max_waiting_bytes
         if self._waiting_bytes + size > limit:
-            message = f"requests of {limit} bytes already wait for '{self.id}'; retry later"
+            message = (
+                f"the requests that wait for the instance '{self.id}' have reached the limit of "
+                f"{limit} bytes; retry later"
+            )
             raise queue_full(message, _QUEUE, limit)
         self._waiting_bytes += size
         metrics.RELAY_WAITING.labels().inc()
@@ -177,10 +187,12 @@ class OfferedInstance:
     async def _room(self) -> Exchange:
         while True:
             if self._state == "gone":
-                message = f"{self.address}: '{self.id}' is no longer connected to the relay"
+                message = (
+                    f"{self.address}: the instance '{self.id}' is no longer connected to the relay"
+                )
                 raise unavailable(message, self.address)
             if self._state == "leaving":
-                message = f"'{self.id}' is leaving the relay; call another instance"
+                message = f"the instance '{self.id}' is leaving the relay; call another instance"
                 raise MeshError(errors_pb2.ERROR_REASON_DRAINING, message)
             exchange = self._exchange
             if exchange is None or not exchange.usable:
@@ -221,7 +233,7 @@ class OfferedInstance:
             self._refuse(error)
             return False
         except (OSError, TimeoutError) as failure:
-            message = f"'{self.id}' can't be relayed: {failure}"
+            message = f"the instance '{self.id}' can't be relayed: {failure}"
             self._refuse(unavailable(message, self.address))
             return False
         self._listed.set_result(None)
@@ -253,7 +265,8 @@ class OfferedInstance:
                 except TimeoutError:
                     metrics.RELAY_EXPIRED.labels().inc()
                     _log.warning(
-                        "'%s' did not connect again within %g s; it is deregistered",
+                        "the instance '%s' did not connect again within %g s; "
+                        "the relay deregisters it",
                         self.id,
                         self._config.grace_s,
                     )
@@ -265,7 +278,11 @@ class OfferedInstance:
             if exchange.peer_leaving:
                 self._enter("leaving")
                 continue
-            _log.info("'%s' lost its connection: %s", self.id, exchange.error().message)
+            _log.info(
+                "the instance '%s' lost its connection to the relay: %s",
+                self.id,
+                exchange.error().message,
+            )
             self._exchange = None
             self._enter("disconnected")
         if self._registration is not None:
@@ -298,5 +315,5 @@ class OfferedInstance:
 
 
 def draining() -> MeshError:
-    """The error of an offer to a relay that goes down."""
+    """The error for an offer to a relay that shuts down."""
     return MeshError(errors_pb2.ERROR_REASON_DRAINING, "the relay is shutting down")

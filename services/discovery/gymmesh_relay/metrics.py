@@ -1,4 +1,4 @@
-"""What a relay counts. Its calls are counted as those of every server."""
+"""The metrics of a relay. Its calls are counted like the calls of every server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may offer what at a relay. Pure."""
+"""Which identity may offer what at a relay. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _META_BYTES: Final = 32_768
 
 
 def check_offer(request: relay_pb2.OfferRequest) -> None:
-    """Raises FIELD_INVALID for an offer that can't be meant."""
+    """Raises FIELD_INVALID for an invalid offer."""
     check_name("name", request.name)
     check_name("instance_id", request.instance_id)
     check_name("contract_version", request.contract_version)
@@ -41,16 +41,17 @@ def check_offer(request: relay_pb2.OfferRequest) -> None:
 
 
 def check_name_allowed(offers: Mapping[str, Sequence[str]], name: str, identity: str) -> None:
-    """Raises NOT_PERMITTED for a name that the configuration does not let this identity offer."""
+    """Raises NOT_PERMITTED if the configuration does not allow the identity to offer the name."""
     if not offers:
         return
     allowed = [who for pattern, who in offers.items() if _matches(pattern, name)]
     if any(not who or identity in who for who in allowed):
         return
-    whose = f"'{identity}' may not" if identity else "nobody may"
+    whose = f"the identity '{identity}'" if identity else "a caller without an identity"
     raise MeshError(
         errors_pb2.ERROR_REASON_NOT_PERMITTED,
-        f"{whose} offer the name '{name}' at this relay",
+        f"{whose} may not offer the name '{name}' at this relay; see offers in the relay's "
+        "configuration",
         metadata={"method": OFFER},
     )
 

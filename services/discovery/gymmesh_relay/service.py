@@ -1,4 +1,4 @@
-"""RelayService: takes offers of instances that dialled in."""
+"""RelayService: accepts offers of instances that dialled in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KIND: Final = "gymmesh.relay.v1.RelayService"
 class RelayService(Service):
     """A relay, and the instances that are offered at it.
 
-    In a process that serves nobody else, such as an embedded mesh, it has nothing to do.
+    In a process that serves no other process, such as an embedded mesh, the relay does nothing.
     """
 
     kind = KIND
@@ -46,7 +46,7 @@ class RelayService(Service):
         self._host = host
 
     async def open(self, directory: PeerDirectory) -> None:
-        """Opens nothing: a relay listens for an instance when it is offered."""
+        """Opens nothing: a relay listens for an instance when the instance is offered."""
         self._identities = directory.credentials.config.identities
         metrics.RELAY_EXPIRED.labels()
         metrics.RELAY_WAITING.labels()
@@ -58,7 +58,7 @@ class RelayService(Service):
             one.renew_soon()
 
     def drain(self, seconds: float) -> None:
-        """Refuses offers and new calls. Instances offer themselves to the relay that follows."""
+        """Refuses offers and new calls. Instances offer themselves to the next relay."""
         self._draining = True
         for one in list(self._instances.values()):
             one.drain()

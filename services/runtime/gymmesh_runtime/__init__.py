@@ -1,5 +1,5 @@
-"""The floor under every service and the client: how calls travel, are checked and fail, and how a
-process is configured, served and watched. It does not know what a model, a tool or an agent is.
+"""The base of every service and of the client: how calls travel, are checked and fail, and how a
+process is configured, served and observed. This package has no code about models, tools or agents.
 """
 
 import os

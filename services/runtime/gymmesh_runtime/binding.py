@@ -57,13 +57,15 @@ class BoundMethod:
         self._counts = cache(partial(metrics.RPCS.labels, spec.full_name))
 
     def wrap(self, wrapper: Callable[[MethodSpec, Any], Any]) -> None:
-        """Puts what ``wrapper`` makes of the method and its handler in the handler's place."""
+        """Replaces the handler by the result of ``wrapper``, which gets the method and the
+        handler.
+        """
         self._handler = wrapper(self.spec, self._handler)
 
     def read(self, data: bytes) -> Any:
         """Decodes the request of a call.
 
-        Raises FIELD_INVALID or MESSAGE_TOO_LARGE, and then counts the call.
+        Raises FIELD_INVALID or MESSAGE_TOO_LARGE. In this case it counts the call.
         """
         try:
             return read_request(self.spec, data)
@@ -80,9 +82,9 @@ class BoundMethod:
         identity: str = "",
         connection: object | None = None,
     ) -> Any:
-        """Serves a call of a coroutine function. Raises MeshError and nothing else.
+        """Serves a call of a coroutine function. Raises only MeshError.
 
-        ``sink``: handed to the function, which gives it what a response stream would carry.
+        ``sink``: passed to the function, which sends it the messages of a response stream.
         """
         # One coroutine for all of it: thousands of calls wait here, each frame in memory.
         started = monotonic()
@@ -123,7 +125,7 @@ class BoundMethod:
         identity: str = "",
         connection: object | None = None,
     ) -> AsyncIterator[Any]:
-        """Serves a call with a response stream. Raises MeshError and nothing else."""
+        """Serves a call with a response stream. Raises only MeshError."""
         started = monotonic()
         code = "OK"
         responses: Any = None
@@ -196,8 +198,8 @@ def _nothing_missing(request: bytes) -> None:
 class Binding:
     """A servicer and the contract of one gRPC service.
 
-    Methods that the servicer lacks answer NOT_OFFERED. ``unread``: the servicer takes and returns
-    messages in their bytes, to pass them on.
+    Methods that the servicer lacks answer NOT_OFFERED. ``unread``: the servicer accepts and returns
+    encoded messages, to forward them.
     """
 
     def __init__(self, service: str, servicer: object, *, unread: bool = False) -> None:
@@ -216,7 +218,7 @@ class Binding:
 
 
 def not_offered(method: str) -> MeshError:
-    """The error of a call of a method, by its full name, that a server lacks."""
+    """The error for a call of a method that a server lacks. ``method``: the full name."""
     # A new one each time: a shared one would collect the traceback of every call.
     return MeshError(
         errors_pb2.ERROR_REASON_NOT_OFFERED,

@@ -1,4 +1,4 @@
-"""What a servicer knows about the call that it serves."""
+"""The context of a call, for the servicer that serves it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
 class CallContext(msgspec.Struct, eq=False, gc=False):
     """One call's method, deadline, metadata and caller.
 
-    ``deadline`` is a ``time.monotonic()`` value in seconds, or None. Deadlines
-    do not cross hops by themselves: pass ``timeout(cap)`` to the next one.
-    ``connection`` is the ``wire.Exchange`` that the call came on, on which the caller can be
-    called; None: it came on another path than the mux.
+    ``deadline`` is a ``time.monotonic()`` value in seconds, or None. A deadline does not apply to
+    further calls automatically: pass ``timeout(cap)`` to them. ``connection`` is the
+    ``wire.Exchange`` on which the call arrived, and on which the caller can be called. It is None
+    if the call did not arrive over the mux.
     """
 
     # A Struct, as every call makes one: it is filled without a step in Python.
@@ -38,5 +38,5 @@ class CallContext(msgspec.Struct, eq=False, gc=False):
         return max(0.0, self.deadline - time.monotonic())
 
     def timeout(self, cap: float) -> float:
-        """The timeout for a further hop: what remains, and at most ``cap`` seconds."""
+        """The timeout for a further call: the time until the deadline, at most ``cap`` seconds."""
         return min(self.time_remaining(), cap)

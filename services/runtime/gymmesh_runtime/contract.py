@@ -29,7 +29,7 @@ CONTRACT_VERSION: Final = "1.0"
 
 
 def speaks_ours(version: str) -> bool:
-    """Whether a contract version is of our major version; empty: a peer that does not say."""
+    """Whether a contract version has our major version. True for an empty version."""
     return not version or version.partition(".")[0] == CONTRACT_VERSION.partition(".")[0]
 
 
@@ -52,14 +52,16 @@ class MethodSpec:
 
     @property
     def shape(self) -> str:
-        """What gRPC's functions for such a method are named by, such as ``unary_stream``."""
+        """The word for this kind of method in the names of gRPC's functions, such as
+        ``unary_stream``.
+        """
         asks = "stream" if self.client_streaming else "unary"
         return f"{asks}_stream" if self.server_streaming else f"{asks}_unary"
 
     def check(self, request: Any) -> None:
-        """Raises REQUIRED_FIELD_MISSING when a REQUIRED field of the request is not set.
+        """Raises REQUIRED_FIELD_MISSING if a REQUIRED field of the request is not set.
 
-        A request in its bytes is left to those who read it.
+        An encoded request is not checked.
         """
         if isinstance(request, bytes):
             return
@@ -68,7 +70,7 @@ class MethodSpec:
             raise field_missing(missing, self.full_name)
 
     def request_of(self, data: bytes) -> Any:
-        """Decodes a request. Raises FIELD_INVALID when the bytes are none of this method."""
+        """Decodes a request. Raises FIELD_INVALID if the bytes are not a request of this method."""
         try:
             return self.read_request(data)
         except DecodeError:
@@ -80,7 +82,7 @@ class MethodSpec:
             ) from None
 
     def response_of(self, data: bytes, address: str) -> Any:
-        """Decodes what the peer at `address` answered. Raises CONTRACT_VIOLATED."""
+        """Decodes an answer of the peer at `address`. Raises CONTRACT_VIOLATED."""
         try:
             return self.read_response(data)
         except DecodeError:
@@ -93,7 +95,7 @@ class MethodSpec:
 
 
 def in_bytes(spec: MethodSpec) -> MethodSpec:
-    """The method for those who pass its messages on: they stay in their bytes, unread."""
+    """The method with messages that stay encoded, for code that forwards them."""
     return replace(
         spec, pack_request=bytes, read_request=bytes, pack_response=bytes, read_response=bytes
     )
@@ -159,8 +161,8 @@ def _permission_of(method: MethodDescriptor) -> str:
 def required_fields(message_class: type[Message]) -> Callable[[Any], str | None]:
     """Returns a function that names the first REQUIRED field that is not set, or None.
 
-    Fields of sub-messages count when the sub-message is set. A field without
-    presence counts as not set when it has its default value.
+    Fields of sub-messages are checked if the sub-message is set. A field without presence is
+    treated as not set if it has its default value.
     """
     return _fields_of(message_class.DESCRIPTOR).first_missing
 

@@ -1,9 +1,9 @@
 """MeshError, the one typed error of the mesh, and its only conversion to the wire and back.
 
-On the wire an error is a ``google.rpc.Status`` with exactly one
-``google.rpc.ErrorInfo`` (domain ``gymmesh``); a ``RetryInfo`` where it is known when a retry
-may succeed, and a ``ModelUsage`` where models were called before it. Clients decide by code
-and reason, never by words.
+On the wire an error is a ``google.rpc.Status`` with exactly one ``google.rpc.ErrorInfo`` (domain
+``gymmesh``). It also has a ``RetryInfo`` if the time after which a retry may succeed is known, and
+a ``ModelUsage`` if models were called before the error. Clients decide by code and reason, never by
+the message.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ _SIZES: Final = re.compile(r"\((?P<size>\d+) vs\. (?P<limit>\d+)\)")
 class MeshError(Exception):
     """A failure of a call, typed by a reason of ``gymmesh.errors.v1``.
 
-    ``message`` is one sentence for people and holds no secret; ``metadata`` is
-    what errors.proto lists for the reason; ``retry_after_s`` is set when the
-    failing side said when a retry may succeed; ``usage`` is what models consumed
-    before the error, an entry for each.
+    ``message`` is one sentence for people, without secrets. ``metadata`` has the keys that
+    errors.proto lists for the reason. ``retry_after_s`` is the time after which a retry may
+    succeed, if the failing side sent it. ``usage`` has an entry for each model: what it consumed
+    before the error.
     """
 
     def __init__(
@@ -129,12 +129,12 @@ def reason_name(reason: int) -> str:
 
 
 def reason_of(name: str) -> Reason.ValueType | None:
-    """The reason of a wire name; None for one that this contract does not have."""
+    """The reason for a wire name; None if this version of the contract does not have it."""
     return _REASON_BY_NAME.get(name)
 
 
 def repeats(reason: int | None) -> bool:
-    """Whether a failure for this reason is a fault of code: the same code fails again with the same
+    """Whether failures with this reason are faults of code, which fail again with the same
     input.
     """
     rule = None if reason is None else RULES.get(reason)
@@ -142,14 +142,16 @@ def repeats(reason: int | None) -> bool:
 
 
 def field_invalid(field: str, problem: str) -> MeshError:
-    """FIELD_INVALID: `field` is a path such as `instance.address`, `problem` the rest."""
+    """A FIELD_INVALID error. `field` is a path such as `instance.address`; `problem` follows it in
+    the message.
+    """
     return MeshError(
         Reason.ERROR_REASON_FIELD_INVALID, f"{field} {problem}", metadata={"field": field}
     )
 
 
 def field_missing(field: str, method: str) -> MeshError:
-    """REQUIRED_FIELD_MISSING: the request of a method, by its full name, lacks a field."""
+    """A REQUIRED_FIELD_MISSING error: the request of a method, by its full name, lacks a field."""
     return MeshError(
         Reason.ERROR_REASON_REQUIRED_FIELD_MISSING,
         f"{method} needs the field '{field}'; set it and call again",
@@ -158,7 +160,9 @@ def field_missing(field: str, method: str) -> MeshError:
 
 
 def queue_full(message: str, queue: str, limit: int | None = None) -> MeshError:
-    """QUEUE_FULL, to be tried again in a second: what waits at `queue`, at most `limit`."""
+    """A QUEUE_FULL error, to be retried after a second. `queue` names the queue, `limit` its
+    size.
+    """
     metadata = {"queue": queue} | ({} if limit is None else {"limit": str(limit)})
     return MeshError(
         Reason.ERROR_REASON_QUEUE_FULL, message, metadata=metadata, retry_after_s=_QUEUE_RETRY_S
@@ -166,14 +170,15 @@ def queue_full(message: str, queue: str, limit: int | None = None) -> MeshError:
 
 
 def unavailable(message: str, address: str) -> MeshError:
-    """PEER_UNAVAILABLE: what should be at an address is not, or no longer."""
+    """A PEER_UNAVAILABLE error: no server can be reached at the address."""
     return MeshError(Reason.ERROR_REASON_PEER_UNAVAILABLE, message, metadata={"address": address})
 
 
 def copy_of(error: MeshError, more: Mapping[str, str] = NO_METADATA) -> MeshError:
-    """The error once more: one object that is raised in many places gathers their tracebacks.
+    """A copy of the error. If one object were raised in many places, it would collect their
+    tracebacks.
 
-    `more` is put beside its metadata.
+    `more` is added to the copy's metadata.
     """
     return MeshError(
         error.reason,
@@ -186,13 +191,14 @@ def copy_of(error: MeshError, more: Mapping[str, str] = NO_METADATA) -> MeshErro
 
 
 def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> MeshError:
-    """Turns an unexpected exception into INTERNAL_FAULT.
+    """Converts an unexpected exception to INTERNAL_FAULT.
 
-    ``authors``: it comes from an author's code, be it an installed package.
+    ``authors``: the exception comes from an author's code, which may be an installed package.
 
-    Logs the traceback, from the author's code on where it has a part in it, under an ``error_id``,
-    the same for all from one place. The caller gets
-    that id, the exception's type and where it was raised; not its words, which may hold anything.
+    Logs the traceback under an ``error_id``, which is the same for all exceptions from one place.
+    The logged traceback begins with the author's code, if the author's code has a part in it. The
+    caller gets the id, the exception's type and where it was raised, but not its text, which may
+    contain anything.
     """
     error_id = traceback_id(exc)
     shown = shown_traceback(exc, installed=authors)
@@ -201,7 +207,7 @@ def unforeseen(exc: BaseException, where: str, *, authors: bool = False) -> Mesh
     return MeshError(
         Reason.ERROR_REASON_INTERNAL_FAULT,
         f"{where} failed with {type(exc).__name__}{f' at {place}' if place else ''}; "
-        f"its log has the details under {error_id}",
+        f"the log of its process has the details under {error_id}",
         metadata={"error_id": error_id, "exception": type(exc).__name__}
         | ({"at": place} if place else {}),
     )
@@ -241,7 +247,9 @@ def _sendable(text: str, limit: int) -> str:
 
 
 def from_status(status: status_pb2.Status) -> MeshError:
-    """Converts a ``google.rpc.Status`` back; a foreign one goes by its code."""
+    """Converts a ``google.rpc.Status`` back. For a status without our ErrorInfo, the code
+    decides.
+    """
     code = _CODE_BY_NUMBER.get(status.code, grpc.StatusCode.UNKNOWN)
     reason: Reason.ValueType | None = None
     metadata: dict[str, str] = {}
@@ -286,7 +294,7 @@ _STATUS_LOST: Final = "Internal error from Core"
 
 
 def from_rpc_error(exc: grpc.aio.AioRpcError, address: str, method: str) -> MeshError:
-    """Converts what gRPC raised for a call of ``method`` at ``address`` into a MeshError."""
+    """Converts a gRPC error of a call of ``method`` at ``address`` to a MeshError."""
     status = _status_in_trailers(exc)
     code = exc.code()
     if status is not None and status.code == code.value[0]:
@@ -314,7 +322,7 @@ def _too_large(detail: str, metadata: dict[str, str], code: grpc.StatusCode) -> 
 
 
 def deadline_passed(method: str) -> MeshError:
-    """The error of a call whose deadline passed."""
+    """The error for a call whose deadline passed."""
     return MeshError(
         Reason.ERROR_REASON_DEADLINE_PASSED,
         f"the deadline of {method} passed",
@@ -323,9 +331,9 @@ def deadline_passed(method: str) -> MeshError:
 
 
 def bounded_timeout(timeout: float, method: str) -> float:
-    """A call's timeout in seconds, a year at most. Raises DEADLINE_PASSED when there is no time.
+    """A call's timeout in seconds, at most a year. Raises DEADLINE_PASSED if no time is left.
 
-    Not a number is no time.
+    NaN means that no time is left.
     """
     if not timeout > 0:
         raise deadline_passed(method)
@@ -333,7 +341,7 @@ def bounded_timeout(timeout: float, method: str) -> float:
 
 
 def connection_closed(address: str) -> MeshError:
-    """The error of a call that was closed under it, by this process or without a status."""
+    """The error for a call whose connection was closed, by this process or without a status."""
     return unavailable(f"{address}: the connection was closed during the call", address)
 
 

@@ -1,7 +1,7 @@
-"""The extras of gymmesh: optional libraries, and the sentence on what to install.
+"""The extras of gymmesh: optional libraries, and the sentence that says what to install.
 
-Each part that needs a library of its own declares an `Extra` and calls `require` before it imports
-the library: the first time that the part is configured, not when it runs.
+Each part that needs an optional library declares an `Extra`, and calls `require` before it imports
+the library. It calls `require` when the part is configured, not when the part runs.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from gymmesh_runtime.config import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """An extra, as `pip install 'gymmesh[NAME]'` has it, and the modules that it brings."""
+    """An extra, as in `pip install 'gymmesh[NAME]'`, and the modules that it installs."""
 
     name: str
     modules: tuple[str, ...]
 
     def problem(self, part: str) -> str:
-        """One sentence: which modules `part` lacks and what to install; empty if none is missing.
+        """One sentence with the modules that `part` lacks and the command that installs them; empty
+        if no module is missing.
 
-        Nothing is imported but the packages that hold a module.
+        Imports only the packages that contain a module.
         """
         missing = [module for module in self.modules if not _is_there(module)]
         if not missing:
@@ -30,9 +31,9 @@ class Extra:
         return f"{part} needs {', '.join(missing)}: pip install 'gymmesh[{self.name}]'"
 
     def require(self, part: str, *, path: str = "") -> None:
-        """Raise ConfigError, with the sentence of `problem`, when a module is missing.
+        """Raise ConfigError with the sentence of `problem` if a module is missing.
 
-        `path`: the key of the configuration that asks for the part.
+        `path`: the configuration key that needs the part.
         """
         if problem := self.problem(part):
             raise ConfigError(problem, path=path)

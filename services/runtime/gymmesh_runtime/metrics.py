@@ -1,11 +1,10 @@
-"""How metrics are declared, the registry that has them, and the runtime's own.
+"""How metrics are declared, the registry of metrics, and the runtime's own metrics.
 
-Each room declares the metrics that it counts in its module `metrics`. Dashboards, alerts and the
-tests of the documentation take all of them together, see deploy/observe/families.py.
+Each room declares its metrics in its module `metrics`. Dashboards, alerts and the tests of the
+documentation collect all of them, see deploy/observe/families.py.
 
 Names and units follow OpenMetrics' conventions. Labels have few values: names of services,
-environments, tools and methods, never ids. The id of a rollout is in exemplars only, see
-instruments.py.
+environments, tools and methods, never ids. A rollout's id is only in exemplars, see instruments.py.
 """
 
 from __future__ import annotations
@@ -28,19 +27,23 @@ _SECONDS: Final = (
 
 
 def counter(name: str, about: str, labels: str = "") -> Counter:
-    """Declares a number that only grows. labels: as one text, a blank between two."""
+    """Declares a number that only grows. labels: one text, with a blank between two labels."""
     return Counter(name, about, labels.split(), REGISTRY)
 
 
 def gauge(name: str, about: str, labels: str = "") -> Gauge:
-    """Declares a number that goes up and down. labels: as of `counter`."""
+    """Declares a number that goes up and down. labels: one text, with a blank between two
+    labels.
+    """
     return Gauge(name, about, labels.split(), REGISTRY)
 
 
 def histogram(
     name: str, about: str, labels: str = "", buckets: Sequence[float] = _SECONDS
 ) -> Histogram:
-    """Declares a distribution. labels: as of `counter`. buckets: their upper bounds."""
+    """Declares a distribution. labels: one text, with a blank between two labels. buckets: their
+    upper bounds.
+    """
     return Histogram(name, about, labels.split(), REGISTRY, buckets)
 
 
@@ -60,7 +63,8 @@ CERTIFICATE_BEGINS: Final = gauge(
 )
 CERTIFICATE_ENDS: Final = gauge(
     "gymmesh_certificate_not_after_timestamp_seconds",
-    "When the certificate in use expires, in Unix time, by file as above.",
+    "When the certificate in use expires, in Unix time, by file: certificate, and authority "
+    "(of several, the one that expires last).",
     "file",
 )
 EVENT_LOOP_LAG_SECONDS: Final = gauge(

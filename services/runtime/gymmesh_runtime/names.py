@@ -1,4 +1,4 @@
-"""Checks names and ids from outside: short and printable."""
+"""Checks that names and ids from outside are short and printable."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ MAX_NAME: Final = 512
 
 
 def check_name(field: str, text: str) -> None:
-    """Raises FIELD_INVALID for a name that is too long, or has characters that nobody can see.
+    """Raises FIELD_INVALID for a name that is too long, or has invisible characters.
 
-    They end up in logs, metrics and messages to people. An empty one is not looked at.
+    Such names would be in logs, metrics and messages. An empty name is accepted.
     """
     if len(text) > MAX_NAME:
         problem = f"exceeds {MAX_NAME} characters"

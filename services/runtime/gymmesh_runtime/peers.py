@@ -1,7 +1,8 @@
 """The instances of services that a process knows, and the peers by which it calls them.
 
-A service looks up an instance by kind and name and gets an object with that service's RPCs as
-methods. It is the same object for an instance in this process and for one elsewhere.
+A service looks up an instance by kind and name, and gets a peer: an object with that service's RPCs
+as methods. A peer has the same methods for an instance in this process and for an instance in
+another process.
 """
 
 from __future__ import annotations
@@ -46,12 +47,11 @@ _MOST_CHOSEN: Final = 65_536
 
 
 class PeerDirectory:
-    """The instances that this process knows, and the peers for them.
+    """The instances that this process knows, and their peers.
 
-    ``watched`` says that the directory follows a registry, so that
-    waiting for an instance to appear makes sense; `outdated` is true while that registry can't be
-    reached. ``transport`` says how those in
-    other processes are called, and ``credentials`` what this process shows them.
+    ``watched``: the directory follows a registry, so it can wait for an instance to appear.
+    ``outdated``: that registry is unreachable at the moment. ``transport``: how instances in other
+    processes are called. ``credentials``: what this process shows to them.
     """
 
     def __init__(
@@ -98,20 +98,22 @@ class PeerDirectory:
         self._take({**self._instances, instance.id: instance})
 
     def upsert(self, instance: Instance) -> None:
-        """Adds an instance, or replaces the one with its id; direct ones stay as they are."""
+        """Adds an instance, or replaces the one with its id. Instances in this process are not
+        replaced.
+        """
         if instance.id not in self._direct:
             # The news is from the instance itself, or from a registry that reaches it.
             self._unreached.reached(instance.address)
             self._take({**self._instances, instance.id: instance})
 
     def remove(self, instance_id: str) -> None:
-        """Forgets an instance outside this process; others and unknown ids are ignored."""
+        """Removes an instance in another process. Any other id is ignored."""
         if instance_id in self._instances and instance_id not in self._direct:
             rest = {key: one for key, one in self._instances.items() if key != instance_id}
             self._take(rest)
 
     def replace(self, instances: Iterable[Instance]) -> None:
-        """Takes a snapshot as the whole truth about instances outside this process."""
+        """Replaces all instances in other processes by those of a snapshot."""
         self.outdated = False
         local = {key: known for key, known in self._instances.items() if key in self._direct}
         self._take({instance.id: instance for instance in instances} | local)
@@ -121,7 +123,7 @@ class PeerDirectory:
         return [self._instances[key] for key in sorted(self._instances)]
 
     def serving(self, service: str, name: str) -> Sequence[Instance]:
-        """The instances of a kind and name that take calls."""
+        """The instances of a kind and name that accept calls."""
         found = self._found.get((service, name))
         if found is None:
             found = [
@@ -139,12 +141,12 @@ class PeerDirectory:
     async def instead(
         self, instance: Instance, error: MeshError, *, affinity: str = "", timeout: float = 5.0
     ) -> Instance | None:
-        """Another instance of the same name for a call that this one did not take, by the error
-        that it ended in; this one is passed over from now on. None: there is no other that can be
-        reached, or the error is of another kind.
+        """Another instance of the same name, for a call that failed at this instance with `error`.
+        Later calls also avoid this instance. None: no other instance can be reached, or another
+        instance would not help with this error.
 
-        The instance that took its place may be unknown here while the directory is outdated:
-        waits for it, up to ``timeout`` seconds.
+        While the directory is outdated, the replacement may be unknown: waits for it, up to
+        ``timeout`` seconds.
         """
         if error.reason not in _NOT_TAKEN or instance.id in self._direct:
             return None
@@ -158,7 +160,7 @@ class PeerDirectory:
         return other
 
     def passes_over(self, instance: Instance) -> bool:
-        """Whether calls to it are better made elsewhere at present."""
+        """Whether calls should avoid this instance at the moment."""
         return self._unreached.passes_over(instance.address)
 
     async def pick(
@@ -166,11 +168,11 @@ class PeerDirectory:
     ) -> Instance:
         """Chooses a serving instance of a kind and name.
 
-        The same ``affinity`` goes to the same instance for as long as that one
-        serves (rendezvous hashing); without it instances take turns. Both in
-        proportion to the instances' weights. One that could not be reached of late is
-        passed over while there are others. In a watched directory, waits up to
-        ``timeout`` seconds for one to appear. Raises SERVICE_NOT_FOUND.
+        Calls with the same ``affinity`` get the same instance for as long as it serves (rendezvous
+        hashing). Without ``affinity``, instances take turns. Both choices follow the instances'
+        weights. An instance that was unreachable recently is avoided if there are others. In a
+        watched directory, waits up to ``timeout`` seconds for an instance to appear. Raises
+        SERVICE_NOT_FOUND.
         """
         chosen = self.choose(service, name, affinity=affinity)
         if chosen is None and self._watched:
@@ -186,8 +188,8 @@ class PeerDirectory:
     async def find(
         self, service: str, name: str, instance_id: str, *, timeout: float = 5.0
     ) -> Instance | None:
-        """The serving instance of this id. In a watched directory, waits up to ``timeout`` seconds
-        for it to appear. None: it is not known here.
+        """The serving instance with this id; None if it is not known. In a watched directory, waits
+        up to ``timeout`` seconds for it to appear.
         """
         found = self._serving_as(service, name, instance_id)
         if found is None and self._watched:
@@ -199,7 +201,7 @@ class PeerDirectory:
         return found
 
     def choose(self, service: str, name: str, *, affinity: str = "") -> Instance | None:
-        """As `pick`, without the wait: None when there is none to be had now."""
+        """Chooses like `pick`, but does not wait; None if no instance is available now."""
         candidates = self._found.get((service, name)) or self.serving(service, name)
         if len(candidates) == 1:
             return candidates[0]
@@ -235,7 +237,7 @@ class PeerDirectory:
         )
 
     def open_addresses(self) -> list[str]:
-        """The addresses to which a channel is open, sorted."""
+        """The addresses with an open channel, sorted."""
         return sorted(address for address, one in self._channels.items() if one.is_open)
 
     async def close(self) -> None:
@@ -249,7 +251,7 @@ class PeerDirectory:
             await asyncio.gather(*closing)
 
     def plain_peer(self, address: str, service: str) -> PlainPeer:
-        """Returns the peer that calls a service at an address by plain RPCs, whatever it offers."""
+        """Returns a peer that calls a service at an address by plain RPCs, never over the mux."""
         peer = self._plain.get((address, service))
         if peer is None:
             if self._renewing is None and self.credentials.encrypts:
@@ -343,7 +345,7 @@ class PeerDirectory:
         kind = service.rpartition(".")[2].removesuffix("Service").lower()
         near = difflib.get_close_matches(name, known, n=1)
         if name in known:
-            hint = "; one exists, but it accepts no calls (starting, unhealthy or draining)"
+            hint = "; an instance exists, but accepts no calls (starting, unhealthy or draining)"
         elif near:
             hint = f"; did you mean '{near[0]}'?"
         else:

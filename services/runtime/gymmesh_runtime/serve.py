@@ -2,8 +2,9 @@
 
 Up:   metrics -> directory -> backends (``service.open``) -> server with health
       NOT_SERVING -> register -> SERVING.
-Down: in reverse, on SIGTERM or SIGINT: NOT_SERVING -> draining in the registry -> what callers
-      hold here ends -> running calls end, both bounded -> deregister -> backends close -> channels.
+Down: on SIGTERM or SIGINT, in reverse: NOT_SERVING -> draining in the registry -> sessions and
+      other objects that callers hold end -> running calls end (both bounded) -> deregister ->
+      backends close -> channels close.
 """
 
 from __future__ import annotations
@@ -68,14 +69,16 @@ class ServeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What runs: an instance for each service that others may call, in their order."""
+    """A running process: an instance for each service that others may call, in the services'
+    order.
+    """
 
     instances: Sequence[discovery_pb2.Instance]
     directory: PeerDirectory
 
     @property
     def instance(self) -> discovery_pb2.Instance:
-        """The first one."""
+        """The first instance."""
         return self.instances[0]
 
 
@@ -99,16 +102,16 @@ async def serving(
     *,
     exposed: Callable[[Service], bool] = _all,
 ) -> AsyncIterator[Served]:
-    """Serves one service, or several of one process, while the context is open.
+    """Serves one service, or several in one process, while the context is open.
 
-    See the module for the order of things. Several are opened in their order and call one
-    another directly; a registry among them is the registry of all, and is watched where other
-    processes register in the same place. ``exposed`` tells which of
-    them other processes may call: each has a port of its own and is registered.
+    The module's docstring has the order of the steps. Several services are opened in their order
+    and call one another directly. If one of them is a registry, all use it. If other processes
+    register in the same place, the registry is also watched. ``exposed``: which services other
+    processes may call; each has its own port and is registered.
 
-    Raises what ``service.open`` raises, ConfigError when the address for others is not known, or
-    certificates cannot be used or are missing where others can connect, OSError when a port is
-    taken, and TimeoutError when the registry can't be reached.
+    Raises what ``service.open`` raises. Also raises ConfigError if the address for others is
+    unknown, if certificates cannot be used, or if they are missing although others can connect;
+    OSError if a port is taken; and TimeoutError if the registry is unreachable.
     """
     services = [services] if not isinstance(services, Sequence) else services
     name_process(services)
@@ -283,7 +286,7 @@ async def _let_go(services: Sequence[Service], grace: _Grace) -> None:
             async with asyncio.timeout(seconds):
                 await service.let_go()
         except TimeoutError:
-            _log.warning("%s stops with open sessions", service.instance_id)
+            _log.warning("%s stops although it has open sessions", service.instance_id)
 
     # All at once: a later one would take new sessions until the callers of the first had ended.
     await asyncio.gather(*map(let_one_go, services))
@@ -306,9 +309,10 @@ async def serve(
     *,
     exposed: Callable[[Service], bool] = _all,
 ) -> None:
-    """Serves until SIGTERM or SIGINT, then drains. ``on_ready`` is called once SERVING.
+    """Serves until SIGTERM or SIGINT, then drains. Calls ``on_ready`` once the services are
+    SERVING.
 
-    An earlier signal aborts the start.
+    A signal before that aborts the start.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -358,7 +362,7 @@ def _discovery_peer(
 
 
 def instance_of(service: Service) -> discovery_pb2.Instance:
-    """An open service, as its neighbours in this process see it."""
+    """An open service as an instance, for the other services in this process."""
     return discovery_pb2.Instance(
         id=service.instance_id,
         service=service.kind,
@@ -371,7 +375,7 @@ def instance_of(service: Service) -> discovery_pb2.Instance:
 
 
 async def close_bounded(service: Service) -> None:
-    """Closes a service, giving up after ten seconds."""
+    """Closes a service, and gives up after ten seconds."""
     try:
         async with asyncio.timeout(_CLOSE_S):
             await service.close()

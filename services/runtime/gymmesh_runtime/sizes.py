@@ -1,7 +1,7 @@
 """The size limit of messages, and its error.
 
-Senders check before they send: what gRPC itself refuses comes back as a bare status, or, on a
-stream of requests, as an internal error.
+Senders check the size before they send. If gRPC itself refuses a message, the sender gets only a
+bare status, or, on a stream of requests, an internal error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _KEPT: Final = 1000  # characters of a description
 def too_large(
     what: str, limit: int = MAX_MESSAGE_BYTES, *, size: int | None = None, method: str = ""
 ) -> MeshError:
-    """The error for a message over the limit. Sizes are in bytes; None: not all of it arrived."""
+    """The error for a message over the limit. Sizes are in bytes; None: the message did not arrive
+    in full.
+    """
     has = "is larger than" if size is None else f"has {size} bytes, more than"
     where = f" of {method}" if method else ""
     metadata = {"limit_bytes": str(limit)}
@@ -32,20 +34,24 @@ def too_large(
         metadata["method"] = method
     return MeshError(
         errors_pb2.ERROR_REASON_MESSAGE_TOO_LARGE,
-        f"{what}{where} {has} the {limit} bytes that it may have"[:_KEPT],
+        f"{what}{where} {has} the limit of {limit} bytes"[:_KEPT],
         metadata=metadata,
     )
 
 
 def packed_request(spec: MethodSpec, request: Any) -> bytes:
-    """A request in its bytes, if it is not so already. Raises MESSAGE_TOO_LARGE."""
+    """The encoded request. A request that is already encoded stays as it is. Raises
+    MESSAGE_TOO_LARGE.
+    """
     data = request if isinstance(request, bytes) else spec.pack_request(request)
     _check_request(spec, data)
     return data
 
 
 def packed_response(spec: MethodSpec, response: Any) -> bytes:
-    """A response in its bytes, if it is not so already. Raises MESSAGE_TOO_LARGE."""
+    """The encoded response. A response that is already encoded stays as it is. Raises
+    MESSAGE_TOO_LARGE.
+    """
     data = response if isinstance(response, bytes) else spec.pack_response(response)
     if len(data) > MAX_MESSAGE_BYTES:
         name = spec.response_class.DESCRIPTOR.full_name
@@ -66,10 +72,10 @@ def _check_request(spec: MethodSpec, data: bytes) -> None:
 
 
 class PackedRequests:
-    """A caller's stream of requests in their bytes, up to the first that is too large.
+    """A caller's stream of requests, encoded, up to the first request that is too large.
 
-    gRPC does not report what a stream of requests raises: such a one ends here, is kept as `error`,
-    and `give_up` is called, which is to end the call.
+    gRPC does not report errors of a stream of requests. So after such a request the stream ends,
+    `error` has the error, and `give_up` is called to end the call.
     """
 
     def __init__(self, requests: AsyncIterator[Any], spec: MethodSpec) -> None:

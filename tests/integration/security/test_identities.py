@@ -169,7 +169,7 @@ async def test_without_a_token_and_with_a_wrong_one(
             assert error.reason == Reason.ERROR_REASON_CREDENTIAL_INVALID
             said.add(error.message)
         (sentence,) = said
-        assert "unknown here" in sentence
+        assert "does not recognise the caller" in sentence
         for secret in (token, "agents", "trainer"):
             assert not secret or secret not in sentence
     assert not model.contexts

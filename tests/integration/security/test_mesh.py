@@ -133,7 +133,7 @@ async def test_collecting_as_somebody(tmp_path: Path) -> None:
         stranger = shown(authority, authority.issue("stranger"))
         done = await gym("collect", "-i", tasks, "-o", unheard, "--agent", agent, *stranger)
         assert done.code == 1
-        done.said("the caller is unknown here")
+        done.said("the server does not recognise the caller")
 
 
 async def test_the_control_plane_over_mutual_tls(tmp_path: Path) -> None:

@@ -86,9 +86,12 @@ async def test_a_watch_from_a_pods_start_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("unauthorized", "(401: Unauthorized); see discovery.kubernetes.token_file and ca_file"),
+        (
+            "unauthorized",
+            "(401: Unauthorized). Credentials: see discovery.kubernetes.token_file and ca_file",
+        ),
         ("forbidden", "(403: endpointslices.discovery.k8s.io is forbidden: User"),
-        ("bad_selector", "; check discovery.kubernetes.selector"),
+        ("bad_selector", ". Check discovery.kubernetes.selector"),
     ],
 )
 async def test_a_refusal(what: str, said: str) -> None:

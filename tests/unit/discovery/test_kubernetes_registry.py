@@ -280,8 +280,8 @@ async def test_a_refusal_says_what_to_look_at(
     assert problem is not None
     assert problem.reason == errors_pb2.ERROR_REASON_NOT_PERMITTED
     assert problem.message == (
-        f"Kubernetes at {kubernetes.url} rejects the credentials (403: not by you);"
-        " see discovery.kubernetes.token_file and ca_file"
+        f"Kubernetes at {kubernetes.url} rejects the credentials (403: not by you)."
+        " Credentials: see discovery.kubernetes.token_file and ca_file"
     )
     async with opened(kubernetes, view=False) as backend:
         await until(lambda: "the last view of 0 instances" in caplog.text)
@@ -298,7 +298,7 @@ async def test_a_selector_that_is_none(kubernetes: FakeKubernetes) -> None:
     problem = await problem_of(config(kubernetes, selector="a in"))
     assert problem is not None
     assert problem.reason == errors_pb2.ERROR_REASON_FIELD_INVALID
-    assert "(400: unable to parse); check discovery.kubernetes.selector" in problem.message
+    assert "(400: unable to parse). Check discovery.kubernetes.selector" in problem.message
 
 
 async def test_more_slices_than_anybody_has(
@@ -309,7 +309,7 @@ async def test_more_slices_than_anybody_has(
         kubernetes.put(slice_of(name=f"s-{number}"))
     problem = await problem_of(config(kubernetes))
     assert problem is not None
-    assert "more than 3 slices" in problem.message
+    assert "more than 3 EndpointSlices" in problem.message
 
 
 async def test_what_is_left_out_is_said_once(

@@ -49,8 +49,8 @@ def test_the_one_address_that_others_can_use(
     [
         ("0.0.0.0", [*LOOPBACK, "10.0.0.7", "172.17.0.1"], "several: 10.0.0.7, 172.17.0.1"),
         ("::", ["2001:db8::7", "2001:db8::8"], "several: 2001:db8::7, 2001:db8::8"),
-        ("0.0.0.0", [*LOOPBACK, "2001:db8::7"], "none that other machines can reach"),
-        ("::", LOOPBACK, "none that other machines can reach"),
+        ("0.0.0.0", [*LOOPBACK, "2001:db8::7"], "no address that other machines can reach"),
+        ("::", LOOPBACK, "no address that other machines can reach"),
     ],
 )
 def test_what_cannot_be_told_is_asked_for(bound: str, addresses: list[str], why: str) -> None:

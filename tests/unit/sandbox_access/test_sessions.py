@@ -333,7 +333,7 @@ def test_a_verifier_may_not_judge_new_sandboxes_for_those_of_the_agent() -> None
         async def verify(self, session: Session[None], rollout: Rollout) -> float:
             return float(await session.sandbox.files.read_text("answer") == "42")
 
-    with pytest.raises(ConfigError, match="looks into a sandbox"):
+    with pytest.raises(ConfigError, match="uses a sandbox"):
         ResourceService(EnvironmentConfig(), "e", "e-0", environment=Wrong())
 
 

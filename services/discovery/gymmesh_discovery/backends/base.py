@@ -29,7 +29,7 @@ _HEALTH: Final = {
 
 
 class RegistryBackend(ABC):
-    """Keeps leases and notifies watchers of changes. Raises MeshError for every failure."""
+    """Stores leases and notifies watchers of changes. Raises MeshError for every failure."""
 
     #: Whether other processes register in the same place, so that a service must watch it.
     shared: bool = False
@@ -53,7 +53,7 @@ class RegistryBackend(ABC):
     ) -> tuple[str, int]:
         """Lists an instance; returns the lease and its length in seconds. Raises INSTANCE_EXISTS.
 
-        ``held_lease`` is the lease that the caller holds for this id already.
+        ``held_lease`` is the lease that the caller already holds for the instance's id.
         """
 
     @abstractmethod
@@ -62,11 +62,11 @@ class RegistryBackend(ABC):
 
     @abstractmethod
     async def deregister(self, lease_id: str) -> None:
-        """Gives a lease back."""
+        """Ends a lease and removes its instance."""
 
     @abstractmethod
     def sweep(self) -> None:
-        """Removes instances whose time is over."""
+        """Removes instances whose lease expired."""
 
     def snapshot(self, service: str, name: str) -> tuple[int, list[discovery_pb2.Instance]]:
         """The registry's version and the matching instances, by id."""
@@ -74,7 +74,7 @@ class RegistryBackend(ABC):
         return self._view.version, self._view.instances(service, name)
 
     def subscribe(self) -> Watcher:
-        """Every change from this call on."""
+        """Returns a watcher that gets every change from this call on."""
         return self._watchers.subscribe()
 
     @abstractmethod
@@ -91,7 +91,9 @@ def instance_exists(instance_id: str) -> MeshError:
 
 
 def count_instances(instances: Iterable[discovery_pb2.Instance]) -> None:
-    """Sets the metric; kinds that the contract lacks are counted together."""
+    """Sets the metric of instances. Kinds outside the contract are counted together, as
+    ``other``.
+    """
     counts: Counter[tuple[str, ...]] = Counter(
         (one.service if one.service in _KINDS else "other", _HEALTH.get(one.health, "unknown"))
         for one in instances

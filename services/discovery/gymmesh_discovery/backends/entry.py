@@ -18,19 +18,21 @@ _LONGEST_WARNING: Final = 1000
 
 
 class EntryError(ValueError):
-    """An entry, or a part of one, that cannot be an instance; the message says why."""
+    """An entry that cannot be read as an instance; the message says why."""
 
 
 def check_contract(version: str) -> None:
     """Raises EntryError for another major version of the contract."""
     if not speaks_ours(version):
         raise EntryError(
-            f"it uses contract version '{version}', but this side uses {CONTRACT_VERSION}"
+            f"it uses contract version '{version}', but this process uses {CONTRACT_VERSION}"
         )
 
 
 def check_names(texts: Iterable[tuple[str, str]]) -> None:
-    """Raises EntryError where one of the texts, each with what it is, is too long or invisible."""
+    """Raises EntryError if a text is too long or has invisible characters. Each text has a
+    description.
+    """
     try:
         for what, text in texts:
             check_name(what, text)
@@ -39,12 +41,12 @@ def check_names(texts: Iterable[tuple[str, str]]) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with a blank for each character that does not print."""
+    """The text with a blank in place of each character that does not print."""
     return "".join(one if one.isprintable() else " " for one in text)
 
 
 class Warnings:
-    """Warnings about what a registry lists, each logged once, and no more than a thousand."""
+    """Logs warnings about a registry's entries: each warning once, and at most a thousand."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()

@@ -12,14 +12,14 @@ _QUEUE: Final = 1024
 
 
 class Watcher:
-    """A bounded queue of changes; one that overflows holds a single None instead."""
+    """A bounded queue of changes. After an overflow the queue holds a single None."""
 
     def __init__(self, watchers: set[Watcher]) -> None:
         self._watchers = watchers
         self._queue: asyncio.Queue[Change | None] = asyncio.Queue(_QUEUE)
 
     async def next(self) -> Change | None:
-        """The next change; None says that some were missed (take a snapshot)."""
+        """The next change. None: changes were missed, so take a snapshot."""
         return await self._queue.get()
 
     def put(self, change: Change) -> None:
@@ -29,7 +29,7 @@ class Watcher:
             self._queue.put_nowait(change)
 
     def miss(self) -> None:
-        """Says that changes were missed, in place of those that wait."""
+        """Replaces the waiting changes by None, which says that changes were missed."""
         while not self._queue.empty():
             self._queue.get_nowait()
         self._queue.put_nowait(None)
@@ -48,18 +48,18 @@ class Watchers:
         return len(self._watchers)
 
     def subscribe(self) -> Watcher:
-        """Every change from this call on."""
+        """Returns a watcher that gets every change from this call on."""
         watcher = Watcher(self._watchers)
         self._watchers.add(watcher)
         return watcher
 
     def publish(self, changes: Collection[Change]) -> None:
-        """Tells all of changes."""
+        """Sends changes to all watchers."""
         for change in changes:
             for watcher in self._watchers:
                 watcher.put(change)
 
     def missed(self) -> None:
-        """Says that changes were missed: everybody looks again."""
+        """Tells all watchers that they missed changes, so that each takes a snapshot."""
         for watcher in self._watchers:
             watcher.miss()

@@ -1,8 +1,8 @@
 """The registry as xDS resources. Pure: no clock, no I/O.
 
-Listeners, routes and clusters are the same for every name and never change, so they exist for each
-possible name. A client that asks for a missing agent immediately gets an empty list of endpoints,
-instead of waiting 15 seconds for a listener. Only endpoints change.
+Listeners, routes and clusters are the same for every name and never change. So they exist for each
+possible name. If a client asks for a missing agent, it gets an empty list of endpoints at once, and
+does not wait 15 seconds for a listener. Only endpoints change.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Resource:
 
 
 class Catalog:
-    """What clients may subscribe to, of the instances that were put in.
+    """The resources that clients may subscribe to, made from the instances in the catalog.
 
     Changes take effect with ``commit``. ``version`` grows by one with each commit that changed
-    something. ``problems`` says by id which instances cannot be offered, and why.
+    something. ``problems`` maps ids of instances that cannot be offered to the reason.
     """
 
     def __init__(self) -> None:
@@ -93,13 +93,13 @@ class Catalog:
             self._touched.add(endpoint.group)
 
     def remove(self, instance_id: str) -> None:
-        """Forgets an instance; an unknown id is ignored."""
+        """Removes an instance; an unknown id is ignored."""
         self.problems.pop(instance_id, None)
         if instance_id in self._group_of:
             self._drop(instance_id)
 
     def replace(self, instances: Iterable[Instance]) -> None:
-        """Takes a snapshot as the whole truth."""
+        """Replaces all instances by those of a snapshot."""
         instances = list(instances)
         ids = {one.id for one in instances}
         for gone in [*(self._group_of.keys() - ids), *(self.problems.keys() - ids)]:
@@ -108,7 +108,7 @@ class Catalog:
             self.put(one)
 
     def commit(self) -> bool:
-        """Makes the changes visible; whether there are any."""
+        """Makes the changes visible; returns whether there are any."""
         changed = False
         for group in self._touched:
             members = self._groups.get(group)

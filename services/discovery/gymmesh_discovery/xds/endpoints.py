@@ -42,10 +42,10 @@ class XdsEndpoint:
 
 
 def endpoint_of(instance: Instance) -> XdsEndpoint | None:
-    """The endpoint of an instance, None for a kind that is not offered over xDS.
+    """The endpoint of an instance; None for a kind that is not offered over xDS.
 
-    Raises UnusableInstanceError for an address that is no IP address and port, which is all that
-    gRPC's clients take, and for another major version of the contract.
+    Raises UnusableInstanceError for an address that is not an IP address and port (gRPC's clients
+    accept no other addresses), and for another major version of the contract.
     """
     group = group_of(instance.service, instance.name)
     if group is None:
@@ -66,7 +66,7 @@ def endpoint_of(instance: Instance) -> XdsEndpoint | None:
 def assignment_of(
     group: str, endpoints: Iterable[XdsEndpoint]
 ) -> endpoint_pb2.ClusterLoadAssignment:
-    """All endpoints of a group by locality, in an order that depends on them alone."""
+    """All endpoints of a group by locality. The order depends only on the endpoints."""
     by_address: dict[tuple[str, int], XdsEndpoint] = {}
     for one in sorted(endpoints, key=_order):
         by_address[one.address, one.port] = one  # clients refuse an address that stands there twice

@@ -1,4 +1,4 @@
-"""Keeps a catalog in step with a registry, and wakes the streams when it changed."""
+"""Updates a catalog from a registry, and wakes the streams after a change."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _PAUSE_S: Final = 1.0
 class RegistryFeed:
     """The catalog of a registry.
 
-    For ``settle_s`` after the start it counts as not settled: services renew their leases every
-    five seconds, and a registry without a memory of its own hears of them only then.
+    The catalog is not settled for ``settle_s`` after the start. Services renew their leases every
+    five seconds, and a registry that starts with an empty list learns of them only then.
     """
 
     def __init__(self, backend: RegistryBackend, *, settle_s: float) -> None:
@@ -42,7 +42,7 @@ class RegistryFeed:
         self._logged: dict[str, str] = {}
 
     async def open(self) -> None:
-        """Takes a snapshot and follows the changes from then on."""
+        """Takes a snapshot, then follows the changes."""
         self.catalog.settled = self._settle_s <= 0
         subscription = self._backend.subscribe()
         version = self._take_snapshot()
@@ -58,7 +58,7 @@ class RegistryFeed:
         self._tasks = []
 
     def publish(self) -> None:
-        """Lets the streams see what has changed."""
+        """Shows the changes so far to the streams."""
         if self.catalog.commit():
             self.changed_at = self._pending_since or time.monotonic()
             metrics.XDS_VIEW_VERSION.set(self.catalog.version)
@@ -77,7 +77,7 @@ class RegistryFeed:
                     self._pending_since = self._pending_since or time.monotonic()
                     self._changed.set()
             except Exception:
-                _log.exception("lost track of the registry's changes; starting again")
+                _log.exception("missed changes of the registry; reading all of it again")
             finally:
                 subscription.close()
             await asyncio.sleep(_PAUSE_S)

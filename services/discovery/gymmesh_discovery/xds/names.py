@@ -1,4 +1,4 @@
-"""The names of resources, and the types of the protocol."""
+"""The names and types of xDS resources."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ AFFINITY_HEADER: Final = "gymmesh-affinity"
 
 @dataclass(frozen=True, slots=True)
 class XdsTarget:
-    """What ``xds:///agent.NAME`` and ``xds:///affinity.agent.NAME`` name.
+    """A target such as ``xds:///agent.NAME`` or ``xds:///affinity.agent.NAME``.
 
-    ``group`` is the name without the affinity: all instances of one kind and name.
+    ``group`` is the name without ``affinity.``: all instances of one kind and name.
     """
 
     group: str
@@ -40,7 +40,7 @@ class XdsTarget:
 
 
 def parse_target(name: str) -> XdsTarget | None:
-    """The target of a listener's, route's or cluster's name; None if it is not one."""
+    """The target for the name of a listener, a route or a cluster; None for any other name."""
     group = name.removeprefix(_AFFINITY)
     kind, _, instance_name = group.partition(".")
     if kind not in KINDS.values() or not 0 < len(instance_name) <= MAX_NAME:

@@ -48,7 +48,9 @@ class XdsEdge:
         self._logged: set[tuple[str, str]] = set()
 
     async def open(self, backend: RegistryBackend, credentials: Credentials) -> None:
-        """Starts to follow the registry. It is served by the process's gRPC server, as secured."""
+        """Starts to follow the registry. The process's gRPC server serves the edge, with its own
+        security.
+        """
         self._feed = RegistryFeed(backend, settle_s=self._settle_s)
         await self._feed.open()
         metrics.XDS_STREAMS.set(self._streams)
@@ -56,7 +58,7 @@ class XdsEdge:
             metrics.XDS_PUSH_SECONDS.labels(_short(type_url))
 
     def served_as(self, instance: registry_pb2.Instance) -> None:
-        """Its clients are not offered the control plane."""
+        """Does nothing: the control plane is not offered to its clients."""
 
     async def close(self) -> None:
         self.drain()
@@ -64,14 +66,14 @@ class XdsEdge:
             await self._feed.close()
 
     def drain(self) -> None:
-        """Ends all streams; the clients keep what they have, and try again."""
+        """Ends all streams. Clients keep their resources, and connect again."""
         self._draining = True
         if self._feed is not None:
             for stream in self._feed.streams:
                 stream.set()
 
     def extras(self) -> list[Callable[[Any], None]]:
-        """What adds the service to a gRPC server."""
+        """The function that adds the service to a gRPC server."""
         return [partial(ads_pb2_grpc.add_AggregatedDiscoveryServiceServicer_to_server, self)]
 
     async def StreamAggregatedResources(self, requests: AsyncIterator[Any], rpc: Any) -> None:
@@ -96,7 +98,7 @@ class XdsEdge:
         if self._streams >= self._most_streams:
             raise MeshError(
                 errors_pb2.ERROR_REASON_QUEUE_FULL,
-                f"there are already {self._streams} xDS streams",
+                f"the control plane already has {self._streams} xDS streams; retry later",
                 retry_after_s=10.0,
             )
         self._streams += 1

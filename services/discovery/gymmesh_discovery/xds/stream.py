@@ -30,12 +30,12 @@ _STALE: Final = "?"
 
 
 class TooManyNamesError(Exception):
-    """The client subscribes to more than it may."""
+    """The client subscribes to more names than it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A response that is to be sent."""
+    """A response to send."""
 
     type_url: str
     version: str
@@ -76,7 +76,8 @@ class ClientStream:
         self._pushes = 0
 
     def receive_whole(self, type_url: str, version: str, names: Iterable[str]) -> None:
-        """A request of the state-of-the-world protocol; ``version`` is what the client has.
+        """A request of the state-of-the-world protocol; ``version`` is the version that the client
+        has.
 
         Raises TooManyNamesError. An unknown type is ignored.
         """
@@ -104,9 +105,9 @@ class ClientStream:
     ) -> None:
         """A request of the delta protocol.
 
-        ``has``: the versions that the client has from an earlier stream. ``nonce``: of the
-        response that it acknowledges or refuses. Raises TooManyNamesError. An unknown type is
-        ignored.
+        ``has``: the versions that the client has from an earlier stream. ``nonce``: the nonce of
+        the response that the request acknowledges or refuses. Raises TooManyNamesError. An unknown
+        type is ignored.
         """
         if type_url not in TYPES:
             return
@@ -140,11 +141,11 @@ class ClientStream:
 
     @property
     def is_owed(self) -> bool:
-        """Whether it has subscribed to something that was not sent to it yet."""
+        """Whether the client has a subscription for which nothing was sent yet."""
         return any(known.owed for known in self._types.values())
 
     def due(self, catalog: Catalog) -> list[Push]:
-        """What the client is to be sent now; it counts as sent."""
+        """The responses to send now. The stream records them as sent."""
         known = [(type_url, self._types[type_url]) for type_url in TYPES if type_url in self._types]
         pushes = (self._due_of(type_url, one, catalog) for type_url, one in known)
         return [push for push in pushes if push is not None]

@@ -1,4 +1,4 @@
-"""Where a process listens, from where that can be reached, and the host that others connect to."""
+"""Where a process listens, who can reach that address, and the host that others connect to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _log = logging.getLogger("gymmesh.serve")
 #: What anyone who reaches it can do to a service, metrics, and tools over MCP.
 SERVICES_HARM: Final = "run rollouts, tools and models, and read tasks and answers"
 METRICS_HARM: Final = "read them"
-TOOLS_HARM: Final = "read what travels, the tokens of the sessions included, and call them"
+TOOLS_HARM: Final = "read the traffic, including the tokens of sessions, and make calls"
 
 _PORTS: Final = range(20_000, 32_000)
 _KEY: Final = "mesh.advertise_host"
@@ -51,10 +51,10 @@ def family_of(host: str) -> socket.AddressFamily:
 
 
 def free_port(host: str) -> int:
-    """A currently free port of a host.
+    """A port of a host that is free now.
 
-    It is below those that systems give to outgoing connections, so that it is still free when a
-    process that listens there starts, or is started again. Raises OSError if there is none.
+    The port is below those that systems use for outgoing connections. So it is still free when a
+    process starts or restarts to listen on it. Raises OSError if there is no such port.
     """
     for _ in range(100):
         port = _PORTS[secrets.randbelow(len(_PORTS))]
@@ -70,18 +70,19 @@ def free_port(host: str) -> int:
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach what listens on a host.
+    """Whether only this machine can reach a host's ports.
 
-    A name other than ``localhost`` may stand for any address, and so counts as reachable.
+    A name other than ``localhost`` may have any address, so it is treated as reachable by others.
     """
     ip = _ip(host.strip("[]"))
     return host == "localhost" if ip is None else ip.is_loopback
 
 
 def exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> str:
-    """A sentence on what others can do to ``what``, which listens on ``host``; empty: nothing.
+    """A sentence that says what others can do to ``what``, which listens on ``host``; empty if only
+    this machine can connect.
 
-    ``tokens`` says that tokens identify callers, which travel unencrypted.
+    ``tokens``: whether tokens identify callers. The tokens then travel unencrypted.
     """
     if is_local(host):
         return ""
@@ -93,7 +94,7 @@ def exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> str:
 
 
 def log_exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> None:
-    """Logs the sentence as a warning, if there is one."""
+    """Logs the sentence of ``exposure`` as a warning, unless it is empty."""
     if sentence := exposure(what, host, harm, tokens=tokens):
         _log.warning("%s", sentence)
 
@@ -101,15 +102,15 @@ def log_exposure(what: str, host: str, harm: str, *, tokens: bool = False) -> No
 def advertised(
     host: str, advertise_host: str = "", *, addresses: Sequence[str] | None = None
 ) -> str:
-    """The host that others connect to, of services that listen on ``host``.
+    """The host that others connect to, for services that listen on ``host``.
 
-    ``advertise_host`` if it is set, otherwise ``host``. If ``host`` means all addresses of this
-    machine, the address that other machines can reach: an IPv4 address for `0.0.0.0`; an IPv6
-    address for `::`, or an IPv4 address if there is none. ``addresses``: this machine's addresses;
-    None: look them up.
+    This is ``advertise_host`` if it is set, otherwise ``host``. If ``host`` means all addresses of
+    this machine, it is the address that other machines can reach: an IPv4 address for `0.0.0.0`; an
+    IPv6 address for `::`, or an IPv4 address if there is no IPv6 address. ``addresses``: this
+    machine's addresses; None: look them up.
 
-    Raises ConfigError if this finds several addresses or none, or if ``advertise_host`` is not a
-    single host.
+    Raises ConfigError if there are several such addresses or none, or if ``advertise_host`` is not
+    a single host.
     """
     if advertise_host:
         if not _is_one_host(advertise_host):
@@ -124,10 +125,11 @@ def advertised(
     found = _reachable(own_addresses() if addresses is None else addresses, six=":" in host)
     if len(found) == 1:
         return found[0]
-    which = f"several: {', '.join(found)}" if found else "none that other machines can reach"
+    which = f"several: {', '.join(found)}" if found else "no address that other machines can reach"
     raise ConfigError(
-        f"the services listen on {host}, all addresses of this machine, of which it has {which}. "
-        "Choose the host that others connect to with --advertise HOST or this key",
+        f"the services listen on {host}, which means all addresses of this machine, but others "
+        f"need one address to connect to. This machine has {which}. Choose the host with "
+        "--advertise HOST or this key",
         path=_KEY,
     )
 
@@ -139,7 +141,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def own_addresses() -> list[str]:
-    """The IP addresses of this machine's interfaces, loopback included."""
+    """The IP addresses of this machine's interfaces, including loopback."""
     found = [one.ip for adapter in ifaddr.get_adapters() for one in adapter.ips]
     # An IPv6 address comes with its flow and scope.
     return [ip if isinstance(ip, str) else ip[0] for ip in found]

@@ -1,6 +1,6 @@
-"""Configuration: YAML files, overrides and environment variables into msgspec Structs.
+"""Configuration: reads YAML files, overrides and environment variables into msgspec Structs.
 
-The loader knows no service: the composition root hands it the Struct to fill.
+The loader knows no service. Its caller passes the Struct to fill.
 """
 
 from gymmesh_runtime.config.choices import explained

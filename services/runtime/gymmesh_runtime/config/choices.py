@@ -20,8 +20,9 @@ _NOT_ONE: Final = re.compile(r"^Invalid enum value (?P<given>.*)$", re.DOTALL)
 
 
 def explained(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> tuple[str, str]:
-    """The place in a struct that an error is about, such as `checks[0].run` (empty: all of it), and
-    the problem. Where the value is none of a few, the problem lists them, or names the nearest.
+    """The place and the problem of an error. The place is a path in a struct, such as
+    `checks[0].run`; it is empty for the whole struct. For an invalid choice, the problem lists the
+    valid values, or names the nearest.
     """
     found = _PLACE.match(str(error))
     assert found is not None  # it matches any text

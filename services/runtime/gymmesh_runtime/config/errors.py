@@ -1,4 +1,4 @@
-"""The one error of the configuration: a sentence that says where and what, for each mistake."""
+"""ConfigError: sentences that say where each mistake is, and what is wrong."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class ConfigError(ValueError):
     """An invalid configuration. The text is one sentence.
 
     Attributes:
-        source: the file, or the override (`--set a.b`), that holds the mistake; may be empty.
-        line: the line in the file, from 1; 0 where there is none.
+        source: the file, or the override (`--set a.b`), with the mistake; may be empty.
+        line: the line in the file, from 1; 0 if there is none.
         path: the key's path, such as `models.policy.url`; may be empty.
         problem: what is wrong and what was expected, without the place.
-        more: further mistakes that were found beside this one, none of which has more.
+        more: further mistakes that were found. Their own `more` is empty.
     """
 
     def __init__(self, problem: str, *, source: str = "", line: int = 0, path: str = "") -> None:
@@ -29,30 +29,30 @@ class ConfigError(ValueError):
 
     @property
     def sentences(self) -> str:
-        """All mistakes, each in a line."""
+        """All mistakes, one per line."""
         return "\n".join(map(str, (self, *self.more)))
 
 
 class ConfigMistakes:
-    """Gathers the mistakes of several keys, so that all are reported and not the first alone."""
+    """Collects the mistakes of several keys, so that all are reported together."""
 
     def __init__(self) -> None:
         self._found: list[ConfigError] = []
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Takes down a ConfigError of the block, which ends there."""
+        """Catches a ConfigError of the block, and records it."""
         try:
             yield
         except ConfigError as error:
             self.add(error)
 
     def add(self, error: ConfigError) -> None:
-        """Take down a mistake."""
+        """Record a mistake."""
         self._found += [error, *error.more]
 
     def check(self) -> None:
-        """Raise the first mistake, with the others as its `more`; none: do nothing."""
+        """Raise the first mistake, with the others as its `more`. Without mistakes, do nothing."""
         if self._found:
             first, *more = self._found
             first.more = tuple(more)

@@ -9,7 +9,7 @@ from gymmesh_runtime.config.secret import Secret
 
 
 def read_text(path: Path, what: str) -> str:
-    """A file's text; `what`: what the file is, for the error. Raises ConfigError."""
+    """A file's text. `what` describes the file in the error. Raises ConfigError."""
     try:
         return path.expanduser().read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -18,7 +18,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def read_token_file(path: Path, what: str) -> Secret:
-    """The token that a file holds, fit for a header. Raises ConfigError."""
+    """The token in a file, checked to be valid in a header. Raises ConfigError."""
     text = read_text(path, what).strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise ConfigError(f"the {what} '{path}' contains no token")

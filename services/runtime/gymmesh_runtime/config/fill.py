@@ -1,4 +1,4 @@
-"""Types: a tree of located values into Structs, or a sentence about each mistake."""
+"""Converts a tree of located values to Structs, or raises a sentence for each mistake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Filler:
         """A Struct from a map.
 
         Raises:
-            ConfigError: unknown or missing keys, wrong types, or else the Struct's own refusal.
+            ConfigError: unknown or missing keys, wrong types, or a failed check of the Struct.
         """
         if not isinstance(tree, Table):
             raise tree.mark.error(f"expected a map of keys, got {self._describe(tree, path)}", path)
@@ -56,7 +56,7 @@ class Filler:
             raise tree.mark.error(text or type(error).__name__, path) from None
 
     def value(self, hint: Any, tree: Tree, path: str) -> Any:
-        """A value of the type `hint` from a tree; raises as `struct`."""
+        """A value of the type `hint` from a tree. Raises the same errors as `struct`."""
         origin = typing.get_origin(hint)
         if origin in (typing.Union, types.UnionType):
             return self._union(typing.get_args(hint), tree, path)

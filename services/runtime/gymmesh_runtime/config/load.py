@@ -1,4 +1,4 @@
-"""The loader: files, then overrides, then environment variables, then types."""
+"""The loader. It applies files, overrides, environment variables and types, in this order."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def load_config(
     """Read a configuration.
 
     Args:
-        under: what `merged_document` returned, below the files.
+        under: a result of `merged_document`, which the files override.
         files: YAML files, merged left to right: maps deeply, lists and scalars replaced.
-        sets: overrides `a.b.c=value` with YAML values, laid over the files in order.
-        schema: the Struct to fill. Its own checks (`__post_init__` raising ValueError) count.
+        sets: overrides `a.b.c=value` with YAML values, applied over the files in order.
+        schema: the Struct to fill. Its own checks (`__post_init__` raising ValueError) also apply.
         env: the variables that `${NAME}` and `${NAME:-default}` read.
 
     Raises:
-        ConfigError: anything that is wrong, in one sentence with file, line and key path.
+        ConfigError: any mistake, in one sentence with file, line and key path.
     """
     return Filler(env).struct(schema, _merged(files, sets, under), "")
 
@@ -49,7 +49,7 @@ def load_config(
 def merged_document(
     files: Sequence[Path], sets: Sequence[str], under: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The files and overrides as one document of JSON values, with `${NAME}` as it was written.
+    """The files and overrides as one document of JSON values. `${NAME}` stays as it was written.
 
     Raises ConfigError.
     """

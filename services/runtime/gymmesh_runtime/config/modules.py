@@ -29,10 +29,10 @@ def file_spec(name: str, file: Path) -> ModuleSpec | None:
 
 
 def named_module(place: str) -> ModuleType:
-    """The module of a dotted name, which may be in the working directory, or of a `.py` file, which
-    may import what is beside it.
+    """The module for a dotted name or a `.py` file. A dotted name may be in the working directory.
+    A `.py` file may import modules in its own folder.
 
-    Raises ImportError, OSError, ValueError, and what the module raises.
+    Raises ImportError, OSError, ValueError, and any error of the module itself.
     """
     if not place.endswith(".py"):
         _look_in(Path.cwd())

@@ -10,9 +10,10 @@ from gymmesh_runtime.text import remember_secret
 
 
 class Secret(str):
-    """A string such as an API key, whose `repr` is `***` (in Structs and logs of them, too).
+    """A string such as an API key. Its `repr` is `***`, also within Structs and logs of Structs.
 
-    It is a `str` otherwise: formatting it or putting it in a header gives the text. Logs mask it.
+    In every other way it is a `str`: formatting it or using it in a header shows the text. Logs
+    mask it.
     """
 
     __slots__ = ()
@@ -26,9 +27,9 @@ class Secret(str):
 
 
 def public_view(value: Any) -> Any:
-    """A configuration as plain JSON values, its secrets replaced by `***`.
+    """A configuration as plain JSON values, with `***` for each secret.
 
-    Takes Structs, mappings, sequences and scalars; anything else becomes its `repr`.
+    Accepts Structs, mappings, sequences and scalars; any other value becomes its `repr`.
     """
     if isinstance(value, Secret):
         return "***"

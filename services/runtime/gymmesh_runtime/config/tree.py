@@ -22,13 +22,13 @@ class Mark:
     line: int = 0
 
     def error(self, problem: str, path: str = "") -> ConfigError:
-        """The error of the value of a key's path that was written here."""
+        """A ConfigError for the value at `path`, which was written at this mark."""
         return ConfigError(problem, source=self.source, line=self.line, path=path)
 
 
 @dataclass(slots=True)
 class Leaf:
-    """A scalar as it was written; `plain` when it had no quotes, so that it may be a number."""
+    """A scalar as it was written. `plain`: it had no quotes, so it may be a number."""
 
     text: str
     plain: bool
@@ -56,10 +56,11 @@ Tree: TypeAlias = Leaf | Items | Table
 
 
 def read_file(path: Path) -> Table:
-    """Read one YAML file whose root is a map; an empty file is an empty map.
+    """Read one YAML file whose root is a map. An empty file is an empty map.
 
     Raises:
-        ConfigError: unreadable, not YAML, a key given twice or not a string, or another root.
+        ConfigError: unreadable, not YAML, a duplicate key, a key that is not a string, or a root
+            that is not a map.
     """
     file, first_line = Mark(str(path)), Mark(str(path), 1)
     try:
@@ -77,10 +78,10 @@ def read_file(path: Path) -> Table:
 
 
 def parse(text: str, source: str, *, line: int | None = None) -> Tree | None:
-    """Parse YAML text; None when it holds no document. `line` replaces the lines counted.
+    """Parse YAML text; None if it has no document. `line` replaces the line numbers of the text.
 
     Raises:
-        ConfigError: not YAML, a key given twice, or a key that is not a string.
+        ConfigError: not YAML, a duplicate key, or a key that is not a string.
     """
     try:
         loader = yaml.SafeLoader(text)
@@ -145,7 +146,7 @@ class _Reader:
 
 
 def merge(under: Tree, over: Tree) -> Tree:
-    """Lay one tree over another: maps are merged deeply, anything else is replaced."""
+    """Merge one tree over another. Maps are merged deeply, all other values are replaced."""
     if not (isinstance(under, Table) and isinstance(over, Table)):
         return over
     merged = Table(dict(under.members), under.mark, {**under.keys, **over.keys})
@@ -156,6 +157,6 @@ def merge(under: Tree, over: Tree) -> Tree:
 
 
 def join(path: str, key: str) -> str:
-    """The path of a key below `path`; a key that has a dot is quoted."""
+    """The path of a key below `path`. A key that contains a dot is quoted."""
     spelled = key if key and "." not in key and '"' not in key else f'"{key}"'
     return f"{path}.{spelled}" if path else spelled

@@ -1,8 +1,8 @@
-"""The address of the API server and the credentials for it: from the configuration, a kubeconfig,
-or a pod's service account.
+"""The address of the API server and its credentials: from the configuration, from a kubeconfig, or
+from a pod's service account.
 
-Kubernetes replaces tokens, certificates and its own authority while services run; so a token file
-is read for each request, and the rest anew for each client.
+Kubernetes replaces tokens, certificates and its own authority while services run. So a token file
+is read again for each request, and all other files for each new client.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ApiServerOptions(Protocol):
 
     Attributes:
         server: the server's URL, with `token_file` and `ca_file`.
-        kubeconfig, context: a kubeconfig and the context of it that is used.
-        namespace: instead of the credentials' own.
+        kubeconfig, context: a kubeconfig, and the context in it.
+        namespace: overrides the namespace of the credentials.
     """
 
     @property
@@ -55,7 +55,7 @@ class ApiServerOptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An API server's URL, and how to reach it. Certificates are PEM; empty: none of one's own, and
+    """An API server's URL and credentials. Certificates are PEM. Empty: no client certificate, and
     the system's authorities.
     """
 
@@ -71,13 +71,13 @@ class Access:
     hint: str = ""  # where the credentials come from, for messages
 
     def bearer(self) -> Secret | None:
-        """The current token. Raises ConfigError if the file contains none."""
+        """The current token. Raises ConfigError if the token file contains no token."""
         if not self.token_file:
             return self.token or None
         return read_token_file(Path(self.token_file), "Kubernetes token file")
 
     def tls(self) -> ssl.SSLContext | bool:
-        """What aiohttp is given for TLS. Raises ConfigError."""
+        """The value of aiohttp's argument `ssl`. Raises ConfigError."""
         if not self.server.startswith("https://"):
             return True
         try:
@@ -238,7 +238,7 @@ def _named(those: Sequence[_T], what: str, name: str) -> _T:
         if getattr(one, "name", None) == name:
             return one
     known = ", ".join(f"'{getattr(one, 'name', '')}'" for one in those) or "none"
-    raise ValueError(f"it has no {what} '{name}'; it has: {known}")
+    raise ValueError(f"it has no {what} '{name}'. Known: {known}")
 
 
 def _user(said: dict[str, object], name: str, section: str) -> _User:

@@ -1,4 +1,4 @@
-"""Programs that a service or a mesh starts: that they end with it, and writing to them."""
+"""Programs that a service or a mesh starts: ending them with their parent, and writing to them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 
 
 def ending_with_us(command: Sequence[str], pid_file: Path | None = None) -> list[str]:
-    """What to start in place of a program so that the kernel kills it when this process is killed.
+    """The command that starts a program so that the kernel kills it when this process is killed.
 
-    It keeps its process id and its streams; where there is a file for it, the id is written there.
-    Linux only: elsewhere it is started as it is.
+    The program keeps its process id and its streams. If there is a file for the id, the id is
+    written there. Only on Linux; elsewhere the program is started unchanged.
     """
     launcher = [sys.executable, "-I", "-S", str(_LAUNCHER)]
     return [*launcher, str(os.getpid()), str(pid_file or ""), *command]
 
 
 def write_to(pipe: asyncio.StreamWriter, data: bytes) -> None:
-    """Write to a process's input, or to a connection. Raises BrokenPipeError where the other end
-    is known to be gone.
+    """Write to a process's input, or to a connection. Raises BrokenPipeError if the other end is
+    closed.
 
-    That is what uvloop says by a RuntimeError; asyncio's own loop drops what is written then.
+    In this case uvloop raises a RuntimeError, and asyncio's own loop drops the data.
     """
     try:
         pipe.write(data)

@@ -1,9 +1,10 @@
-"""Becomes the program of its arguments, which then dies with the process that started it.
+"""Replaces itself by the program in its arguments, which then dies with the process that started
+it.
 
-Run as a file: `python -I -S launcher.py PARENT_PID PID_FILE COMMAND [ARGUMENT …]`. The id of the
-process, which is that of its group too where it has one, goes to the file, unless that is empty,
-so that the parent can end what the program leaves behind. When the parent is killed and can end
-nothing any more, the kernel kills the program; that is Linux only.
+Run as a file: `python -I -S launcher.py PARENT_PID PID_FILE COMMAND [ARGUMENT …]`. It writes its
+process id to PID_FILE, unless that is empty. If the process leads a group, this is also the group's
+id. So the parent can end the processes that the program leaves behind. If the parent is killed, it
+cannot end anything, and the kernel kills the program (only on Linux).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Set the signal, see that the parent did not die before, and become the program."""
+    """Set the signal, check that the parent is still alive, and become the program."""
     parent = int(sys.argv[1])
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,19 +1,19 @@
 """Which caller may call what, over connections that others cannot read.
 
-config        what a mesh file says of it
-pem           certificate files: checked, and read again when they change
-tokens        bearer tokens: what this process presents, and what it accepts
-credentials   what gRPC wants of both: for servers, and for channels
-caller_files  what a caller shows, as flags say it
-refusals      why a connection over TLS came to nothing, as a sentence
+config        the section `security` of a mesh file
+pem           certificate files: checked, and read again after a change
+tokens        bearer tokens: the token that this process presents, and the tokens it accepts
+credentials   certificates and tokens in gRPC's form, for servers and channels
+caller_files  a caller's certificate and token, from command line flags
+refusals      why a connection over TLS failed, as a sentence
 exposure      where a server may listen without TLS
-identity      the caller's name: by a certificate or a token
-permissions   what each method takes, and which callers may call it
-authorizer    the one place that lets calls in
-readers       which callers may read metrics over HTTP
-ownership     whose an id is
-limits        what each identity may take of a process
-audit         a line for each control action and refusal
+identity      the caller's name, by its certificate or token
+permissions   which permission each method requires, and who may call it
+authorizer    the only place that admits calls
+readers       who may read metrics over HTTP
+ownership     which caller an id belongs to
+limits        how much of a process each identity may use
+audit         log lines for control actions and refusals
 """
 
 from gymmesh_runtime.security.audit import audited

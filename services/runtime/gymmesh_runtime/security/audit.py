@@ -1,8 +1,8 @@
-"""A line in the log for each control action, and for each call that was refused.
+"""A log line for each control action, and for each refused call.
 
-The logger is `gymmesh.audit`; a line is a JSON object: `time`, `identity` (empty: not known),
-`method`, `target`, `outcome` (OK, or the reason of the failure). No secret is in it: of a lease,
-which is one, there is a digest.
+The logger is `gymmesh.audit`. A line is a JSON object with `time`, `identity` (empty: unknown),
+`method`, `target`, and `outcome` (OK, or the reason of the failure). A line has no secret. A lease
+is a secret, so a digest of the lease is logged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ ACTIONS: Final[Mapping[str, Callable[[Any, Any], dict[str, Any]]]] = {
 
 
 def audited(spec: MethodSpec, handler: Any) -> Any:
-    """A servicer's method that writes a line for each call; what is no action stays as it is."""
+    """A servicer's method that writes a line for each call. A method that is not an action is
+    returned unchanged.
+    """
     method = spec.full_name
     target = ACTIONS.get(method)
     if target is None:
@@ -90,7 +92,7 @@ def _read(spec: MethodSpec, request: Any) -> Any:
 
 
 def denied(identity: str, method: str, error: MeshError) -> None:
-    """A call that was refused; of many alike within a second one is written."""
+    """Logs a refused call. For refusals of the same kind, one line per second is written."""
     held_back = _denials.held_back((identity, method, error.reason_name))
     if held_back is not None:
         target = {"refused_before": held_back} if held_back else {}

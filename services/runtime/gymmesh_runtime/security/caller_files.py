@@ -1,4 +1,4 @@
-"""What a caller shows services elsewhere, as flags of a command line say it."""
+"""The certificate and token that a caller shows to remote services, from command line flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymmesh_runtime.security.config import SecurityConfig, TlsConfig
 
 @dataclass(frozen=True, slots=True)
 class ShownFiles:
-    """--ca, --cert, --key, --server-name and --token-file; None: not given."""
+    """--ca, --cert, --key, --server-name and --token-file; None: the flag is not set."""
 
     ca: str | None = None
     cert: str | None = None

@@ -1,4 +1,4 @@
-"""What a configuration says of security: files and names, never a secret itself."""
+"""The section `security` of a configuration. It has names of files, never a secret."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """TLS between services. All are PEM files, and are read again when they change.
+    """TLS between services. All files are PEM, and are read again when they change.
 
-    ``certificate`` (followed by intermediate ones, if any) and ``key`` are what this process shows,
-    as a server and as a client; ``authority`` are the certificates that others' must lead to.
-    ``client_certificates`` required: callers show a certificate of that authority. ``server_name``:
-    the name that servers' certificates have, where it is not the host of their address.
+    ``certificate`` (followed by intermediate certificates, if any) and ``key`` are the certificate
+    that this process shows, as a server and as a client. ``authority`` has the authorities that
+    must have issued the certificates of others. ``client_certificates`` required: callers must show
+    a certificate of these authorities. ``server_name``: the name in servers' certificates, if it is
+    not the host of their address.
     """
 
     certificate: str = ""
@@ -36,16 +37,19 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if bool(self.certificate) != bool(self.key):
             raise ValueError("certificate and key must be set together, or neither")
         if not self.authority:
-            raise ValueError("authority is missing: the file of the authority that others trust")
+            raise ValueError(
+                "authority is missing. Set it to the PEM file of the authority that issued the "
+                "other services' certificates"
+            )
 
 
 class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a caller is known, and what it may do.
+    """How a server recognises a caller, and what the caller may do.
 
-    It is known by a name in its certificate (a URI such as a SPIFFE id, a DNS name, or the common
-    name), or by a bearer token: the file that holds it, or its SHA-256 in hexadecimal digits.
-    Every identity may ``observe``. ``registers``: the kinds of service that one that may
-    ``register`` enters in the registry, as the contract's nouns; none: all of them.
+    A caller is recognised by a name in its certificate (a URI such as a SPIFFE id, a DNS name, or
+    the common name), or by a bearer token: the file with the token, or its SHA-256 in hexadecimal
+    digits. Every identity may ``observe``. ``registers``: the kinds of service, as the contract's
+    nouns, that an identity with the permission ``register`` may register; empty: all kinds.
     """
 
     certificates: tuple[str, ...] = ()
@@ -70,10 +74,10 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of each identity in one process; 0: no limit.
 
-    ``calls`` in flight, those on the mux and streams included; ``calls_per_s``, of which a second's
-    worth may come at once; ``streams``: calls with streams, and connections of the mux.
-    ``message_bytes`` is the largest message that anybody may send. Callers without identities are
-    counted as one.
+    ``calls``: calls in flight, including calls on the mux and streams. ``calls_per_s``: calls per
+    second; a second's worth may arrive at once. ``streams``: calls with streams, and connections of
+    the mux. ``message_bytes``: the largest message that any caller may send. Callers without an
+    identity share one limit.
     """
 
     calls: _Count = 0
@@ -83,18 +87,19 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def any(self) -> bool:
-        """Whether anything is counted."""
+        """Whether any limit is set for calls or streams."""
         return bool(self.calls or self.calls_per_s or self.streams)
 
 
 class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How services and their callers know one another.
+    """How services and their callers recognise one another.
 
-    ``token_file`` holds the bearer token that this process presents. ``identities``, by name, are
-    the only ones that may call; without any, all that can connect may do everything. ``insecure``
-    allows to listen without TLS where others than this machine can connect, and to send tokens
-    there. With ``plain_metrics`` metrics need neither TLS nor an identity. ``reflection``: whether
-    servers say what they offer; by default those that are plain and know no identities do.
+    ``token_file``: the file with the bearer token that this process presents. ``identities``, by
+    name: the only callers that may call; without identities, all callers that can connect may do
+    everything. ``insecure``: allows listening without TLS where other machines can connect, and
+    sending tokens to such places. ``plain_metrics``: metrics need neither TLS nor an identity.
+    ``reflection``: whether servers offer gRPC reflection; by default only servers with neither TLS
+    nor identities offer it.
     """
 
     tls: TlsConfig | None = None

@@ -1,4 +1,4 @@
-"""What gRPC wants of certificates and tokens: for servers, and for channels."""
+"""Certificates and tokens in gRPC's form, for servers and channels."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _SERVER_NAME: Final = "grpc.ssl_target_name_override"
 
 
 class Credentials:
-    """The certificates and the token of one process, as the configuration has them.
+    """The certificates and the token of one process, from its configuration.
 
-    Without any, all is plain. Raises ConfigError for files that cannot be used.
+    Without certificates all connections are plain. Raises ConfigError for files that cannot be
+    used.
     """
 
     def __init__(self, config: SecurityConfig | None = None) -> None:
@@ -39,17 +40,21 @@ class Credentials:
         return self.config.tls is not None
 
     def refresh(self) -> int:
-        """Looks for changed certificate files; the number grows with each change."""
+        """Loads changed certificate files; returns a number that grows with each change."""
         return 0 if self.files is None else self.files.refresh()
 
     async def refresh_for_ever(self) -> None:
-        """Looks for changed files every second, though nobody connects: log and metrics say it."""
+        """Loads changed files every second, even if nobody connects, so that log and metrics are
+        current.
+        """
         while self.encrypts:
             await asyncio.sleep(CHECK_S)
             await asyncio.to_thread(self.refresh)
 
     def files_to_serve_with(self) -> PemFiles | None:
-        """The files of this process as a server; None: plain. ConfigError without a certificate."""
+        """The files of this process as a server; None: plain. Raises ConfigError if a certificate
+        is missing.
+        """
         if self.files is not None and not self.files.config.certificate:
             raise ConfigError(
                 "a service needs a certificate and a key to serve TLS", path="security.tls"
@@ -57,10 +62,11 @@ class Credentials:
         return self.files
 
     def server(self) -> grpc.ServerCredentials | None:
-        """What a server listens with; None: plain. Raises ConfigError without a certificate.
+        """gRPC's credentials for a server; None: plain. Raises ConfigError if a certificate is
+        missing.
 
-        The files are looked at with each new connection, so that a changed certificate is in use
-        from the next one on.
+        Each new connection checks the files. So a changed certificate is used from the next
+        connection on.
         """
         files = self.files_to_serve_with()
         if files is None:
@@ -80,7 +86,7 @@ class Credentials:
         return credentials
 
     def open_channel(self, address: str, options: list[tuple[str, int | str]]) -> grpc.aio.Channel:
-        """A channel to a gRPC target, with the certificates as they are now."""
+        """A channel to a gRPC target, with the current certificates."""
         files = self.files
         if files is None:
             return grpc.aio.insecure_channel(address, options=options)
@@ -93,26 +99,27 @@ class Credentials:
         return grpc.aio.secure_channel(address, credentials, options=options)
 
     async def refusal(self, address: str, detail: str) -> MeshError | None:
-        """What TLS has to do with a failure to connect; None: nothing, or unknown.
+        """The error of a failure to connect that TLS caused; None: TLS is not the cause, or the
+        cause is unknown.
 
-        ``detail``: what gRPC said of it.
+        ``detail``: gRPC's text of the failure.
         """
         if not self.encrypts or not may_be_tls(detail):
             return None
         return await self._refusals.find(address)
 
     async def explained(self, error: MeshError, address: str) -> MeshError:
-        """The error of a first call to an address, or why it failed: a server with TLS hangs up
-        without a word on callers without.
+        """The error of a first call to an address, or a better one if the server requires TLS: such
+        a server hangs up on callers without TLS and sends no reason.
         """
         if self.encrypts or error.reason != errors_pb2.ERROR_REASON_PEER_UNAVAILABLE:
             return error
         return await self._refusals.find(address) or error
 
     def metadata(self, address: str) -> _Metadata:
-        """What each RPC to an address carries besides its own: the token.
+        """The metadata that each RPC to an address carries in addition to its own: the token.
 
-        Raises CREDENTIAL_INVALID rather than send it where others could read it.
+        Raises CREDENTIAL_INVALID if others could read the token on the way.
         """
         if self._token is None:
             return ()

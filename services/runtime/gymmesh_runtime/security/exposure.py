@@ -1,4 +1,4 @@
-"""Where a server may listen without TLS: where this machine alone can connect."""
+"""Where a server may listen without TLS: only at addresses that no other machine can reach."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from gymmesh_runtime.security.config import SecurityConfig
 
 
 def check_exposure(host: str, security: SecurityConfig | None) -> None:
-    """Raises ConfigError for a listener without TLS that others could reach and nobody allowed."""
+    """Raises ConfigError for a listener without TLS that others could reach and that nobody
+    allowed.
+    """
     security = security or SecurityConfig()
     if is_local(host) or security.insecure or security.tls is not None:
         return
@@ -20,7 +22,9 @@ def check_exposure(host: str, security: SecurityConfig | None) -> None:
 
 
 def check_plain(host: str, security: SecurityConfig | None, what: str) -> None:
-    """Raises ConfigError for what is read over HTTP where it would be plain, as above."""
+    """Raises ConfigError for an HTTP page that others could read without TLS and that nobody
+    allowed.
+    """
     security = security or SecurityConfig()
     if is_local(host) or security.insecure or security.plain_metrics or security.tls is not None:
         return

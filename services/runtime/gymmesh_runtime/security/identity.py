@@ -1,4 +1,4 @@
-"""The caller: by a name in the certificate shown, or by a bearer token."""
+"""Recognises the caller: by a name in its certificate, or by a bearer token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Identity:
 
 
 class Identities:
-    """The identities of a configuration. Raises ConfigError for token files without one."""
+    """The identities of a configuration. Raises ConfigError for a token file without a token."""
 
     def __init__(self, configs: Mapping[str, IdentityConfig]) -> None:
         self._by_name: dict[str, Identity] = {}
@@ -41,7 +41,7 @@ class Identities:
                 self._tokens.append((identity, _NO_DIGEST, TokenFile(config.token_file, key)))
 
     def of_certificate(self, shown: Mapping[str, Iterable[bytes]]) -> Identity | None:
-        """The identity of a verified certificate, as gRPC shows it."""
+        """The identity of a verified certificate, in gRPC's form."""
         for key in _NAMES:
             for name in shown.get(key, ()):
                 found = self._by_name.get(name.decode("utf-8", "replace"))
@@ -50,7 +50,7 @@ class Identities:
         return None
 
     def of_token(self, token: str) -> Identity | None:
-        """The identity of a token. All are compared, each in constant time."""
+        """The identity of a token. The token is compared with all tokens, each in constant time."""
         digest = _digest(token)
         found: Identity | None = None
         for identity, known, file in self._tokens:

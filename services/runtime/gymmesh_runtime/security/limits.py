@@ -1,4 +1,4 @@
-"""What each identity may take of one process at a time: calls in flight, their rate, streams."""
+"""How much of one process each identity may use at a time: calls in flight, their rate, streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class _Taken:
 
 
 class IdentityLimiter:
-    """Counts what identities take; `enter` and `leave` go together. `clock`: seconds, monotonic."""
+    """Counts the calls and streams of identities. Each `enter` needs a `leave`. `clock`: monotonic
+    seconds.
+    """
 
     def __init__(self, limits: LimitsConfig, clock: Callable[[], float] = monotonic) -> None:
         self._limits = limits
@@ -37,7 +39,9 @@ class IdentityLimiter:
         self._taken: dict[str, _Taken] = {}
 
     def enter(self, identity: str, *, stream: bool, call: bool = True) -> None:
-        """Begins a call, a stream or both. Raises QUEUE_FULL, and says when to try again."""
+        """Begins a call, a stream or both. Raises QUEUE_FULL, with the time after which to
+        retry.
+        """
         limits = self._limits
         taken = self._taken.get(identity)
         if taken is None:
@@ -59,7 +63,9 @@ class IdentityLimiter:
 
     @contextmanager
     def connected(self, identity: str) -> Iterator[None]:
-        """Around a connection of the mux, which is a stream and no call."""
+        """Counts a connection of the mux while the context is open. It is a stream, but not a
+        call.
+        """
         self.enter(identity, stream=True, call=False)
         try:
             yield
@@ -67,7 +73,7 @@ class IdentityLimiter:
             self.leave(identity, stream=True, call=False)
 
     def limited(self, spec: MethodSpec, handler: Any) -> Any:
-        """A servicer's method that is counted while it runs."""
+        """A servicer's method whose calls are counted while they run."""
         if spec.server_streaming:
 
             async def serve(request: Any, context: CallContext) -> AsyncIterator[Any]:

@@ -1,4 +1,4 @@
-"""Certificate files: checked when they are read, and read again when they change."""
+"""Certificate files: checked when they are read, and read again after a change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """From when to when a certificate is valid, in seconds of Unix time."""
+    """The times from which and until which a certificate is valid, in seconds of Unix time."""
 
     begins: int
     ends: int
@@ -38,10 +38,9 @@ class Validity:
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """What the files hold; certificate and key may be empty.
+    """The contents of the files; certificate and key may be empty.
 
-    ``validity``: of the certificate, and of that one of the authority's which ends last, where
-    they are known.
+    ``validity``: of the certificate, and of the authority that expires last, if known.
     """
 
     certificate: bytes
@@ -51,11 +50,12 @@ class Pem:
 
 
 class PemFiles:
-    """The files of a TLS configuration, whole and checked. Metrics say how long they are valid.
+    """The files of a TLS configuration, complete and checked. Metrics report how long they are
+    valid.
 
-    Threads may use it: gRPC asks for a server's certificate from threads of its own.
-    Raises ConfigError when they cannot be used at first; later, what was good stays in use, and
-    the log says once what is wrong.
+    Threads may use it: gRPC asks for a server's certificate from its own threads. Raises
+    ConfigError if the files cannot be used at the start. If they become invalid later, the previous
+    ones stay in use, and the log says once what is wrong.
     """
 
     def __init__(self, config: TlsConfig) -> None:
@@ -76,14 +76,14 @@ class PemFiles:
         self.version = 1
 
     def current(self) -> Pem:
-        """What is in use now."""
+        """The contents that are in use now."""
         with self._lock:
             if monotonic() - self._looked >= CHECK_S:
                 self._refresh()
             return self._pem
 
     def refresh(self) -> int:
-        """The version of what is in use now."""
+        """Loads changed files; returns the version of the contents in use."""
         self.current()
         return self.version
 
@@ -158,14 +158,16 @@ def _show(validity: Mapping[str, Validity]) -> None:
 
 
 def load_pair(context: ssl.SSLContext, config: TlsConfig) -> None:
-    """Has a context show the certificate. Raises OSError, as of TLS."""
+    """Loads the certificate and its key into a TLS context. Raises OSError, also for errors of
+    TLS.
+    """
     certificate, key = (str(Path(one).expanduser()) for one in (config.certificate, config.key))
     # A password would be asked for on the terminal.
     context.load_cert_chain(certificate, key, password=lambda: b"")
 
 
 def check_pair(config: TlsConfig) -> Validity | None:
-    """Checks a certificate, its key and its dates, and returns these; None: not known.
+    """Checks a certificate, its key and its dates, and returns the dates; None: unknown.
 
     Raises ConfigError.
     """

@@ -1,7 +1,7 @@
-"""Which permission each method requires, and the decision. Pure.
+"""Which permission each method requires, and whether a caller has it. Pure.
 
-Exchange, the mux, only requires that its caller is known: each call on it is checked separately.
-Health is open to all. A method without a permission is refused.
+Exchange, the mux, only requires that its caller is recognised, because each call on it is checked
+separately. Health is open to all callers. A method without a permission is refused.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _FOREIGN: Final[Mapping[str, str]] = {
 
 
 def permission_of(method: str) -> str:
-    """The permission that a method requires, by `package.Service/Method`; empty: forbidden.
+    """The permission that a method requires, by `package.Service/Method`; empty: no caller may call
+    it.
 
-    The contract says it, as an option of the RPC.
+    The permission is an option of the RPC in the contract.
     """
     service = method.rpartition("/")[0]
     if service in _FOREIGN:
@@ -37,11 +38,11 @@ def permission_of(method: str) -> str:
 def may_register(
     identities: Mapping[str, IdentityConfig], identity: str, service: str, method: str
 ) -> None:
-    """Raises NOT_PERMITTED for a kind of service that the caller of a method may not register: else
-    a service whose certificate was taken could answer in another one's place.
+    """Raises NOT_PERMITTED for a kind of service that the caller may not register. Otherwise a
+    service with a stolen certificate could take the place of another kind.
 
-    ``service``: the full name of its main gRPC service. An identity that is not configured, as
-    where there are none, may register all.
+    ``service``: the full name of the service's main gRPC service. Without a configured identity, a
+    caller may register all kinds.
     """
     known = identities.get(identity)
     if known is None or not known.registers:
@@ -51,19 +52,19 @@ def may_register(
     if service != named or noun not in known.registers:
         raise MeshError(
             errors_pb2.ERROR_REASON_NOT_PERMITTED,
-            f"'{identity}' may only register {', '.join(known.registers)}, not "
+            f"the identity '{identity}' may only register {', '.join(known.registers)}, not "
             f"{service or 'a service'}",
             metadata={"method": method},
         )
 
 
 def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
-    """Why an identity may not call a method; None: it may. ``identity`` None: not known here."""
+    """Why an identity may not call a method; None: it may. ``identity`` None: an unknown caller."""
     if identity is None:
         return MeshError(
             errors_pb2.ERROR_REASON_CREDENTIAL_INVALID,
-            "the caller is unknown here. Use a certificate or bearer token of an identity in this "
-            "mesh's configuration",
+            "the server does not recognise the caller. Show a certificate or bearer token of an "
+            "identity in the mesh's configuration (security.identities)",
         )
     permission = permission_of(method)
     if permission in identity.may:
@@ -75,6 +76,6 @@ def refusal_of(identity: Identity | None, method: str) -> MeshError | None:
     )
     return MeshError(
         errors_pb2.ERROR_REASON_NOT_PERMITTED,
-        f"'{identity.name}' may not call {method}, {takes}",
+        f"the identity '{identity.name}' may not call {method}, {takes}",
         metadata={"method": method},
     )

@@ -28,10 +28,10 @@ _LIKE: Final = "gymmesh.discovery.v1.DiscoveryService/ListInstances"
 
 
 class Readers:
-    """Decides which requests may read the pages of one process; safe to call from threads.
+    """Decides which requests may read the pages of one process. Threads may use it.
 
-    ``tls`` wraps the HTTP server's connections; None: no TLS. It takes changed certificates by
-    itself. Raises ConfigError for services with TLS and no certificate.
+    ``tls`` wraps the HTTP server's connections; None: no TLS. It uses changed certificates
+    automatically. Raises ConfigError for services with TLS and no certificate.
     """
 
     def __init__(self, credentials: Credentials | None = None) -> None:
@@ -44,16 +44,17 @@ class Readers:
 
     @property
     def scheme(self) -> str:
-        """Of the URLs that are read."""
+        """The scheme of the pages' URLs."""
         return "http" if self.tls is None else "https"
 
     def refusal(
         self, what: str, authorization: str, certificate: Mapping[str, Any] | None
     ) -> MeshError | None:
-        """The error for a request that may not read, which is written to the audit log; or None.
+        """The error for a request that may not read, or None. The error is also written to the
+        audit log.
 
-        ``what`` names the page in that log, ``authorization`` is the header's value, and
-        ``certificate`` the reader's, as `ssl.SSLSocket.getpeercert` gives it.
+        ``what`` names the page in that log. ``authorization`` is the header's value.
+        ``certificate`` is the reader's certificate, as `ssl.SSLSocket.getpeercert` returns it.
         """
         if self._identities is None:
             return None

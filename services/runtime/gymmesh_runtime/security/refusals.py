@@ -1,7 +1,8 @@
-"""Why a connection over TLS came to nothing, as one sentence that names the cause and the fix.
+"""Why a connection over TLS failed, as one sentence that names the cause and the fix.
 
-gRPC says little of it: a server that refuses a client's certificate closes the connection without
-a word. So a handshake of our own tells the cases apart, after a failure and never before.
+gRPC's own errors don't say why: a server that refuses a client's certificate closes the connection
+and sends no reason. So after a failure, this module makes a TLS handshake of its own to find the
+cause.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _NAMES: Final = (62, 64)
 
 
 def may_be_tls(detail: str) -> bool:
-    """Whether what gRPC said of a failure may be about TLS."""
+    """Whether gRPC's text of a failure may be about TLS."""
     return _OF_TLS.search(detail) is not None
 
 
 class Refusals:
-    """Why connections came to nothing, found out once in a while for each address.
+    """Finds why connections failed, at most once a second for each address.
 
-    ``tls``: what this process connects with; None: plain.
+    ``tls``: the TLS configuration with which this process connects; None: plain.
     """
 
     def __init__(self, tls: TlsConfig | None) -> None:
@@ -45,9 +46,9 @@ class Refusals:
         self._found: dict[str, tuple[float, asyncio.Task[str]]] = {}
 
     async def find(self, address: str) -> MeshError | None:
-        """What TLS, or the lack of it, has to do with it; None: nothing, or unknown.
+        """The error if TLS, or its absence, is the cause; None: another cause, or unknown.
 
-        An address that is no host and port, such as an xds target, is not tried.
+        An address that is not a host and port, such as an xds target, is not tried.
         """
         since, task = self._found.get(address, (0.0, None))
         if task is None or monotonic() - since > _KNOWN_S:
@@ -112,7 +113,9 @@ def _of_tls(connection: socket.socket, host: str, tls: TlsConfig) -> str:
         return ""
     except ssl.SSLError as error:
         if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
-            return "does not serve TLS. Start it with security.tls, or connect without"
+            return (
+                "does not serve TLS. Start that service with security.tls, or connect without TLS"
+            )
         return _of_ours(tls) if "ALERT" in (error.reason or "") else ""
     with stream:
         stream.settimeout(_TIMEOUT_S)
@@ -148,7 +151,7 @@ def _of_theirs(code: int, name: str, tls: TlsConfig) -> str:
         )
     return (
         f"presents a certificate that the authority in {tls.authority} did not issue. Pass the "
-        "file of the authority that did with --ca (security.tls.authority)"
+        "authority that issued it with --ca (security.tls.authority)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Bearer tokens: read from files, and read again when these change."""
+"""Bearer tokens: read from files, and read again when the files change."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def bearer(token: str) -> str:
 
 
 def presented(authorization: str) -> str:
-    """The token in that value; empty if there is none."""
+    """The token in a value of the metadata `authorization`; empty if there is none."""
     scheme, _, token = authorization.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,14 +1,14 @@
-"""What a server process is made of; gymmesh_runtime/serve.py puts it together.
+"""The parts of a server process; gymmesh_runtime/serve.py combines them.
 
-service          what serve.py needs of a service
-loop             the event loop, and how rarely it collects garbage
-process_limits   what it may use of the system
-processors       how many processors it may use
-spare_memory     gives freed memory back to the system
-exposition       metrics over HTTP
-registration     keeps an instance registered
-directory_watch  follows which instances are alive
-relayed          serves over a connection that this process dials
+service           the interface of a service, for serve.py
+loop              the event loop, and its rarer garbage collection
+process_limits    the limits of the system: files, memory, threads
+processors        how many processors the process may use
+spare_memory      returns freed memory to the system
+exposition        serves metrics over HTTP
+registration      keeps an instance registered
+directory_watch   follows which instances are alive
+relayed           serves over a connection that this process dials
 """
 
 from gymmesh_runtime.serving.directory_watch import DirectoryWatch

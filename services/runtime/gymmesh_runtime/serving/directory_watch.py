@@ -1,4 +1,4 @@
-"""Keeping a directory in step with a registry, over a DiscoveryService.
+"""Updates a directory from a registry, over a DiscoveryService.
 
 A background task with bounded waits. It retries an unreachable registry with a growing pause.
 Meanwhile the last known instances stay in use, marked as outdated.
@@ -28,14 +28,14 @@ _LONGEST_PAUSE_S: Final = 0.5
 
 
 class DirectoryWatch:
-    """Keeps a directory in step with a registry.
+    """Updates a directory from a registry.
 
-    ``on_snapshot`` is called when the registry sends a snapshot: at first, and
-    whenever the connection broke or the registry is another one than before.
+    ``on_snapshot`` is called when the registry sends a snapshot: at first, after each broken
+    connection, and when another registry answers.
 
-    A registry in memory that was started again knows no instance at first. So instances that took
-    calls, and are not in the first snapshot of a new connection, stay known for the length of a
-    lease, in which all that are there register anew.
+    A registry in memory that restarted knows no instances at first. So if the first snapshot of a
+    new connection lacks instances that accepted calls, these stay known for the length of a lease.
+    In this time live instances register again.
     """
 
     on_snapshot: Callable[[], None] | None = None
@@ -54,7 +54,7 @@ class DirectoryWatch:
         self._task = asyncio.create_task(self._watch_forever())
 
     async def stop(self) -> None:
-        """Stops watching; the directory keeps what it knows."""
+        """Stops watching. The directory keeps its instances."""
         await cancel_and_wait(self._task)
         self._task = None
         for instance_id in list(self._unconfirmed):

@@ -116,7 +116,9 @@ class _MetricsServer(ThreadingHTTPServer):
 
 
 class MetricsEndpoint:
-    """Serves ``/metrics`` from a thread of its own, so that a busy loop can't hide."""
+    """Serves ``/metrics`` from its own thread, so that metrics are readable while the loop is
+    busy.
+    """
 
     def __init__(self, server: _MetricsServer, host: str) -> None:
         self._server = server
@@ -128,9 +130,9 @@ class MetricsEndpoint:
 
     @classmethod
     def start(cls, host: str, port: int, readers: Readers | None = None) -> MetricsEndpoint:
-        """Starts it; ``port`` 0: the system chooses. Raises OSError when taken.
+        """Starts it; ``port`` 0: the system chooses. Raises OSError if the port is taken.
 
-        ``readers`` are the rules for reading; None: without TLS, and open to all that can connect.
+        ``readers`` decides who may read; None: no TLS, and everyone who can connect may read.
         """
         readers = readers or Readers()
         try:
@@ -149,7 +151,7 @@ class MetricsEndpoint:
 
 
 async def heartbeat() -> None:
-    """Measures for ever how late the event loop runs; blocking code shows here."""
+    """Measures for ever how late the event loop runs, which shows blocking code."""
     loop: Any = asyncio.get_running_loop()
     metrics.EVENT_LOOP_LAG_SECONDS.labels()  # 0 until the first one
     while True:

@@ -1,6 +1,6 @@
-"""The connections of a small HTTP server over aiohttp: bounded in time and number, and quiet.
+"""The connections of a small HTTP server over aiohttp, with limits on time, number and log lines.
 
-aiohttp itself waits for ever for a request that does not come, takes any number of connections,
+aiohttp itself waits for ever for a request that does not arrive, accepts any number of connections,
 and logs a traceback for each request that is not HTTP.
 """
 
@@ -18,12 +18,13 @@ _MOST: Final = 256
 
 
 class HttpConnections:
-    """Makes the protocols for `loop.create_server`.
+    """Creates the protocols for `loop.create_server`.
 
     Args:
         runner: a runner that was set up.
-        seconds: a connection takes no new request after so long, and is cut after twice as long.
-        most: connections at a time; further ones are closed at once.
+        seconds: after this time a connection accepts no new request; after twice the time it
+            is cut.
+        most: the most connections at a time; further connections are closed at once.
     """
 
     def __init__(self, runner: web.AppRunner, seconds: float, most: int = _MOST) -> None:
@@ -51,8 +52,8 @@ class _Closed(asyncio.Protocol):
 
 
 def requests_log(name: str) -> logging.Logger:
-    """What aiohttp logs with: not a traceback for each request that is not HTTP, and for each
-    reader that hangs up before its answer.
+    """A logger for aiohttp that omits tracebacks of requests that are not HTTP, and of readers that
+    hang up before their answer.
     """
     log = logging.getLogger(name)
     log.addFilter(_is_news)

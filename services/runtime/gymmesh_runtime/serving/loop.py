@@ -1,4 +1,4 @@
-"""The event loop that everything runs on, and the garbage collector beside it."""
+"""The event loop of a process, and the garbage collector beside it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _THRESHOLDS: Final = (100_000, 30, 1000)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end, on uvloop where that is installed.
+    """Runs a coroutine to its end, on uvloop if it is installed.
 
-    For programs whose process is ours: meanwhile the garbage collector runs less often.
+    For programs whose process is ours, because the garbage collector runs less often meanwhile.
     """
     with _collecting_rarely():
         try:
@@ -45,11 +45,11 @@ def run_bounded(
     main: Coroutine[Any, Any, T],
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> T:
-    """`asyncio.run`, but a task that does not end when it is cancelled is left behind, and named.
-    Raises ConfigError where the process may not use enough of the system.
+    """Like `asyncio.run`, but abandons and logs a task that does not end when it is cancelled.
+    Raises ConfigError if the process's limits of files or memory are too low.
 
-    Tasks run code of others (agents, tools), and one that catches its cancellation would keep the
-    process for ever, with all its work done.
+    Tasks run code of others (agents, tools). A task that catches its cancellation would otherwise
+    keep the finished process alive for ever.
     """
     try:
         prepare_process()
@@ -73,7 +73,7 @@ def _tasks_end(loop: asyncio.AbstractEventLoop) -> bool:
         loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCELLED_S))
     stuck = [task for task in tasks if not task.done()]
     for task in stuck:
-        _log.warning("abandoned, because it ignores its cancellation: %s", _place_of(task))
+        _log.warning("abandoned a task that ignores its cancellation: %s", _place_of(task))
     return not stuck
 
 

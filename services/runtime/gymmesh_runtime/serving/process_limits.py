@@ -1,5 +1,5 @@
-"""What this process may use of the system: looked at before gRPC is, which ends the process with an
-abort where it gets no memory, thread or file.
+"""The limits of this process: files and memory. They are checked before gRPC starts, because gRPC
+aborts the process if it gets no memory, thread or file.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _LEAST_ADDRESSES: Final = 1 << 30
 
 
 def prepare_process() -> None:
-    """Allow this process as many open files as its user may have, up to 65,536. Raises ConfigError
-    where it may have too few, or too little memory, to serve or call anything.
+    """Raise the limit of open files as far as the user may, to at most 65,536. Raises ConfigError
+    if the limit of files, or of memory, is too low to serve or call anything.
     """
     allow_files(_MOST_FILES)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -38,7 +38,7 @@ def prepare_process() -> None:
 
 
 def allow_files(count: int) -> None:
-    """Raise this process's limit of open files to this number, as far as its user may."""
+    """Raise this process's limit of open files to ``count``, or as far as its user may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         most = count if hard == resource.RLIM_INFINITY else min(count, hard)

@@ -6,7 +6,7 @@ import os
 
 
 def usable_processors() -> int:
-    """How many processors this process may run on, which may be fewer than the machine has."""
+    """How many processors this process may run on. The machine may have more."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -32,7 +32,7 @@ _EXISTS: Final = errors_pb2.ERROR_REASON_INSTANCE_EXISTS
 
 
 class DiscoveryPeer(Protocol):
-    """The calls of DiscoveryService that the runtime itself makes."""
+    """The RPCs of DiscoveryService that the runtime itself calls."""
 
     async def Register(
         self, request: discovery_pb2.RegisterRequest, *, timeout: float
@@ -52,11 +52,11 @@ class DiscoveryPeer(Protocol):
 
 
 class Registration:
-    """One instance's lease: taken, renewed at a third of its length, given back.
+    """One instance's lease: requested, renewed at a third of its length, and ended.
 
     Args:
-        moved: the same instance was listed at another address. While that lease lasts, the id is
-            another's for the registry, and registering is tried again.
+        moved: the same instance was listed at another address. The registry treats the id as
+            another instance's until that lease expires, so registering is retried.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Registration:
         self._renewing: asyncio.Task[None] | None = None
 
     async def start(self, timeout: float) -> None:
-        """Registers, trying again for up to ``timeout`` seconds, and starts renewing.
+        """Registers, retrying for up to ``timeout`` seconds, and starts renewing.
 
-        Raises TimeoutError when the registry can't be reached, and what it answers
-        otherwise, such as INSTANCE_EXISTS.
+        Raises TimeoutError if the registry is unreachable, and any other error that the registry
+        answers, such as INSTANCE_EXISTS.
         """
         self._away = "the registry is unreachable"
         try:
@@ -88,7 +88,8 @@ class Registration:
                 await self._register_patiently()
         except TimeoutError:
             raise TimeoutError(
-                f"'{self._instance.id}' could not register within {timeout:.0f} s: {self._away}"
+                f"the instance '{self._instance.id}' could not register within {timeout:.0f} s: "
+                f"{self._away}"
             ) from None
         self._renewing = asyncio.create_task(self._renew_forever())
 
@@ -109,7 +110,7 @@ class Registration:
     async def drain(self) -> None:
         """Tells the registry that this instance accepts no new calls.
 
-        Also tells a registry that no longer has the lease: its watchers may still list this
+        Also tells a registry that no longer has the lease, because its watchers may still list this
         instance.
         """
         self._health = discovery_pb2.HEALTH_DRAINING  # renewals during the drain say so too
@@ -118,16 +119,18 @@ class Registration:
                 await self._renew_or_register()
 
     def renew_soon(self) -> None:
-        """Renews now instead of when it is due. Registers again if the registry lost the lease."""
+        """Renews now, without waiting for the next renewal. Registers again if the registry lost
+        the lease.
+        """
         self._woken.set()
 
     def register_soon(self) -> None:
-        """Registers the instance again under its lease, now, because its description changed."""
+        """Registers the instance again under its lease now, because its description changed."""
         self._changed = True
         self._woken.set()
 
     async def stop(self) -> None:
-        """Stops renewing and returns the lease; an unreachable registry is ignored."""
+        """Stops renewing and ends the lease. An unreachable registry is ignored."""
         # A registration under way is let finish: cut off, its lease would be lost
         # and the instance listed until that ran out.
         with contextlib.suppress(TimeoutError):

@@ -1,8 +1,9 @@
-"""Serves over a connection that this process dials: to a relay, for callers that can't dial it.
+"""Serves over a connection that this process dials: to a relay, for callers that cannot dial this
+process.
 
-A connection that breaks is dialled again, with a pause that grows, until it is stopped. The relay
-keeps the instance's address meanwhile. Calls that were in flight go on here, so that a retry with
-the same request_id gets their answer.
+If the connection breaks, it is dialled again after a growing pause, until the dialer is stopped.
+Meanwhile the relay keeps the instance's address. Calls that were in flight continue here, so that a
+retry with the same request_id gets their answer.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ _UNREACHED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RelayedInstance:
-    """What is offered at a relay.
+    """An instance that is offered at a relay.
 
     Attributes:
-        name: what callers ask for, such as `policy`.
+        name: the name that callers ask for, such as `policy`.
         instance_id: unique among live instances.
-        servicers: by the full name of their gRPC service, the main one first.
-        meta: returns what the registry lists with it, now.
+        servicers: by the full name of their gRPC service, the main service first.
+        meta: returns the meta that the registry lists, as it is now.
     """
 
     name: str
@@ -128,8 +129,8 @@ class RelayDialer:
     async def start(self, timeout: float) -> None:
         """Dials until the relay accepts the instance, for up to ``timeout`` seconds.
 
-        Raises MeshError: what the relay refuses for good at once, anything else when the time is
-        up.
+        Raises MeshError. A final refusal of the relay is raised at once, any other error after
+        ``timeout`` seconds.
         """
         keeping = asyncio.create_task(self._keep())
         self._tasks.append(keeping)
@@ -151,11 +152,13 @@ class RelayDialer:
             )
 
     def meta_changed(self) -> None:
-        """Tells the relay what the registry lists now."""
+        """Sends the instance's current meta to the relay."""
         self._changed.set()
 
     async def stop(self, drain_s: float) -> None:
-        """Leaves the relay: no new calls; those in flight have ``drain_s`` seconds to end."""
+        """Leaves the relay: refuses new calls, and gives calls in flight ``drain_s`` seconds to
+        end.
+        """
         await cancel_and_wait(*self._tasks)
         self._tasks.clear()
         line, self._line = self._line, None
@@ -205,7 +208,9 @@ class RelayDialer:
                 continue
             if failures:
                 _log.warning(
-                    "offered at the relay %s after %d failed attempts", self._relay, failures
+                    "the relay %s accepted the offer after %d failed attempts",
+                    self._relay,
+                    failures,
                 )
             failures = 0
             await self._until_over(exchange)
@@ -273,7 +278,7 @@ class RelayDialer:
             try:
                 await self._offer(exchange)
             except MeshError as error:
-                _log.warning("the relay was not told of a change: %s", error.message)
+                _log.warning("could not tell the relay about a change: %s", error.message)
 
     async def _watch_certificates(self) -> None:
         """Connects anew whenever the certificates have changed, and offers the instance there.

@@ -1,4 +1,4 @@
-"""What a service room hands to the runtime to be served."""
+"""The interface of a service that the runtime serves."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class ServiceHost:
 class Service(ABC):
     """One service of the mesh: its servicers and its life cycle.
 
-    `serve.py` calls these methods, in the order in which they are here. All but `servicers` do
+    `serve.py` calls these methods in the order of this class. Except for `servicers`, they do
     nothing unless a service overrides them.
 
     Attributes:
         kind: the full name of its main gRPC service; becomes `Instance.service`.
-        name: what callers ask for, such as `policy` or `math`.
-        instance_id: unique among live instances; given by the code that composes the mesh.
-        shared: whether it is a registry in which other processes register, too.
+        name: the name that callers ask for, such as `policy` or `math`.
+        instance_id: unique among live instances; set by the code that composes the mesh.
+        shared: whether it is a registry in which other processes also register.
     """
 
     kind: str
@@ -49,39 +49,41 @@ class Service(ABC):
 
     @property
     def meta(self) -> Mapping[str, str]:
-        """What the registry lists with it, without secrets; read once the service is open."""
+        """The meta that the registry lists, without secrets. It is read after the service was
+        opened.
+        """
         return {}
 
     @abstractmethod
     def servicers(self) -> Mapping[str, object]:
-        """The servicer for each gRPC service it offers, by full name."""
+        """The servicer of each gRPC service that it offers, by full name."""
 
     def extras(self) -> Sequence[Callable[[Any], None]]:
-        """What adds gRPC services that are not of the contract to a server."""
+        """Functions that add gRPC services outside the contract to a server."""
         return ()
 
     def hosted(self, host: ServiceHost) -> None:
-        """Learns what its process can do for it, before it is opened; not called in a process that
-        serves nobody else.
+        """Receives the host, before the service is opened. Not called in a process that serves no
+        other process.
         """
 
     async def open(self, directory: PeerDirectory) -> None:
         """Opens backends in order. Raises a typed error with one clear sentence."""
 
     def served_as(self, instance: discovery_pb2.Instance) -> None:
-        """Learns where it is served, once it listens."""
+        """Receives the service's instance, once the service listens."""
 
     def follow_meta(self, changed: Callable[[], None]) -> None:
         """Calls `changed` after each later change of `meta`."""
 
     def renew_soon(self) -> None:
-        """The registry came back: renews what the service has registered there beside itself."""
+        """The registry is reachable again: renews what else the service registered there."""
 
     def drain(self, seconds: float) -> None:
-        """Its process goes down: what runs has this long to end. Returns at once."""
+        """The process shuts down: running work has this many seconds to end. Returns at once."""
 
     async def let_go(self) -> None:
-        """Returns once callers hold nothing here over several calls any more."""
+        """Returns when callers hold no more sessions or similar objects here."""
 
     async def close(self) -> None:
-        """Closes backends in reverse order. Bounded, and harmless when called twice."""
+        """Closes backends in reverse order. Bounded; a second call does nothing."""

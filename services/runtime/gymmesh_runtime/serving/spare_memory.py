@@ -1,4 +1,4 @@
-"""Memory that is free and that the C library keeps, given back to the system."""
+"""Returns freed memory, which the C library keeps, to the system."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class _Heap(ctypes.Structure):
 
 
 async def give_back_spare_memory() -> None:
-    """Gives back, for ever, what the process has freed; with glibc alone, which keeps much of it.
+    """Returns freed memory to the system, for ever. Only needed with glibc, which keeps much of it.
 
-    A small block in use keeps all that was freed below it: a service of 60 MiB that has read some
-    requests of 64 MiB at a time stays at 200 or 300.
+    glibc keeps all memory that was freed below a small block in use. A service of 60 MiB that has
+    read some requests of 64 MiB at a time would stay at 200 or 300 MiB.
     """
     library: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     if not hasattr(library, "mallinfo2"):

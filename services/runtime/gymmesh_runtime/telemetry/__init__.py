@@ -1,14 +1,14 @@
-"""What a process says of itself while it runs: logs, stalls of its loop, traces, counters.
+"""What a process reports while it runs: logs, stalls of its event loop, traces, metrics.
 
 logs             how log lines are written
 log_limit        one line in place of many
 current_rollout  the rollout that a log line belongs to
-stalls           times at which something held the event loop
+stalls           times at which code blocked the event loop
 tracing          spans, by OpenTelemetry
 instruments      counters, gauges and histograms; gymmesh_runtime/metrics.py declares them
 
-The last three are imported from their own files: `gym-cli --help` must not wait for the libraries
-that they need.
+Import stalls, tracing and instruments from their own files: `gym-cli --help` must not wait for the
+libraries that they need.
 """
 
 from gymmesh_runtime.telemetry.current_rollout import RolloutRef, current_rollout, for_rollout

@@ -1,7 +1,7 @@
-"""The rollout that this code runs for, so that its logs and traces name it.
+"""The rollout that the running code belongs to, so that logs and traces name it.
 
 An agent sets it for the whole task of an attempt, an environment around each call of its author's
-code. Threads that run a plain method see it, too, as they get the caller's context.
+code. Threads that run a plain method also see it, because they get the caller's context.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class RolloutRef(NamedTuple):
-    """A rollout, and the run that it is of; the run's id is empty where it is not known."""
+    """A rollout, and the run that it belongs to. The run's id is empty if it is unknown."""
 
     rollout_id: str
     run_id: str = ""
@@ -22,9 +22,10 @@ current_rollout: ContextVar[RolloutRef | None] = ContextVar("gymmesh_current_rol
 
 
 class for_rollout:
-    """A context manager: what runs inside runs for this rollout.
+    """A context manager: code inside the context belongs to this rollout.
 
-    A class, since it is entered at each call of a tool: a generator would take twice as long.
+    It is a class, because it is entered at each call of a tool, and a generator would take twice as
+    long.
     """
 
     __slots__ = ("_rollout_id", "_token")

@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms of prometheus_client, exported once there is something to tell.
+"""Counters, gauges and histograms of prometheus_client. A metric is exported once it has a value.
 
-What counts for a rollout takes its id as well. Scraped as OpenMetrics, a counter and each bucket of
-a histogram then name the last rollout that they counted, as an exemplar.
+Metrics about rollouts also accept the rollout's id. In the OpenMetrics format, a counter and each
+bucket of a histogram then name, as an exemplar, the last rollout that they counted.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class CounterChild(prometheus_client.Counter):
 
     @property
     def value(self) -> float:
-        """What a scrape reads."""
+        """The value for a scrape."""
         return _number(self)
 
     def inc(self, amount: float = 1.0, rollout_id: str = "") -> None:  # type: ignore[override]  # an id makes the exemplar
-        """Adds `amount`, which is not negative; rollout_id: the rollout that it counts."""
+        """Adds `amount`, which is not negative. rollout_id: the rollout that is counted."""
         super().inc(amount, _exemplar(rollout_id))
 
 
@@ -53,7 +53,7 @@ class GaugeChild(prometheus_client.Gauge):
 
     @property
     def value(self) -> float:
-        """What a scrape reads."""
+        """The value for a scrape."""
         return _number(self)
 
 
@@ -63,7 +63,7 @@ class HistogramChild(prometheus_client.Histogram):
     def observe(self, amount: float, rollout_id: str = "") -> None:  # type: ignore[override]  # as above
         """Counts `amount` in the first bucket whose upper bound it does not exceed.
 
-        rollout_id: the rollout that it was observed of.
+        rollout_id: the rollout of this observation.
         """
         super().observe(amount, _exemplar(rollout_id))
 
@@ -74,8 +74,8 @@ ChildT = TypeVar("ChildT", CounterChild, GaugeChild, HistogramChild)
 class Family(Collector, Generic[ChildT]):
     """A metric and its children, one for each tuple of label values.
 
-    It is exported once it has a child: a process tells nothing of services that it does not have.
-    What must be there as zero from the start, its service asks for with `labels`.
+    It is exported once it has a child, so a process exports nothing about services that it does not
+    have. To export a zero from the start, a service calls `labels`.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Family(Collector, Generic[ChildT]):
         registry.register(self)
 
     def labels(self, *values: str) -> ChildT:
-        """The child for these label values; created when first requested.
+        """The child for these label values, which is created on first use.
 
-        Raises ValueError when there are not as many values as labels.
+        Raises ValueError if the number of values differs from the number of labels.
         """
         child = self._children.get(values)
         if child is None:
@@ -111,7 +111,7 @@ class Family(Collector, Generic[ChildT]):
             yield metric
 
     def describe(self) -> Iterable[Metric]:
-        """The same, without children, too: for the registry's check of names."""
+        """Like `collect`, also without children: for the registry's check of names."""
         described: Iterable[Metric] = self._metric.describe()
         return described
 
@@ -145,7 +145,7 @@ class Gauge(Family[GaugeChild]):
         self.labels().set(value)
 
     def replace(self, values: Mapping[tuple[str, ...], int]) -> None:
-        """Has these children, by their label values, and no others, from one moment to the next."""
+        """Replaces all children at once by these values, by their labels."""
         metric = self._make()
         children = {labels: metric.labels(*labels) for labels in values}
         for labels, value in values.items():
@@ -170,9 +170,9 @@ class Histogram(Family[HistogramChild]):
 
     @property
     def has_sum(self) -> bool:
-        """Whether there are a `_sum` and a `_count`.
+        """Whether the histogram has a `_sum` and a `_count`.
 
-        OpenMetrics forbids them where a bucket lies below 0: a sum that goes down looks like a
-        restart. prometheus_client leaves both out then.
+        OpenMetrics forbids both if a bucket lies below 0, because a sum that decreases looks like a
+        restart. prometheus_client then omits both.
         """
         return self._lowest >= 0

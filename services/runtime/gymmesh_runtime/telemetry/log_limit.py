@@ -1,7 +1,7 @@
-"""A limit for lines of a log that a stranger can cause: one a second of each kind.
+"""A limit for log lines that a stranger can cause: one line per second of each kind.
 
-The audit log of refused calls and the mux's warnings use it. Records that are alike, word for word,
-are limited by the handlers already, see `OneOfEach` in logs.py.
+The audit log of refused calls and the mux's warnings use it. The handlers already limit identical
+records, see `OneOfEach` in logs.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_KINDS: Final = 10_000
 
 
 class LogLimit:
-    """Says which lines to write. ``clock`` gives seconds."""
+    """Decides which lines to write. ``clock`` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -24,9 +24,9 @@ class LogLimit:
         self._kinds: dict[Hashable, tuple[float, int]] = {}
 
     def held_back(self, kind: Hashable) -> int | None:
-        """How many lines of the kind were held back since the last one; None: hold back this one.
+        """How many lines of the kind were suppressed since the last one; None: suppress this line.
 
-        With more than 10,000 kinds, all of them are forgotten and begin anew.
+        After more than 10,000 kinds, all counts are reset.
         """
         now = self._clock()
         last, count = self._kinds.get(kind, (-math.inf, 0))

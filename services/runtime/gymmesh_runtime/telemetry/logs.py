@@ -1,8 +1,9 @@
-"""Logs that stay readable when everything fails alike: one traceback each, and no secrets.
+"""Logs that stay readable when many things fail in the same way: one traceback for each kind of
+failure, and no secrets.
 
-`OneOfEach` lets a record through once, and again when it came 10, 100, 1000 … times. `Concealing`
-writes a record as text and `JsonLines` as one JSON object, both without secrets. Commands and
-worker processes put them on their handlers.
+`OneOfEach` passes a record at its 1st, 10th, 100th, 1000th … occurrence. `Concealing` writes a
+record as text and `JsonLines` as one JSON object, both without secrets. Commands and worker
+processes use them on their handlers.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class Concealing(PlainFormatter):
 class JsonLines(logging.Formatter):
     """Formats a record as one JSON object on one line, with `***` for each secret.
 
-    Keys: `time` (UTC, RFC 3339), `level`, `logger`, `message`, and where they are known `service`
-    and `instance` (of this process; several with commas), `run_id`, `rollout_id`, `trace_id`, and
-    `exception` (the traceback). A record's own `run_id` and `rollout_id` (`extra=`) come before
-    those of the code that logs. What a terminal would act upon is escaped, in the values too.
+    Keys: `time` (UTC, RFC 3339), `level`, `logger`, `message`; if known, `service` and `instance`
+    (of this process; several are separated by commas), `run_id`, `rollout_id` and `trace_id`; and
+    `exception` (the traceback). A record's own `run_id` and `rollout_id` (`extra=`) override those
+    of the code that logs. Control characters are escaped, also in values.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -72,26 +73,26 @@ class JsonLines(logging.Formatter):
 
 
 def formatter(log_format: LogFormat) -> logging.Formatter:
-    """What writes records in a format."""
+    """The formatter that writes records in this format."""
     return JsonLines() if log_format == "json" else Concealing()
 
 
 class NamedService(Protocol):
-    """A service as a log line names it."""
+    """A service, as a log line names it."""
 
     @property
     def name(self) -> str:
-        """Its name in the mesh."""
+        """The service's name in the mesh."""
         ...
 
     @property
     def instance_id(self) -> str:
-        """The id of this instance of it."""
+        """The id of this instance of the service."""
         ...
 
 
 def name_process(services: Iterable[NamedService]) -> None:
-    """Has JSON lines say from now on which services this process serves."""
+    """Sets the services of this process, which JSON lines name from now on."""
     served = list(services)
     _process["service"] = ",".join(one.name for one in served)
     _process["instance"] = ",".join(one.instance_id for one in served)
@@ -100,8 +101,9 @@ def name_process(services: Iterable[NamedService]) -> None:
 class OneOfEach(logging.Filter):
     """Passes one record of each kind, and counts the others.
 
-    Records with a traceback are of one kind when the exceptions are of one type and from one
-    place, others when they say the same. A later one that passes has the count and no traceback.
+    Records with a traceback are of one kind if their exceptions have one type and come from one
+    place. Other records are of one kind if they have the same text. A later record that passes has
+    the count and no traceback.
     """
 
     def __init__(self) -> None:
@@ -125,7 +127,9 @@ class OneOfEach(logging.Filter):
         return True
 
     def repeated(self) -> list[tuple[int, str]]:
-        """How often each kind came that came more than once, and what its first record said."""
+        """For each kind with more than one record: how many there were, and the text of the
+        first.
+        """
         return [(count, said) for count, said in self._counts.values() if count > 1]
 
 

@@ -1,8 +1,8 @@
-"""What held up the event loop of this process, and for how long.
+"""Which code blocked the event loop of this process, and for how long.
 
-A method of an environment or an agent that blocks where it should await stops every rollout of
-its process: their calls run out of time although every peer answered. The code that drives such
-a method notes its stalls here; the code that types a time-out looks whether there was one.
+If an async method of an environment or an agent blocks, it stops every rollout of its process.
+Calls then time out although every peer answered. The code that runs such a method records its
+stalls here. The code that handles a time-out checks whether there was a stall.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_NAMES: Final = 1000
 # Where the environments are that come with gymmesh, whose code a user does not change.
 _OURS: Final = "gymmesh_resource/environments/"
 _FOR_AUTHORS: Final = (
-    "Make it a plain def, which runs in a thread, or put what blocks into await "
+    "Make the method a plain def, which runs in a thread, or put the blocking code into await "
     "asyncio.to_thread(...)"
 )
 _FOR_USERS: Final = (
@@ -38,8 +38,8 @@ _logged: dict[str, float] = {}
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """`method` (of the environment `owner`, written at `place`) blocked the loop for `seconds`,
-    until `ended` on the monotonic clock.
+    """`method` blocked the loop for `seconds`, until `ended` on the monotonic clock. The method
+    belongs to the environment `owner` and is written at `place`.
     """
 
     owner: str
@@ -50,13 +50,15 @@ class Stall:
 
 
 def note_stall(owner: str, method: str, place: str, seconds: float) -> None:
-    """Keep a stall that has just ended, and log it."""
+    """Record a stall that has just ended, and log it."""
     _stalls.append(Stall(owner, method, place, seconds, time.monotonic()))
     log_stall(method, place, seconds)
 
 
 def log_stall(method: str, place: str, seconds: float) -> None:
-    """Log a stall, also one that goes on: again for a method only when one is thrice as long."""
+    """Log a stall, which may still continue. A method is logged again only for a stall three times
+    as long.
+    """
     if seconds < 3 * _logged.get(method, 0.0) or len(_logged) >= _MOST_NAMES:
         return
     _logged[method] = seconds
@@ -73,12 +75,14 @@ def log_stall(method: str, place: str, seconds: float) -> None:
 
 
 def advice(place: str) -> str:
-    """What to do about a method at this place: its author, or the user where it is gymmesh's."""
+    """What to do about a method at this place: advice for the method's author, or for the user if
+    the method is gymmesh's.
+    """
     return _FOR_USERS if _OURS in place.replace("\\", "/") else _FOR_AUTHORS
 
 
 def stalls_within(seconds: float) -> list[Stall]:
-    """The stalls that ended within the last so many seconds, the longest first."""
+    """The stalls that ended within the last ``seconds``, the longest first."""
     after = time.monotonic() - seconds
     recent = [stall for stall in _stalls if stall.ended >= after]
     return sorted(recent, key=lambda stall: -stall.seconds)

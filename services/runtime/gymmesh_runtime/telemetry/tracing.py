@@ -57,7 +57,7 @@ _active: Tracing | None = None
 
 
 def active() -> Tracing | None:
-    """What traces this process; None when nothing does."""
+    """The tracing of this process; None if the process is not traced."""
     return _active
 
 
@@ -68,7 +68,7 @@ def trace_id_of(rollout_id: str) -> int:
 
 
 def mark_failed(span: Span, reason: str) -> None:
-    """Has a span say that it failed, for this reason."""
+    """Marks a span as failed, with this reason."""
     from opentelemetry.trace import Status, StatusCode
 
     span.set_attribute(_ERROR, reason)
@@ -76,7 +76,7 @@ def mark_failed(span: Span, reason: str) -> None:
 
 
 class Tracing:
-    """Makes spans."""
+    """Creates spans."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.trace import SpanKind
@@ -90,12 +90,14 @@ class Tracing:
     def span(
         self, name: str, kind: SpanKindName = "internal", attributes: Attributes | None = None
     ) -> AbstractContextManager[Span]:
-        """A span, current inside, below the current one. A MeshError that leaves it marks it."""
+        """Opens a span below the current span. The span is current inside the context. A MeshError
+        that leaves the context marks the span as failed.
+        """
         return self._current(name, kind, attributes, None)
 
     @contextmanager
     def rollout(self, rollout_id: str, name: str, attributes: Attributes) -> Iterator[Span]:
-        """The first span of a rollout's trace, current inside."""
+        """Opens the first span of a rollout's trace. The span is current inside the context."""
         from opentelemetry.context import Context
 
         begins = _begins.set(trace_id_of(rollout_id))
@@ -106,7 +108,7 @@ class Tracing:
             _begins.reset(begins)
 
     def metadata(self) -> dict[str, str]:
-        """What a call made now carries; empty outside of spans."""
+        """The metadata that a call made now carries; empty outside of spans."""
         carried: dict[str, str] = {}
         self._propagator.inject(carried)
         return carried
@@ -119,7 +121,7 @@ class Tracing:
         return f"{found.trace_id:032x}" if found.is_valid else ""
 
     def serving(self, spec: MethodSpec, handler: Any) -> Any:
-        """The handler of an RPC, which goes on with the trace that a call carries, if it does."""
+        """The handler of an RPC. It continues the trace of a call, if the call carries one."""
         if spec.client_streaming:  # one lasts as long as its caller, over many rollouts
             return handler
 
@@ -174,7 +176,7 @@ class Tracing:
                 raise
 
     async def close(self) -> None:
-        """Exports what is left; gives that up after some seconds."""
+        """Exports the remaining spans, and gives up after some seconds."""
         # In a thread that nobody waits for: a receiver that is gone is tried again for long.
         closing = Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
@@ -204,18 +206,18 @@ class TracedPeer:
 
 
 def traced(peer: Any) -> Any:
-    """The peer, whose calls carry the current trace where this process is traced."""
+    """The peer. If this process is traced, the peer's calls carry the current trace."""
     return peer if _active is None else TracedPeer(peer, _active)
 
 
 @asynccontextmanager
 async def tracing(endpoint: str = "", services: Sequence[str] = ()) -> AsyncIterator[None]:
-    """Traces this process meanwhile; does nothing where it is traced already.
+    """Traces this process while the context is open. Does nothing if the process is already traced.
 
     Args:
-        endpoint: of the OTLP receiver, such as `http://127.0.0.1:4317`; empty:
-            OTEL_EXPORTER_OTLP_ENDPOINT, which is this where it is not set.
-        services: the names of those that are served here, for `service.name`.
+        endpoint: of the OTLP receiver, such as `http://127.0.0.1:4317`; empty: the value of
+            OTEL_EXPORTER_OTLP_ENDPOINT, or `http://127.0.0.1:4317` if that is not set.
+        services: the names of the services of this process, for `service.name`.
 
     Raises:
         ConfigError: OpenTelemetry is not installed.

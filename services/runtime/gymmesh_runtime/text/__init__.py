@@ -1,7 +1,7 @@
-"""Text of others as it may be shown and stored.
+"""Text of others, made fit to be shown and stored.
 
-authors_code  what others' code raises that is no exception
-faults        an exception in words: where it was raised, without the frames of this project
+authors_code  errors of others' code that are not Exceptions
+faults        exceptions in words: where they were raised, without the frames of this project
 plain_text    control characters written out
 secrets       secrets masked
 """

@@ -1,7 +1,7 @@
-"""What the code of environments and agents may raise besides exceptions.
+"""What the code of environments and agents may raise besides Exceptions.
 
-`sys.exit()`, a panic of an extension written in Rust, or what test libraries raise is no Exception.
-It would end the process, or a task of ours whose outcome somebody waits for, without a word.
+`sys.exit()`, a panic of an extension written in Rust, and some errors of test libraries are not
+Exceptions. They would silently end the process, or a task of ours on whose outcome somebody waits.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ OURS: Final = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
 
 def as_exception(error: BaseException) -> Exception:
-    """The error itself, or one that says what was raised where that is no Exception.
+    """The error itself, or, if it is not an Exception, an exception that names it.
 
     Raises:
-        BaseException: the error, where it is one of `OURS`.
+        BaseException: the error, if it is one of `OURS`.
     """
     if isinstance(error, OURS):
         raise error

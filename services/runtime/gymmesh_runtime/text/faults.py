@@ -1,7 +1,7 @@
-"""What an exception was and where it was raised, in words that may be shown and stored.
+"""Describes an exception and where it was raised, in words that may be shown and stored.
 
-Used where the code of an author (an environment, an agent) fails: its failures carry what
-`describe` gives, and logs write one traceback for each `traceback_id`.
+Used if the code of an author (an environment, an agent) fails. The failure has the metadata of
+`describe`, and logs have one traceback for each `traceback_id`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OUR_RANK: Final = 2
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """The metadata of a fault: `exception` (type and text) and, where it is known, `at`."""
+    """The metadata of a fault: `exception` (type and text), and `at` if the place is known."""
     place = place_of(error)
     return {"exception": words_of(error)} | ({"at": place} if place else {})
 
@@ -52,7 +52,9 @@ def os_reason(error: Exception) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """`file.py:12`, where the author's own code raised it or called what did; or empty."""
+    """The place, such as `file.py:12`, where the author's code raised the error or called the code
+    that raised it; or empty.
+    """
     seen: set[int] = set()
     at: BaseException | None = error
     fallback = ""
@@ -71,11 +73,11 @@ def place_of(error: BaseException) -> str:
 def shown_traceback(
     error: BaseException, *, installed: bool = True
 ) -> tuple[type[BaseException], BaseException, TracebackType | None]:
-    """What to log of an exception, for `exc_info`: its traceback from the author's first frame on,
-    without ours that called it; all of it where no frame is the author's.
+    """The part of an exception to log, for `exc_info`: its traceback from the author's first frame
+    on, without our frames before it. If no frame is the author's, the whole traceback.
 
-    installed: whether an installed package counts as the author's. Not where the author's code may
-    have no part in it: what calls a library then is ours.
+    installed: whether an installed package is treated as the author's code. Pass False if the
+    author's code may have no part in the error: then our code called the library.
     """
     most = _INSTALLED_RANK if installed else _AUTHORS_RANK
     at = error.__traceback__
@@ -95,7 +97,9 @@ def traceback_id(error: BaseException) -> str:
 
 
 def shown_place(file: str, line: int) -> str:
-    """A file and line as its author knows them: from the working directory, where that is near."""
+    """A file and line as the author knows them: relative to the working directory, if the file is
+    near it.
+    """
     return f"{_shown_path(file)}:{line}"
 
 

@@ -1,8 +1,8 @@
-"""Text of others (models, endpoints, peers, files) as it may reach a terminal or a log.
+"""Text of others (models, endpoints, peers, files), made safe for a terminal or a log.
 
-A terminal acts upon control characters: they move the cursor, clear the screen, set the clipboard;
-and others turn the direction of text around, so that it says what it does not. All of them are
-written out instead, as `\\x1b` or `\\u202e`, as Python and JSON do.
+A terminal interprets control characters: they move the cursor, clear the screen or set the
+clipboard. Others reverse the direction of text, which can hide its meaning. All of them are written
+out, as `\\x1b` or `\\u202e`, as Python and JSON do.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ _LAID_OUT: Final = re.compile(rf"(?![\n\t])[{_HOSTILE}]")
 
 
 def one_line(text: str) -> str:
-    """Text on one line, nothing in it for a terminal to act upon."""
+    """Text on one line, without characters that a terminal would interpret."""
     return _ONE_LINE.sub(_escape, text)
 
 
 def shortened(text: str, most: int) -> str:
-    """Text of at most `most` characters, and how many it had where some are cut off."""
+    """Text of at most `most` characters. If characters were cut, the total number is added."""
     return text if len(text) <= most else f"{text[:most]} … ({len(text)} characters)"
 
 
 def laid_out(text: str) -> str:
-    """As `one_line`, but newlines and tabs stay: for text whose lines we laid out ourselves."""
+    """Like `one_line`, but newlines and tabs stay: for text whose lines this project wrote."""
     return _LAID_OUT.sub(_escape, text)
 
 
 def plain_json(text: str) -> str:
-    """JSON on one line that means the same, with nothing in it for a terminal to act upon."""
+    """JSON on one line with the same meaning, without characters that a terminal would
+    interpret.
+    """
     return _ONE_LINE.sub(_escape_json, text)
 
 
 class PlainFormatter(logging.Formatter):
-    """Formats log records so that a record is one line, and what follows it (a traceback) is
-    indented: nothing in a message or an exception looks like a record of its own.
+    """Formats a log record on one line, with the following lines (a traceback) indented. So no part
+    of a message or an exception looks like another record.
     """
 
     def format(self, record: logging.LogRecord) -> str:

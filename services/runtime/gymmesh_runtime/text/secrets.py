@@ -1,8 +1,8 @@
-"""Masks secrets in texts that others wrote, before they are logged or stored.
+"""Masks secrets in texts of others, before they are logged or stored.
 
-An author's exception or a library's log line may repeat the key that it was called with. Masked
-are the secrets of the configuration, the values of environment variables whose names say that
-they are secret, and what looks like a credential.
+An author's exception or a library's log line may repeat a key. Three kinds of text are masked: the
+secrets of the configuration, the values of environment variables whose names suggest a secret, and
+text that looks like a credential.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _passing: Counter[str] = Counter()
 
 
 def remember_secret(text: str) -> None:
-    """Have a text masked from now on."""
+    """Mask this text from now on."""
     if len(text) >= _SHORTEST and len(_remembered) < _MOST:
         _remembered[text] = None
 
 
 @contextmanager
 def secret_masked(text: str) -> Iterator[None]:
-    """Have a text masked inside of the block: a secret that ends with it."""
+    """Mask this text inside the block, for a secret that ends with the block."""
     if len(text) < _SHORTEST:
         yield
         return

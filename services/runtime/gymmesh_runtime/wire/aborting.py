@@ -1,4 +1,4 @@
-"""How an RPC of this server ends with a typed error."""
+"""Ends an RPC of this server with a typed error."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ _MAX_DETAILS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class EndStatus:
-    """The status that a failed call ends with, apart from the error that it was made from.
+    """The status with which a failed call ends. It does not refer to the error that it was made
+    from.
 
     gRPC ends a handler by raising an exception, which the call keeps. The exception's traceback
-    holds the handler's frame, and the frame holds the call: a cycle, which lasts until the next
-    full garbage collection. So the frame may hold neither the request, nor the error, whose own
+    holds the handler's frame, and the frame holds the call. This cycle lasts until the next full
+    garbage collection. So the frame must hold neither the request nor the error, whose own
     traceback holds the request.
     """
 
@@ -32,7 +33,9 @@ class EndStatus:
         return cls(error.code, status.message, status.SerializeToString())
 
     async def send(self, rpc: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Ends the call. The handler then returns, where gRPC's exception has not ended it."""
+        """Ends the call. If gRPC's exception has not ended the handler, the handler then
+        returns.
+        """
         trailers = ((STATUS_DETAILS_KEY, self.status),)
         try:
             # The whole message is in the status; this copy, for other clients, is percent-encoded.

@@ -1,4 +1,4 @@
-"""One gRPC channel per address and process, closed when its address is gone."""
+"""One gRPC channel per address and process, closed when its address is no longer listed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLOSE_GRACE_S: Final = 1.0
 
 
 class OpenChannel:
-    """A gRPC channel, what sends calls on it, and how many are in flight."""
+    """A gRPC channel, its callables, and the number of calls in flight."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
@@ -25,10 +25,11 @@ class OpenChannel:
         self._calls: dict[str, Any] = {}
 
     def call(self, spec: MethodSpec) -> Any:
-        """What sends a call.
+        """The callable that sends calls of this method.
 
-        Requests and responses are bytes: gRPC itself would log a response that cannot be decoded,
-        and hand over None in its place, and calls a request that is too large an internal error.
+        Requests and responses are bytes. If gRPC encoded and decoded them, it would log a response
+        that cannot be decoded and return None, and report a request that is too large as an
+        internal error.
         """
         call = self._calls.get(spec.full_name)
         if call is None:
@@ -37,16 +38,17 @@ class OpenChannel:
         return call
 
     def raw(self, full_name: str) -> Any:
-        """The same for a stream of bytes both ways, whose messages the caller packs."""
+        """The callable for a stream of bytes both ways, whose messages the caller encodes."""
         return self.channel.stream_stream(f"/{full_name}")
 
 
 class PeerChannel:
-    """The channel to one address, opened when needed, and opened again for other certificates.
+    """The channel to one address. It is opened when needed, and opened again for changed
+    certificates.
 
-    A retired one still carries calls, of peers of an instance that is no longer listed (a draining
-    one, or one that lost its lease); it is closed whenever no call is left on it. ``unreached``
-    keeps whether the address was reached.
+    A retired channel still carries calls, of peers of an instance that is no longer listed (it
+    drains, or lost its lease). It is closed whenever it has no calls left. ``unreached`` records
+    whether the address was reached.
     """
 
     def __init__(
@@ -72,17 +74,19 @@ class PeerChannel:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a connection stands."""
+        """Whether there is a connection."""
         ready = grpc.ChannelConnectivity.READY
         held = self._open
         return held is not None and held.channel.get_state() is ready
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What each RPC carries besides its own: this process's token. Raises MeshError."""
+        """The metadata that each RPC carries in addition to its own: this process's token. Raises
+        MeshError.
+        """
         return self._credentials.metadata(self.address)
 
     def enter(self) -> OpenChannel:
-        """The open channel to make a call on; each ``enter`` needs a ``leave`` with it."""
+        """The open channel for a call. Each ``enter`` needs a ``leave`` with its result."""
         held = self._open
         if held is None:
             options = channel_options(self.keepalive_s)
@@ -98,13 +102,13 @@ class PeerChannel:
             self._close_if_idle(held)
 
     def retire(self) -> None:
-        """Says that the address is no longer listed."""
+        """The address is no longer listed."""
         self.retired = True
         if self._open is not None:
             self._close_if_idle(self._open)
 
     def restore(self) -> None:
-        """Takes the address back, which is listed again."""
+        """The address is listed again."""
         self.retired = False
 
     def renew(self) -> None:
@@ -122,7 +126,9 @@ class PeerChannel:
         await asyncio.gather(*closing, *self._closing)
 
     async def failure(self, exc: grpc.aio.AioRpcError, method: str) -> MeshError:
-        """What gRPC raised for a call, as a MeshError; it says where TLS was the reason."""
+        """Converts a gRPC error of a call to a MeshError. If TLS is the cause, the error says
+        so.
+        """
         if exc.code() is grpc.StatusCode.UNAVAILABLE and not self.is_connected:
             refused = await self._credentials.refusal(self.address, exc.details() or "")
             if refused is not None:
@@ -131,11 +137,11 @@ class PeerChannel:
         return from_rpc_error(exc, self.address, method)
 
     def missed(self) -> None:
-        """Nothing could be reached at the address."""
+        """The address could not be reached."""
         self._unreached.missed(self.address)
 
     def reached(self) -> None:
-        """Something was."""
+        """The address was reached."""
         if self._unreached:
             self._unreached.reached(self.address)
 

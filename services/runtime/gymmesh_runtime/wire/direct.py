@@ -1,6 +1,6 @@
-"""The peer for a service in the same process: its servicer, called directly.
+"""The peer for a service in the same process: calls its servicer directly.
 
-Messages are handed over, not copied; nobody mutates a message received.
+Messages are passed on, not copied. So nobody may change a message that they received.
 """
 
 from __future__ import annotations

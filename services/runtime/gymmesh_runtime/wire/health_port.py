@@ -1,7 +1,7 @@
-"""Health on a port of its own: for probes that speak neither TLS nor with a certificate.
+"""Health on a separate port, for probes without TLS and without a certificate.
 
-It serves `grpc.health.v1.Health` and nothing else, so that a probe learns whether the process is
-SERVING and can call nothing.
+The port serves only `grpc.health.v1.Health`. So a probe learns whether the process is SERVING, and
+can call nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class HealthPort:
         add(self._health, self._server)
 
     async def start(self, host: str, port: int) -> int:
-        """Binds and starts; returns the port. Raises OSError when it cannot be bound."""
+        """Binds and starts; returns the port. Raises OSError if the port is taken."""
         await self.set_serving(False)
         place = at_port(host, port)
         try:
@@ -39,5 +39,5 @@ class HealthPort:
         await self._health.set("", _STATUS.SERVING if serving else _STATUS.NOT_SERVING)
 
     async def stop(self) -> None:
-        """Ends at once: no probe is worth waiting for."""
+        """Ends at once, without waiting for probes."""
         await self._server.stop(None)

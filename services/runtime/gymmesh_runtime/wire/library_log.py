@@ -13,12 +13,14 @@ _UNSENT: Final = 'Failed "execute_batch"'
 
 
 def quiet() -> None:
-    """Keeps out of the log the tracebacks of three things that are no errors of this process.
+    """Keeps the tracebacks of three harmless events out of the log.
 
-    Calls that were cancelled as their server stopped, each of which gRPC writes as an error that
-    nobody handled; metadata that is not UTF-8, which any stranger can send, and which may hold
-    a token; and answers whose connection was closed before they were sent, where gRPC learns of the
-    closing last. Errors of any other kind stay in the log.
+    - Calls that were cancelled when their server stopped. gRPC logs each as an error that nobody
+      handled.
+    - Metadata that is not UTF-8. Any stranger can send it, and it may contain a token.
+    - Answers whose connection was closed before gRPC sent them.
+
+    All other errors stay in the log.
     """
     # A second call adds nothing: a logger takes each filter once.
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)

@@ -1,11 +1,10 @@
 """A gRPC server that listens again when a request has ended it.
 
-grpcio decodes the path of each request as UTF-8 outside of anything that handles errors: one that
-is not UTF-8, which any stranger can send, ends the whole server, while the process lives on and
-nobody can connect any more. Seen with grpcio 1.85.1. Calls in flight are broken off then, as when a
-connection breaks; whatever the services hold stays. `wait_for_termination` returns only when
-the last of them is over, which may take as long as a rollout; so what is watched here is the task
-in which grpcio takes requests.
+grpcio decodes the path of each request as UTF-8, without handling errors. A path that is not UTF-8,
+which any stranger can send, ends the whole server. The process lives on, but nobody can connect any
+more. Seen with grpcio 1.85.1. Calls in flight end as with a broken connection; objects of the
+services stay. `wait_for_termination` returns only when the last call has ended, which may take as
+long as a rollout. So this module watches the task in which grpcio accepts requests.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ _ENDED: Final[list[grpc.aio.Server]] = []
 
 
 class Listener:
-    """The methods and the address of a server, and the grpc.aio.Server that has them for now.
+    """The methods and the address of a server, and its current grpc.aio.Server.
 
-    The generated ``add_…_to_server`` functions take it for one.
+    The generated ``add_…_to_server`` functions accept it as a server.
     """
 
     def __init__(self, options: Options | None = None) -> None:
@@ -44,11 +43,11 @@ class Listener:
         self._stopping = False
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        """Adds methods; before the start."""
+        """Adds methods. Call it before the start."""
         self._handlers += handlers
 
     def add_registered_method_handlers(self, _service: str, _handlers: Any) -> None:
-        """The same methods come once more by name."""
+        """Adds the same methods by name."""
 
     async def start(self, place: str, credentials: grpc.ServerCredentials | None) -> int:
         """Listens; returns the port. Raises RuntimeError when the address cannot be bound."""
@@ -58,7 +57,7 @@ class Listener:
         return bound
 
     async def stop(self, grace: float | None) -> None:
-        """Takes no new calls, and ends those that run after ``grace`` seconds."""
+        """Refuses new calls, and ends running calls after ``grace`` seconds."""
         # The keeper ends with the server: to cancel it would cancel what gRPC itself waits for.
         self._stopping = True
         if self._server is not None:

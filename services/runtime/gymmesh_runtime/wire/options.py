@@ -70,7 +70,9 @@ def _most_connections() -> int:
 
 
 def keepalive_allowed(meta: Mapping[str, str]) -> int | None:
-    """How often a server may be pinged, in seconds, by its registration; None: it does not say."""
+    """How often a server may be pinged, in seconds, according to its registration; None:
+    unknown.
+    """
     said = meta.get(KEEPALIVE_KEY, "")
     return int(said) if said.isascii() and said.isdecimal() and 0 < len(said) < 6 else None
 
@@ -78,7 +80,7 @@ def keepalive_allowed(meta: Mapping[str, str]) -> int | None:
 def channel_options(keepalive_s: int | None = None) -> Options:
     """Options for every channel of the mesh.
 
-    ``keepalive_s``: how often the server may be pinged, see `keepalive_allowed`.
+    ``keepalive_s``: how often the server may be pinged, the result of `keepalive_allowed`.
     """
     between = _UNASKED_S if keepalive_s is None else max(keepalive_s, KEEPALIVE_S)
     return [

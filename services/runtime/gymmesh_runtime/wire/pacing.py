@@ -1,4 +1,4 @@
-"""When what gathers for a stream is sent."""
+"""Decides when the messages that gathered for a stream are sent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _DELAY_PER_ATTEMPT_S: Final = 160e-6
 
 
 class SendTimer:
-    """Tells the one writer of a stream when to send what has gathered, on one event loop.
+    """Tells the one writer of a stream when to send the messages that gathered, on one event loop.
 
-    On a quiet stream that is at once; on a busy one, some time after something was last sent, so
-    that more gathers.
+    On a quiet stream the writer sends at once. On a busy stream it sends some time after the last
+    send, so that more messages gather.
 
     Args:
-        interval_s: that time in seconds, where a sender names no other.
+        interval_s: that time in seconds, if a sender sets no other.
     """
 
     __slots__ = ("_due", "_interval_s", "_loop", "_sent_at", "_timer", "_writer", "closed", "woken")
@@ -37,7 +37,7 @@ class SendTimer:
         self.closed = False
 
     def send_within(self, delay_s: float | None = None) -> None:
-        """Have what has gathered sent within so many seconds of the last time."""
+        """Send the gathered messages within ``seconds`` of the last send."""
         due = self._sent_at + (self._interval_s if delay_s is None else delay_s)
         if due <= self._loop.time():
             self.wake()
@@ -46,12 +46,12 @@ class SendTimer:
             self._timer, self._due = self._loop.call_at(due, self.wake), due
 
     def send_soon(self, attempts: int) -> None:
-        """Have it sent soon, with so many attempts under way."""
+        """Send soon; how soon depends on the number of running attempts."""
         delay_s = attempts * _DELAY_PER_ATTEMPT_S if attempts > _FEW else 0.0
         self.send_within(min(delay_s, self._interval_s))
 
     async def wait(self) -> bool:
-        """Wait until something is to be sent; False: it is the last."""
+        """Wait until something must be sent; False: this is the last time."""
         while not self.woken and not self.closed:
             self._writer = self._loop.create_future()
             await self._writer
@@ -67,7 +67,7 @@ class SendTimer:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the writer: it comes at the end of the loop's turn, or once it is back."""
+        """Wake the writer. It runs at the end of the loop's turn, or after its current send."""
         self.woken = True
         if self._writer is not None and not self._writer.done():
             self._writer.set_result(None)

@@ -1,4 +1,4 @@
-"""The peer for a service elsewhere: plain gRPC, one RPC a call."""
+"""The peer for a service in another process: plain gRPC, one RPC for each call."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def _stream(channel: PeerChannel, spec: MethodSpec) -> Any:
 
 
 def cancelled_by_caller() -> bool:
-    """Whether a CancelledError is the task's own.
+    """Whether somebody cancelled this task.
 
-    A channel that is closed under a call raises CancelledError too, into a task
-    that nobody cancelled.
+    A channel that is closed during a call also raises CancelledError, in a task that nobody
+    cancelled.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

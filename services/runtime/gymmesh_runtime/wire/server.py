@@ -48,10 +48,11 @@ _STRANGERS: Final = 2
 class MeshServer:
     """A gRPC server with health and reflection for a set of bindings, and the mux to them.
 
-    Callers are let in as the credentials' configuration says, and control actions are logged.
-    Health is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``
-    add services that are not of the contract, as generated ``add_…_to_server`` functions do.
-    ``credentials``: what it listens with; without any it is plain, and open to all that connect.
+    It admits callers according to the credentials' configuration, and logs control actions. Health
+    is NOT_SERVING until ``set_serving(True)``. ``mux`` False: plain RPCs only. ``extras``:
+    generated ``add_…_to_server`` functions that add services outside the contract. ``credentials``:
+    the certificates with which it listens; without certificates it is plain, and everyone who can
+    connect may call.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class MeshServer:
             await self._health.set(name, _STATUS.SERVING if serving else _STATUS.NOT_SERVING)
 
     async def stop(self, grace: float) -> None:
-        """Refuses new calls, lets running ones end for ``grace`` seconds, then cancels them."""
+        """Refuses new calls, waits up to ``grace`` seconds for running calls, then cancels them."""
         if self._mux is not None:
             self._mux.leave("the server is draining")
         await self._server.stop(grace)

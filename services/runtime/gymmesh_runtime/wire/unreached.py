@@ -1,8 +1,8 @@
-"""Addresses that could not be reached: each is passed over for a while, which grows. Pure.
+"""Addresses that could not be reached. Calls avoid each address for a pause, which grows. Pure.
 
-missed ──► passed over ──its pause is over──► one call tries ──reached──► as any other
-               ▲                                    │
-               └────────missed, twice the pause─────┘
+missed ──► avoided ──its pause is over──► one call tries ──reached──► as any other
+              ▲                                 │
+              └──────missed, twice the pause────┘
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Pause:
 
 
 class Unreached:
-    """The addresses to which calls go only where there is no other; true while there are any.
+    """The addresses that calls avoid if there are others. True while there are any.
 
     ``clock`` gives monotonic seconds.
     """
@@ -39,7 +39,7 @@ class Unreached:
         return bool(self._pauses)
 
     def missed(self, address: str) -> None:
-        """It could not be reached."""
+        """The address could not be reached."""
         now, pause = self._clock(), self._pauses.get(address)
         if pause is None:
             seconds = _FIRST_S
@@ -50,16 +50,18 @@ class Unreached:
         self._pauses[address] = _Pause(seconds, now + seconds)
 
     def reached(self, address: str) -> None:
-        """It was, or something new is there."""
+        """The address was reached, or a new instance has it."""
         self._pauses.pop(address, None)
 
     def passes_over(self, address: str) -> bool:
-        """Whether a call is better made elsewhere."""
+        """Whether calls should avoid the address now."""
         pause = self._pauses.get(address)
         return pause is not None and self._clock() < pause.until
 
     def tries(self, address: str) -> None:
-        """A call goes there; where a pause is over, others wait for what it finds."""
+        """A call tries the address. If its pause is over, other calls wait for this call's
+        result.
+        """
         pause = self._pauses.get(address)
         if pause is not None and self._clock() >= pause.until:
             pause.until, pause.tried = self._clock() + _LONGEST_S, True

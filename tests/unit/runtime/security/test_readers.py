@@ -128,7 +128,7 @@ async def test_where_there_are_identities_they_alone_read(
             for context, token in ((other, ""), (other, "guessed"), (known, "guessed")):
                 status, text = await read(url, context, token)
                 assert status == 401
-                assert "unknown here" in text
+                assert "does not recognise the caller" in text
                 assert "gymmesh_" not in text
     refused = [json.loads(record.getMessage()) for record in caplog.records]
     assert {(one["method"].split()[0], one["outcome"]) for one in refused} == {

@@ -1,7 +1,7 @@
-"""Requests to a Consul agent, over py-consul: the one module that imports it.
+"""Requests to a Consul agent, over py-consul. No other module imports py-consul.
 
-py-consul's own endpoints hide the status and the headers that blocking queries live by, so its
-HTTP client is used with answers as they come.
+py-consul's own endpoints hide the status and the headers that blocking queries need. So this module
+uses py-consul's HTTP client and returns Consul's answers unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Params = Sequence[tuple[str, str]]
 
 
 class ConsulAnswer(NamedTuple):
-    """An answer of Consul's: the status, the index header and the body."""
+    """An answer from Consul: the status, the index header and the body."""
 
     status: int
     index_header: str | None
@@ -44,7 +44,9 @@ class ConsulAnswer(NamedTuple):
 
 
 class ConsulClient:
-    """One agent. Opens connections within an event loop; raises MeshError for every failure."""
+    """A client of one Consul agent. Create it within an event loop. Raises MeshError for every
+    failure.
+    """
 
     def __init__(self, config: ConsulConfig) -> None:
         scheme, host, port = split_address(config.address)
@@ -63,23 +65,25 @@ class ConsulClient:
         await self._http.close()
 
     async def read(self, path: str, params: Params = (), *, timeout: float) -> ConsulAnswer:
-        """GET, with the answer's status as it is but for 5xx and refusals."""
+        """Sends a GET. Returns any status except 5xx and refusals, which raise MeshError."""
         return await self._request("GET", path, params, None, timeout)
 
     async def write(self, path: str, params: Params = (), body: Any = None) -> ConsulAnswer:
-        """PUT. A body is sent as JSON."""
+        """Sends a PUT, with the body as JSON."""
         data = "" if body is None else json.dumps(body)
         return await self._request("PUT", path, params, data, _CALL_S)
 
     async def known(self, instance_id: str) -> dict[str, Any] | None:
-        """What the agent says of a service of its own; None if it knows none of this id."""
+        """What the Consul agent knows about the service with this id; None if it has no such
+        service.
+        """
         path = f"/v1/agent/health/service/id/{quote(instance_id, safe='')}"
         answer = await self.read(path, timeout=_CALL_S)
         if answer.status == 404:
             return None
         known = self.json_of(answer)
         if not isinstance(known, dict) or not isinstance(known.get("Service"), dict):
-            raise self.strange("it describes no service")
+            raise self.strange("its answer describes no service")
         return known
 
     def json_of(self, answer: ConsulAnswer) -> Any:
@@ -92,7 +96,7 @@ class ConsulClient:
             raise self.strange("its answer is nested too deeply") from None
 
     def strange(self, problem: str) -> MeshError:
-        """The error for an answer that is not from Consul."""
+        """The error for an answer that Consul would not send."""
         return _away(f"the server at {self.address} does not answer like Consul: {problem}")
 
     async def _request(
@@ -121,8 +125,9 @@ class ConsulClient:
         if status in (401, 403):
             raise MeshError(
                 errors_pb2.ERROR_REASON_NOT_PERMITTED,
-                f"Consul at {self.address} rejects {path.split('?')[0]} ({status}: {shown}); "
-                "check discovery.consul.token_file and token_env",
+                f"Consul at {self.address} rejects {path.split('?')[0]} ({status}: {shown}). "
+                "Check the token in discovery.consul.token_file or in the environment variable "
+                "that discovery.consul.token_env names",
             )
         if status == 400 and b"HTTPS server" in answer.body:
             raise _away(

@@ -50,7 +50,7 @@ def service_name(prefix: str, kind: str, name: str) -> str:
 
 
 def read_service_name(prefix: str, text: str) -> tuple[str, str] | None:
-    """The kind and name for a name in Consul; None if it is not one of ours."""
+    """The kind and name for a name in Consul; None if the name was not made by ``service_name``."""
     start, _, rest = text.partition("-")
     noun, dash, escaped = rest.partition("-")
     if start != prefix or not dash:
@@ -68,21 +68,21 @@ def read_service_name(prefix: str, text: str) -> tuple[str, str] | None:
 
 
 def lease_mark(lease_id: str) -> str:
-    """The public part of a lease: it identifies the lease and gives no right to it."""
+    """The public part of a lease. It identifies the lease, but does not authorise its use."""
     return hashlib.sha256(lease_id.encode()).hexdigest()[:16]
 
 
 def check_id(instance_id: str, lease_id: str) -> str:
-    """The id of an instance's check in Consul, another one for each lease.
+    """The id of an instance's check in Consul, which differs for each lease.
 
-    A check that is registered again under its id would keep its status: critical, for a service
-    that was started again.
+    If a restarted service registered a check under the previous id, the check would keep its
+    previous status: critical.
     """
     return f"gymmesh:{instance_id}:{lease_mark(lease_id)}"
 
 
 def host_and_port(address: str) -> tuple[str, int] | None:
-    """An address in parts; None for one that is no host and port, such as a Unix socket."""
+    """An address as host and port; None for an address of another form, such as a Unix socket."""
     host, _, port = address.rpartition(":")
     if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
         return None
@@ -94,7 +94,9 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 def registration(
     instance: Instance, prefix: str, lease_id: str, check: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The body of a registration with a Consul agent, whose check gives the health."""
+    """The body of a registration with a Consul agent. ``check`` is the check that reports the
+    health.
+    """
     place = host_and_port(instance.address)
     own = {
         "kind": instance.service,
@@ -124,7 +126,7 @@ def registration(
 
 
 def unfit_meta(meta: Mapping[str, str]) -> list[str]:
-    """The keys of an instance's meta that Consul would reject; they are skipped there."""
+    """The keys of an instance's meta that Consul would reject; the registration omits them."""
     fit = [
         key
         for key, value in sorted(meta.items())

@@ -1,13 +1,14 @@
 """The rules of Consul's blocking queries, as a pure state machine.
 
-A read with an index waits at Consul until something changed, or for ``wait_s``. What comes back
-has a new index, for the next read. The index says nothing else, and:
+A read with an index waits at Consul until something changed, or for ``wait_s``. The answer has a
+new index, for the next read. The index means nothing else. Special cases:
 
-- one that goes back means that Consul lost its state, or that another server answered which is
-  behind. The answer is not taken; the next read has no index and is answered at once;
-- 0 would make the next read return at once, for ever: that read has none, after a pause;
-- after a failure the next read has none: one from before a restart could be higher than the
-  restarted Consul's, and wait for nothing.
+- The index decreased: Consul lost its state, or another server answered that is behind. The answer
+  is ignored. The next read has no index, so Consul answers it at once.
+- The index is 0: a read with 0 would return at once, every time. So the next read has no index, and
+  follows a pause.
+- A read failed: the next read has no index. An index from before a restart could be higher than the
+  restarted Consul's index, and the read would wait for nothing.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _ANSWER_S: Final = 5.0
 
 
 class BadIndexError(ValueError):
-    """An answer's index is missing, or no index."""
+    """The index header of an answer is missing or not a number."""
 
 
 def read_index(text: str | None) -> int:
     """The index in an answer's header. Raises BadIndexError."""
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise BadIndexError("its index is missing or not a whole number")
+        raise BadIndexError("the header X-Consul-Index is missing or not a whole number")
     return int(text)
 
 
 @dataclass(slots=True)
 class BlockingQuery:
-    """One query that is asked again and again. ``wait_s`` is the longest that Consul may wait."""
+    """A query that is repeated for ever. ``wait_s`` is the longest that Consul may wait."""
 
     wait_s: float
     index: int = 0
@@ -57,7 +58,7 @@ class BlockingQuery:
         return _ANSWER_S + (self.wait_s * (1 + _WAIT_JITTER) if self.index else 0.0)
 
     def answered(self, index: int) -> bool:
-        """Notes an answer; whether it is to be taken."""
+        """Records an answer; returns whether to use it."""
         self.failures = 0
         if index < self.index:
             self.index, self._idle, self._news = 0, index == 0, False
@@ -68,7 +69,7 @@ class BlockingQuery:
         return True
 
     def failed(self) -> None:
-        """Notes a read without an answer."""
+        """Records a read without an answer."""
         self.failures += 1
         self.index, self._idle, self._news = 0, False, False
 

@@ -1,7 +1,7 @@
-"""The registry in Consul: leases are its health checks, and watches its blocking queries.
+"""The registry in Consul. Leases are Consul's health checks, and watches are blocking queries.
 
-Every process of a mesh may have one of these, over the Consul agent of its machine, and a
-discovery service may, too. Leases belong to the process that gave them.
+Every process of a mesh, also a discovery service, may have a ConsulRegistry over the Consul agent
+of its machine. A lease belongs to the process that granted it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ConsulRegistry(RegistryBackend):
         self._leases: dict[str, _ConsulLease] = {}
 
     async def open(self) -> None:
-        """Starts watching, and waits a moment for the first view. Raises ConfigError."""
+        """Starts watching, and waits a few seconds for the first list. Raises ConfigError."""
         self._client = make_client(self._config)
         await super().open()
         await self._watch.open(self._client)
@@ -102,12 +102,13 @@ class ConsulRegistry(RegistryBackend):
         left_out = unfit_meta(instance.meta)
         if left_out:
             self._warnings.once(
-                f"Consul can't store the meta keys {', '.join(left_out)[:200]} of {instance.id}"
+                f"Consul can't store the meta keys {', '.join(left_out)[:200]} of {instance.id}, "
+                "so the registration omits them"
             )
         return lease_id, length
 
     async def renew(self, lease_id: str, health: discovery_pb2.Health.ValueType) -> int:
-        """Looks whether Consul still knows the instance, and reports."""
+        """Checks whether Consul still lists the instance, and reports the instance's health."""
         lease = self._leases.get(lease_id)
         if lease is None:
             raise _lease_not_found()
@@ -128,7 +129,7 @@ class ConsulRegistry(RegistryBackend):
         return lease.length_s
 
     async def deregister(self, lease_id: str) -> None:
-        """Gives a lease back; one that another process took over is left alone."""
+        """Ends a lease. A lease that another process took over is left unchanged."""
         lease = self._leases.pop(lease_id, None)
         if lease is None:
             return
@@ -140,7 +141,9 @@ class ConsulRegistry(RegistryBackend):
         self._watch.expire()
 
     def age_s(self) -> float:
-        """For how long a part of the view has not been confirmed, in seconds; 0 when it is."""
+        """Seconds since Consul last confirmed the whole list of instances; 0 while it is
+        confirmed.
+        """
         return self._watch.age_s()
 
     async def _sweep_forever(self) -> None:
@@ -153,7 +156,7 @@ class ConsulRegistry(RegistryBackend):
                 # Leases may be given back, or renewed, while another is ended.
                 if lease_id in self._leases and lease.expires_at <= now:
                     metrics.REGISTRY_EXPIRED.inc()
-                    _log.warning("the lease of %s expired", lease.instance.id)
+                    _log.warning("the lease of %s in Consul expired", lease.instance.id)
                     with contextlib.suppress(MeshError):
                         await self.deregister(lease_id)
 
@@ -253,7 +256,7 @@ def make_client(config: ConsulConfig) -> ConsulClient:
 
 
 def check_kind(config: ConsulConfig, instance: Instance) -> _CheckKind:
-    """How Consul learns whether an instance serves: by a call of its own, or by reports."""
+    """How Consul learns whether an instance serves: Consul calls it, or the instance reports."""
     if config.check != "auto":
         return config.check
     place = host_and_port(instance.address)

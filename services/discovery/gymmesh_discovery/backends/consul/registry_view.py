@@ -1,8 +1,8 @@
-"""What Consul's answers say of the mesh, put together. Pure: the caller passes the time.
+"""The mesh's instances according to Consul's answers. Pure: the caller passes the time.
 
-The answers come by service name, each the whole truth about its name. Invariants: an id is listed
-once; the version grows by one with every change. After ``interrupted`` what the answers lack stays
-for a grace: a Consul that lost its memory first hears from the services again.
+Each answer lists all instances with one service name. Invariants: an id is listed once; the version
+grows by one with every change. After ``interrupted``, instances that the answers lack stay listed
+for a grace period, because a Consul that lost its memory has to hear from the services first.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class ConsulView(Listing):
     _grace_until: float = 0.0
 
     def interrupted(self, now: float) -> None:
-        """Consul was away, or its index went back: it may have forgotten instances."""
+        """Consul was unreachable, or its index decreased: Consul may have forgotten instances."""
         self._grace_until = now + self.grace_s
 
     def names(self, names: Collection[str], now: float) -> list[Change]:
-        """Takes the list of all service names."""
+        """Applies the list of all service names."""
         gone = [key for key, one in self._entries.items() if one.listed_as not in names]
         return self._absent(gone, now)
 
     def take(self, listed_as: str, instances: Sequence[Instance], now: float) -> list[Change]:
-        """Takes an answer about one service name."""
+        """Applies an answer about one service name."""
         given: dict[str, Instance] = {}
         for instance in instances:
             # Two nodes may list one id: the one that takes calls counts.
@@ -57,7 +57,7 @@ class ConsulView(Listing):
         return changes
 
     def expire(self, now: float) -> list[Change]:
-        """Removes what was absent and whose grace is over."""
+        """Removes absent instances whose grace period is over."""
         if now < self._grace_until:
             return []
         return self._absent([key for key, one in self._entries.items() if not one.confirmed], now)

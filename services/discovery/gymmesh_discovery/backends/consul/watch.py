@@ -1,4 +1,6 @@
-"""Follows the instances in Consul by blocking queries: the names first, then each of the mesh's."""
+"""Follows the instances in Consul by blocking queries: one query for the service names, and one
+query for each name of the mesh.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ _MOST_SHOWN: Final = 100
 
 
 class ConsulWatch:
-    """Keeps `view` as Consul has it, and publishes its changes to `watchers`.
+    """Keeps `view` equal to Consul's list, and publishes the changes to `watchers`.
 
     `clock`: monotonic seconds.
     """
@@ -65,7 +67,7 @@ class ConsulWatch:
         self._first_view = asyncio.Event()
 
     async def open(self, client: ConsulClient) -> None:
-        """Start, and wait a moment for the first view."""
+        """Start, and wait a few seconds for the first list."""
         self._client = client
         self._names = asyncio.create_task(
             self._follow("", "/v1/catalog/services", self._read_names, self._take_names)
@@ -80,11 +82,13 @@ class ConsulWatch:
         await cancel_and_wait(*tasks)
 
     def age_s(self) -> float:
-        """For how long a part of the view has not been confirmed, in seconds; 0 when it is."""
+        """Seconds since Consul last confirmed the whole list of instances; 0 while it is
+        confirmed.
+        """
         return self._clock() - self._answered_at if self._failing else 0.0
 
     def expire(self) -> None:
-        """Remove from the view what Consul lacks and whose grace is over."""
+        """Remove instances that Consul does not list and whose grace period is over."""
         self._publish(self._view.expire(self._clock()))
 
     async def _watch_name(self, name: str) -> None:
@@ -174,7 +178,7 @@ class ConsulWatch:
         ours = {name for name in names if read_service_name(prefix, name) is not None}
         if len(ours) > _MOST_NAMES:
             raise self._client.strange(
-                f"it lists {len(ours)} mesh service names, but at most {_MOST_NAMES} are watched"
+                f"it lists {len(ours)} names of mesh services; the limit is {_MOST_NAMES}"
             )
         return ours
 
@@ -192,7 +196,7 @@ class ConsulWatch:
         ids = Counter(one.id for one in instances)
         for one in [name for name, count in ids.items() if count > 1]:
             self._warnings.once(
-                f"two nodes in Consul list an instance '{one}'; one of them is used"
+                f"two nodes in Consul list the instance '{one}'; only one of the two is used"
             )
         return instances
 

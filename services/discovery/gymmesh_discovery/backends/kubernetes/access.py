@@ -1,4 +1,4 @@
-"""The API server of discovery's configuration."""
+"""The API server in the configuration of discovery."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Requests to a Kubernetes API server: list EndpointSlices, and watch them.
 
-Two requests of a stable API, over aiohttp. The clients that know all of the API cost half a second
-and 40 MiB in each process, and leave what matters here (bookmarks, 410, long lines) to the caller.
+The module sends two requests of a stable API, over aiohttp. Complete Kubernetes clients cost half a
+second and 40 MiB in each process. They also leave the necessary details (bookmarks, 410, long
+lines) to the caller.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ _GONE: Final = 410
 
 
 class GoneError(Exception):
-    """The version that was to be watched from, or the page of a list, is too old."""
+    """The API server no longer has the version to watch from, or the next page of a list."""
 
 
 class Event(NamedTuple):
-    """ADDED, MODIFIED or DELETED with the slice as it is or was, or BOOKMARK with one that has
-    nothing but a version.
+    """ADDED, MODIFIED or DELETED with the current or last state of the slice, or BOOKMARK with a
+    slice that only has a version.
     """
 
     type: str
@@ -55,7 +56,9 @@ class Event(NamedTuple):
 
 
 class KubernetesClient:
-    """One API server, one namespace. Made within an event loop. Methods raise MeshError."""
+    """A client of one API server and one namespace. Create it within an event loop. Methods raise
+    MeshError.
+    """
 
     def __init__(self, config: KubernetesConfig, access: Access) -> None:
         self._config = config
@@ -71,9 +74,9 @@ class KubernetesClient:
         await self._session.close()
 
     async def slices(self) -> tuple[str, list[EndpointSlice]]:
-        """All slices of the selector, and the version from which on to watch.
+        """All slices that match the selector, and the version from which to watch.
 
-        Raises GoneError where the list became too old between two pages.
+        Raises GoneError if the list became too old between two pages.
         """
         found: list[EndpointSlice] = []
         token = ""
@@ -87,8 +90,8 @@ class KubernetesClient:
             found += page.items or []
             if len(found) > _MAX_SLICES:
                 raise self._strange(
-                    f"its namespace has more than {_MAX_SLICES} slices that match the selector; "
-                    "narrow discovery.kubernetes.selector"
+                    f"the namespace has more than {_MAX_SLICES} EndpointSlices that match the "
+                    "selector. Narrow discovery.kubernetes.selector"
                 )
             token = page.metadata.continue_
             if not token:
@@ -98,8 +101,8 @@ class KubernetesClient:
 
     @contextlib.asynccontextmanager
     async def watch(self, version: str) -> AsyncIterator[AsyncIterator[Event]]:
-        """What changes after a version, once the API server has taken the watch and until it ends
-        it, after ``wait_s``. Raises GoneError, while the events are read, too.
+        """The changes after a version. The context is entered once the API server has accepted the
+        watch. The watch ends after ``wait_s``. Raises GoneError, also while the events are read.
         """
         wait_s = self._config.wait_s
         params = {
@@ -167,13 +170,13 @@ class KubernetesClient:
         said = f"{code}: {_shown(status.message)}"
         if code in (401, 403):
             raise refusal(
-                f"Kubernetes at {self.address} rejects the credentials ({said}); "
-                f"{self._access.hint}"
+                f"Kubernetes at {self.address} rejects the credentials ({said}). "
+                f"Credentials: {self._access.hint}"
             )
         if code == 400:
             raise MeshError(
                 errors_pb2.ERROR_REASON_FIELD_INVALID,
-                f"Kubernetes at {self.address} rejects the request ({said}); check "
+                f"Kubernetes at {self.address} rejects the request ({said}). Check "
                 "discovery.kubernetes.selector",
             )
         raise self._away(f"answers {said}")
@@ -223,7 +226,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 def refusal(message: str) -> MeshError:
-    """The error for a caller that the API server refuses."""
+    """The error for a request that the API server refuses."""
     return MeshError(errors_pb2.ERROR_REASON_NOT_PERMITTED, message)
 
 
@@ -233,7 +236,7 @@ def _shown(text: str) -> str:
 
 
 async def problem_of(config: KubernetesConfig) -> MeshError | None:
-    """Why the configured slices cannot be listed; None when they can. Raises ConfigError."""
+    """Why the configured slices cannot be listed; None if they can. Raises ConfigError."""
     client = KubernetesClient(config, find_access(config))
     try:
         await client.slices()

@@ -1,5 +1,5 @@
-"""The parts of Kubernetes' API objects that are read here: EndpointSlice (discovery.k8s.io/v1), its
-lists and watch events, and Status.
+"""The parts of Kubernetes' API objects that gymmesh reads: EndpointSlice (discovery.k8s.io/v1),
+lists of slices, watch events, and Status.
 
 The API's reference documents the fields. A field that Kubernetes omits or sets to null is None or
 empty here.
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """How an endpoint is; what is None is unknown."""
+    """The conditions of an endpoint; None: unknown."""
 
     ready: bool | None = None
     serving: bool | None = None

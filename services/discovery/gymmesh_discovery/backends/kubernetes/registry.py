@@ -1,8 +1,8 @@
-"""The registry that Kubernetes keeps: services are found by their labelled EndpointSlices, which
-are listed once and then watched; nothing is written there.
+"""The registry that Kubernetes keeps. Labelled EndpointSlices describe the services. They are
+listed once and then watched. gymmesh writes nothing to Kubernetes.
 
-What is outside Kubernetes registers with a discovery service over this, whose leases stay in its
-memory and are listed beside.
+Services outside Kubernetes register with a discovery service that uses this registry. Their leases
+stay in the discovery service's memory and are listed beside the pods.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class KubernetesRegistry(MemoryRegistry):
         self._warnings = Warnings()
 
     async def open(self) -> None:
-        """Starts watching, and waits a moment for the first view. Raises ConfigError."""
+        """Starts watching, and waits a few seconds for the first list. Raises ConfigError."""
         self._client = KubernetesClient(self._config, find_access(self._config))
         await super().open()
         self._follower = asyncio.create_task(self._follow())
@@ -78,7 +78,7 @@ class KubernetesRegistry(MemoryRegistry):
     # ---- leases
 
     async def register(self, instance: Instance, lease_s: int, held_lease: str) -> tuple[str, int]:
-        """Gives a lease in this process's memory."""
+        """Grants a lease in this process's memory."""
         listed = self._view.endpoint(instance.id)
         if listed is not None and listed.address != instance.address:
             raise instance_exists(instance.id)
@@ -90,12 +90,14 @@ class KubernetesRegistry(MemoryRegistry):
     # ---- what watchers see
 
     def sweep(self) -> None:
-        """Removes instances whose lease has run out, and reports the view's age."""
+        """Removes instances whose lease expired, and reports the age of the list."""
         metrics.REGISTRY_VIEW_AGE.set(self.age_s())
         super().sweep()
 
     def age_s(self) -> float:
-        """For how long Kubernetes has not confirmed the view, in seconds; 0 when it does."""
+        """Seconds since Kubernetes last confirmed the list of instances; 0 while it is
+        confirmed.
+        """
         return self._clock() - self._answered_at if self._problem is not None else 0.0
 
     # ---- watching

@@ -1,9 +1,10 @@
-"""Joins the instances that Kubernetes lists with those that registered here. Pure.
+"""Joins the instances that Kubernetes lists with the instances that registered here. Pure.
 
-Invariants: an id is listed once; the version grows by one with every change. An endpoint may be in
-two slices for a while, when Kubernetes moves it, and a pod with two addresses is always in two; the
-same one is used each time. An instance that Kubernetes lists replaces a registration with the same
-id, or of the same service at the same address: Kubernetes knows the health of its pods.
+Invariants: an id is listed once; the version grows by one with every change. While Kubernetes moves
+an endpoint, it may be in two slices. A pod with two addresses is always in two slices. The view
+always uses the same slice of the two. An instance that Kubernetes lists replaces a registration
+with the same id, or of the same service at the same address, because Kubernetes knows the health of
+its pods.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class KubernetesView(Listing):
     _leased: dict[str, Instance] = field(default_factory=dict)
 
     def put(self, slice_name: str, instances: Sequence[Instance]) -> list[Change]:
-        """Takes a slice that is new or different."""
+        """Applies a slice that is new or changed."""
         return self._refresh(self._put(slice_name, instances))
 
     def replace(self, slices: Mapping[str, Sequence[Instance]]) -> list[Change]:
@@ -42,7 +43,7 @@ class KubernetesView(Listing):
         return self._refresh(ids)
 
     def lease(self, change: Change) -> list[Change]:
-        """Takes a change among the registrations."""
+        """Applies a change among the registrations."""
         instance = change.instance
         if change.removed:
             self._leased.pop(instance.id, None)

@@ -1,7 +1,7 @@
-"""Messages whose last chunk is still missing: how much memory they may take.
+"""How much memory messages may use while their last chunk is missing.
 
-A peer that begins large messages and never ends them holds what it has sent, so the bytes are
-counted: on each stream, and over all streams of a server.
+A peer that begins large messages and never ends them uses memory for the chunks it sent. So the
+bytes are counted: on each stream, and over all streams of a server.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from gymmesh_runtime.sizes import MIB
 
 
 class AssemblyBudget:
-    """Bytes of unfinished messages, over all streams that share it.
+    """Bytes of unfinished messages, over all streams that share the budget.
 
-    No stream may hold more than is free. So a stream by itself has half of it, and several that
-    take all they can still leave some to the next one.
+    No stream may use more than is free for the others. So a single stream can use half of the
+    budget. If several streams use all they can, some is still left for the next stream.
     """
 
     def __init__(self, total: int = 512 * MIB) -> None:
@@ -25,7 +25,7 @@ class AssemblyBudget:
 
 
 class Chunks:
-    """The chunks of a message under way; ``cost`` is what is counted for them."""
+    """The chunks of an unfinished message; ``cost`` is the number of bytes counted for them."""
 
     def __init__(self) -> None:
         # One piece of memory: many small chunks, each an object, would take more than they say.
@@ -40,9 +40,11 @@ class _Receiving(Protocol):
 
 
 class Assembly:
-    """The unfinished messages of one stream: at most ``most`` bytes, and its part of a budget.
+    """The unfinished messages of one stream: at most ``most`` bytes, and at most its part of a
+    budget.
 
-    Each counts for ``call_bytes`` besides its chunks. ``held`` is how many bytes they take.
+    Each message costs ``call_bytes`` in addition to its chunks. ``held`` is the number of bytes
+    used.
     """
 
     def __init__(self, most: int, budget: AssemblyBudget, call_bytes: int = 0) -> None:
@@ -52,7 +54,7 @@ class Assembly:
         self.held = 0
 
     def take(self, size: int) -> MeshError | None:
-        """Counts ``size`` more bytes; QUEUE_FULL, which is returned, when there is no room."""
+        """Counts ``size`` more bytes. If there is no room, returns QUEUE_FULL."""
         budget, held = self._budget, self.held + size
         if held > self._most:
             return _full("this connection", self._most)
@@ -67,11 +69,11 @@ class Assembly:
         self._budget.used -= size
 
     def close(self) -> None:
-        """Gives back all: the stream is over."""
+        """Frees all bytes, because the stream has ended."""
         self.give_back(self.held)
 
     def add(self, call: _Receiving, payload: bytes) -> MeshError | None:
-        """Keeps a chunk of a message; QUEUE_FULL, which is returned, when there is no room."""
+        """Stores a chunk of a message. If there is no room, returns QUEUE_FULL."""
         chunks = call.chunks
         assert chunks is not None  # it is being received
         cost = len(payload) if chunks.cost else len(payload) + self._call_bytes
@@ -82,14 +84,14 @@ class Assembly:
         return full
 
     def join(self, call: _Receiving) -> bytes:
-        """The whole message of a call, which is kept no longer."""
+        """Returns the whole message of a call, and forgets it."""
         assert call.chunks is not None  # it was being received
         whole = bytes(call.chunks.data)
         self.drop(call)
         return whole
 
     def drop(self, call: _Receiving) -> None:
-        """Forgets the message that is under way, if there is one."""
+        """Forgets the unfinished message of a call, if there is one."""
         if call.chunks is not None:
             self.give_back(call.chunks.cost)
             call.chunks = None

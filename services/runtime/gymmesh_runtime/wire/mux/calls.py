@@ -1,4 +1,4 @@
-"""The calls of a stream as its table keeps them, and what may happen to them."""
+"""The calls of a stream, as its table stores them, and the events of calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from gymmesh_runtime.wire.mux.assembly import Chunks
 
 
 class OutgoingCall(msgspec.Struct, eq=False):
-    """A call that this side made. The table keeps the first four, its caller the others."""
+    """A call that this side made. The table sets the first four attributes, the caller the
+    others.
+    """
 
     number: int = 0
     credit: int | None = None  # messages of a stream that may still come; None: a unary call
@@ -26,18 +28,20 @@ class OutgoingCall(msgspec.Struct, eq=False):
     waiter: asyncio.Future[None] | None = None  # of the task that waits for more
 
     def wake(self) -> None:
-        """Wakes the task that waits for more."""
+        """Wakes the task that waits for messages."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
     def finish(self, error: MeshError | None) -> None:
-        """No more comes."""
+        """The call has ended: no more messages arrive."""
         self.over, self.error = True, error
         self.wake()
 
 
 class IncomingCall(msgspec.Struct, eq=False):
-    """A call that the other side made. The table keeps the first six, its server the others."""
+    """A call that the other side made. The table sets the first six attributes, the server the
+    others.
+    """
 
     number: int
     method: str
@@ -60,58 +64,60 @@ class IncomingCall(msgspec.Struct, eq=False):
 
 
 class TableEvent(msgspec.Struct):
-    """What happened to a call, or to all of them."""
+    """An event of one call, or of all calls."""
 
 
 class Arrived(TableEvent):
-    """A message of a stream of ours."""
+    """A message of one of our response streams arrived."""
 
     call: OutgoingCall
     payload: bytes
 
 
 class CallEnded(TableEvent):
-    """A call of ours ended; without a status it went well, and a unary one has its response."""
+    """One of our calls ended. Without a status it succeeded, and a unary call has its response."""
 
     call: OutgoingCall
     status: status_pb2.Status | None
 
 
 class NoRoom(TableEvent):
-    """There is no room for the response of a call of ours: to be cancelled, with the error."""
+    """There is no room for the response of one of our calls. The call must be cancelled, with the
+    error.
+    """
 
     call: OutgoingCall
     error: MeshError
 
 
 class Receiving(TableEvent):
-    """A call of theirs began, and chunks of its request are still to come."""
+    """A call of the peer began. More chunks of its request will arrive."""
 
     call: IncomingCall
 
 
 class Received(TableEvent):
-    """A call of theirs is to be served."""
+    """A call of the peer must be served."""
 
     call: IncomingCall
     request: bytes
 
 
 class CallRefused(TableEvent):
-    """A call of theirs is not served: to be ended with the error."""
+    """A call of the peer is not served. It must be ended with the error."""
 
     number: int
     error: MeshError
 
 
 class Cancelled(TableEvent):
-    """A call of theirs was cancelled; its end is still to be sent."""
+    """A call of the peer was cancelled. Its end must still be sent."""
 
     call: IncomingCall
 
 
 class Credited(TableEvent):
-    """A call of theirs may be sent more; its ``credit`` is the new sum."""
+    """More messages may be sent for a call of the peer; its ``credit`` is the new sum."""
 
     call: IncomingCall
 

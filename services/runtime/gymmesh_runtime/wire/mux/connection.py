@@ -1,4 +1,4 @@
-"""The mux to one address: opened when first needed, shared by all calls to there."""
+"""The mux to one address: opened on first use, and shared by all calls to this address."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _SHORT_LIFE_S: Final = 1.0
 
 
 class MuxConnection:
-    """At most one exchange in use to one address.
+    """At most one exchange in use, to one address.
 
-    ``exchange`` is that one, None when there is none: then ``open`` makes one, or
-    says that the peer is to be called by plain RPCs. ``served``: the methods that the peer can call
-    in turn, by full name. ``admit`` and ``outlive_s``: see `Exchange`.
+    ``exchange`` is this exchange, or None. If it is None, ``open`` creates one, or returns that the
+    peer must be called by plain RPCs. ``served``: the methods that the peer can call on this side,
+    by full name. ``admit`` and ``outlive_s``: see `Exchange`.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class MuxConnection:
         self._last: MeshError | None = None
 
     async def open(self, timeout: float, method: str) -> Exchange | None:
-        """Returns the exchange, opened if need be; None: call by plain RPCs.
+        """Returns the exchange, and opens it if necessary; None: call by plain RPCs.
 
-        Calls at the same time share one attempt; after a failed one there
-        is a pause that grows, in which calls fail at once. Raises
-        PEER_UNAVAILABLE, and DEADLINE_PASSED after ``timeout`` seconds.
+        Concurrent calls share one attempt to open it. After a failed attempt there is a pause,
+        which grows. Calls in this pause fail at once. Raises PEER_UNAVAILABLE, and DEADLINE_PASSED
+        after ``timeout`` seconds.
         """
         if self._plain_only or self._channel.retired:
             return None
@@ -95,7 +95,7 @@ class MuxConnection:
         return exchange if exchange is not None and exchange.usable else None
 
     def retire(self) -> None:
-        """Leaves the address; running calls continue, later calls don't use the mux."""
+        """Leaves the address. Running calls continue; later calls don't use the mux."""
         self._leave("the address is no longer listed")
 
     def renew(self) -> None:
@@ -103,7 +103,7 @@ class MuxConnection:
         self._leave("the certificates have changed")
 
     def restore(self) -> None:
-        """Takes the address back: the server there now may offer the mux."""
+        """The address is listed again: its current server may offer the mux."""
         self._plain_only = False
         self._failures, self._last = 0, None
 

@@ -1,12 +1,11 @@
 """One end of an Exchange stream: reads and writes batches, and ends all its calls.
 
 Incoming frames go through the call table. The resulting events go to the calls that this side made
-(calling.py) or serves (serving.py). An exchange ends when
+(calling.py) or serves (serving.py). An exchange ends
 
-    the stream does, either side breaks the protocol or the exchange is cut:
-        now; calls in flight end with the error
-    it leaves (drain, retired address) or the other side does:
-        when no call is in flight
+    at once, if the stream ends, a side breaks the protocol, or the exchange is cut:
+        calls in flight end with the error
+    when no call is in flight, if one side leaves (drain, retired address)
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ _MOST_WORDS: Final = 300  # characters of a peer that are logged
 class Exchange:
     """One end of an Exchange stream.
 
-    ``opener`` is the side that opened the stream; ``peer`` is what errors and logs call the other
-    end; ``methods`` are those served to it, by full name; ``budget`` is what unfinished messages
-    may take here and elsewhere; ``admit`` lets the peer's calls in, None: all of them.
-    ``outlive_s``: seconds for which the unary calls that are served go on after the stream broke:
-    the answer is for a retry with the same request_id.
+    ``opener``: whether this side opened the stream. ``peer``: the name of the other end in errors
+    and logs. ``methods``: the methods served to the peer, by full name. ``budget``: how much memory
+    unfinished messages may use, here and on other streams. ``admit``: admits the peer's calls;
+    None: all. ``outlive_s``: for how many seconds served unary calls continue after the stream
+    broke, so that a retry with the same request_id gets the answer.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Exchange:
 
     @property
     def peer_leaving(self) -> bool:
-        """Whether the peer said that it takes no new calls."""
+        """Whether the peer announced that it accepts no new calls."""
         return self.table.peer_leaving
 
     async def left(self) -> None:
@@ -113,7 +112,7 @@ class Exchange:
         return self._why()
 
     async def run(self) -> None:
-        """Carries frames until the exchange ends; every call in flight has ended then."""
+        """Carries frames until the exchange ends. By then every call in flight has ended."""
         tasks = {asyncio.create_task(self._read()), asyncio.create_task(self._write())}
         streams = metrics.MUX_STREAMS.labels(self._side)
         streams.inc()
@@ -140,20 +139,22 @@ class Exchange:
             await asyncio.wait(tasks | stopped, timeout=_STOP_S)
 
     def leave(self, reason: str) -> None:
-        """Takes no new calls and tells the peer so; ends when those in flight have."""
+        """Accepts no new calls and tells the peer so. The exchange ends when the calls in flight
+        have ended.
+        """
         if self.usable:
             self.usable, self._ending, self.table.leaving = False, True, True
             self._unusable.set()
             self.sender.send([GoAway(0, reason)])
 
     def cut(self, why: Callable[[], MeshError] | None = None) -> None:
-        """Ends the exchange now; its calls end with the error that ``why`` makes."""
+        """Ends the exchange now. Its calls end with the error that ``why`` returns."""
         if why is not None and not self._over.is_set():
             self._why = why
         self._break("it was cut")
 
     def cancel(self, call: OutgoingCall) -> bool:
-        """Gives up a call of this side; returns whether it had not ended."""
+        """Cancels a call of this side; returns whether the call was still open."""
         if not self.table.cancel(call.number):
             return False
         self.sender.forget(call.number)

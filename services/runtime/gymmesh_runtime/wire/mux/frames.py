@@ -1,4 +1,4 @@
-"""Frames of the mux: what is sent, how it is packed, and its limits."""
+"""Frames of the mux: their types, how they are packed, and their limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FRAME_BYTES: Final = 64
 
 
 class Frame(msgspec.Struct):
-    """A frame to be sent: a part of the call with that number."""
+    """A frame to send: a part of the call with this number."""
 
     call: int
 
@@ -80,7 +80,7 @@ class Message(Frame):
 
 
 class Chunk(Frame):
-    """A further piece of a message: a view of it, not copied before the chunk leaves."""
+    """A further piece of a message. It is a view, which is not copied before the chunk is sent."""
 
     payload: bytes | memoryview
     last: bool
@@ -91,7 +91,7 @@ class Chunk(Frame):
 
 
 class End(Frame):
-    """The end of a call; without a status it went well."""
+    """The end of a call. Without a status the call succeeded."""
 
     status: status_pb2.Status | None = None
 
@@ -129,7 +129,7 @@ class Credit(Frame):
 
 
 class GoAway(Frame):
-    """No new calls; its number is 0, as it is of no call."""
+    """Announces that no new calls are accepted. Its number is 0, because it belongs to no call."""
 
     reason: str
 
@@ -138,7 +138,7 @@ class GoAway(Frame):
 
 
 def size_of(frame: Frame) -> int:
-    """How much a frame takes in the queue, in bytes."""
+    """How many bytes a frame uses in the queue."""
     return FRAME_BYTES + len(getattr(frame, "payload", b""))
 
 
@@ -150,7 +150,7 @@ def begin(
     payload: bytes,
     credit: int,
 ) -> list[Frame]:
-    """The frames that begin a call: one, or several when the request is large."""
+    """The frames that begin a call: one frame, or several if the request is large."""
     if len(payload) <= CHUNK_BYTES:
         return [Begin(call, method, timeout_ms, metadata, payload, False, credit)]
     first = payload[:CHUNK_BYTES]
@@ -168,7 +168,7 @@ def message(call: int, payload: bytes) -> list[Frame]:
 
 
 def answer(call: int, payload: bytes) -> list[Frame]:
-    """The frames of a unary call's response and of its end."""
+    """The frames of a unary call's response and end."""
     if len(payload) <= CHUNK_BYTES:
         return [UnaryAnswer(call, payload)]
     return [*message(call, payload), End(call)]

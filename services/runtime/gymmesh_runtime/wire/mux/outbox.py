@@ -1,8 +1,8 @@
 """A queue of frames to be sent over a stream, between any number of senders and one writer.
 
-What an RPC message costs is its handling, not its bytes, so frames travel in batches. A batch has
-the frames that came before the writer's turn on the event loop, at most 1,024 or 256 KiB of them.
-No frame waits for others: the busier the process, the more frames each turn brings.
+The cost of an RPC message is its handling, not its bytes, so frames travel in batches. A batch has
+the frames that were queued before the writer's turn on the event loop, at most 1,024 frames or 256
+KiB. No frame waits for others: the busier the process, the more frames per turn.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _BATCH_BYTES: Final = 256 * KIB
 
 
 class OutboxClosed(Exception):
-    """Something was put into an outbox, or waited for room in it, after it was closed."""
+    """The outbox was closed before an item was put into it, or while a sender waited for room."""
 
 
 class Outbox(Generic[T]):
-    """A queue on one event loop. Items leave in the order in which they came, each once.
+    """A queue on one event loop. Items leave in the order in which they arrived, each once.
 
-    ``put`` never waits. The bounds are the sender's to keep: a sender that may wait
-    looks at ``full`` and awaits ``room()`` before a put; what may not wait (a
-    cancellation, the end of a call) is put all the same.
+    ``put`` never waits. Senders must respect the limits: a sender that can wait checks ``full`` and
+    awaits ``room()`` before a put. Items that cannot wait (a cancellation, the end of a call) are
+    put anyway.
 
     Args:
-        batch_items, batch_bytes: the most that leave together; an item that is larger than
-            ``batch_bytes`` leaves alone.
-        max_queued_items, max_queued_bytes: with so much waiting it is ``full``.
+        batch_items, batch_bytes: the limits of a batch; an item larger than ``batch_bytes`` leaves
+            alone.
+        max_queued_items, max_queued_bytes: at these limits the outbox is ``full``.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Outbox(Generic[T]):
         self._wake()
 
     async def room(self) -> None:
-        """Waits, first come first served, until it is not full. Raises OutboxClosed.
+        """Waits until the outbox is not full; first come, first served. Raises OutboxClosed.
 
-        Bounded by the caller's own deadline.
+        The caller's own deadline must limit the wait.
         """
         # One that was woken may find it full again: all wake, in the order in which they came.
         while self.full and not self.closed:
@@ -87,9 +87,9 @@ class Outbox(Generic[T]):
             raise OutboxClosed
 
     async def batch(self) -> list[T]:
-        """Waits for the next batch; an empty one says that the outbox is closed and empty.
+        """Waits for the next batch. An empty batch means that the outbox is closed and empty.
 
-        For one writer, which calls it again after the last batch is written.
+        For one writer, which calls it again after it has written the last batch.
         """
         while not self._items and not self.closed:
             self._writer = asyncio.get_running_loop().create_future()
@@ -101,7 +101,7 @@ class Outbox(Generic[T]):
         return batch
 
     def close(self) -> None:
-        """Accepts no further items; the writer gets the remaining ones, then an empty batch."""
+        """Accepts no further items. The writer gets the remaining items, then an empty batch."""
         self.closed = True
         self._wake()
         self._room.set()

@@ -23,8 +23,8 @@ LARGE_BYTES: Final = MIB
 class MuxPeer:
     """Has the methods of one gRPC service at one address.
 
-    Calls by plain RPCs where the peer does not offer the mux or the request is large, and methods
-    with a request stream always.
+    It uses plain RPCs if the peer does not offer the mux, if the request is large, and for every
+    method with a request stream.
     """
 
     def __init__(self, connection: MuxConnection, plain: PlainPeer, service: str) -> None:

@@ -1,8 +1,8 @@
-"""What one end of a stream has to send: small frames in a queue, large messages beside it.
+"""Sends the frames of one end of a stream: small frames in a queue, large messages beside it.
 
-A message of many chunks does not go into the send queue at once, or everything behind it would
-wait for the whole of it. One chunk is in the send queue at a time; the others wait beside it, in
-one queue for each call.
+If all chunks of a large message were queued at once, all later frames would wait for the whole
+message. So only one chunk is in the send queue at a time. The other chunks wait beside it, in one
+queue for each call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHUNKED_BYTES: Final = 64 * MIB
 
 
 class ChunkQueues:
-    """Frames of the calls that have a large message under way, in order for each call."""
+    """Frames of the calls that send a large message, in order for each call."""
 
     def __init__(self) -> None:
         self._queues: dict[int, deque[Frame]] = {}
@@ -37,7 +37,7 @@ class ChunkQueues:
         return call in self._queues
 
     def add(self, call: int, frames: Iterable[Frame]) -> None:
-        """Adds frames of a call behind those that wait."""
+        """Adds frames of a call after the call's waiting frames."""
         queue = self._queues.get(call)
         if queue is None:
             queue = self._queues[call] = deque()
@@ -47,7 +47,7 @@ class ChunkQueues:
             self.size += size_of(frame)
 
     def next(self) -> Frame | None:
-        """Removes the next frame, of the call whose turn it is; None when nothing waits."""
+        """Removes the next frame, of the call whose turn it is; None if no frame waits."""
         if not self._turns:
             return None
         call = self._turns.popleft()
@@ -61,7 +61,7 @@ class ChunkQueues:
         return frame
 
     def drop(self, call: int) -> None:
-        """Forgets what a call still had to send."""
+        """Forgets the waiting frames of a call."""
         queue = self._queues.pop(call, None)
         if queue is not None:
             self._turns.remove(call)
@@ -81,16 +81,18 @@ class Sender:
 
     @property
     def full(self) -> bool:
-        """Whether a call that can wait should."""
+        """Whether a call that can wait should wait."""
         return self._outbox.full or self._chunks.size >= _CHUNKED_BYTES
 
     @property
     def queued_items(self) -> int:
-        """Frames that wait, chunks of large messages not counted."""
+        """The number of waiting frames, without chunks of large messages."""
         return self._outbox.queued_items
 
     async def room(self) -> None:
-        """Waits until not ``full``. Raises OutboxClosed. Bounded by the caller's deadline."""
+        """Waits until it is not ``full``. Raises OutboxClosed. The caller's deadline limits the
+        wait.
+        """
         while self.full:
             await self._outbox.room()
             if self._chunks.size >= _CHUNKED_BYTES:
@@ -99,7 +101,9 @@ class Sender:
             raise OutboxClosed
 
     def send(self, frames: Sequence[Frame]) -> None:
-        """Queues frames of one call: one, or those of a large message; dropped when closed."""
+        """Queues frames of one call: one frame, or the frames of a large message. Drops them if
+        closed.
+        """
         first = frames[0]
         if self._outbox.closed:
             return
@@ -110,12 +114,12 @@ class Sender:
             self._outbox.put(first, size_of(first))
 
     def forget(self, call: int) -> None:
-        """Drops what a call still had to send in chunks."""
+        """Drops the waiting chunks of a call."""
         self._chunks.drop(call)
         self._wake()
 
     async def batch(self) -> list[Frame]:
-        """The next batch; empty when closed and empty. For one writer."""
+        """The next batch; empty if the sender is closed and empty. For one writer."""
         batch = await self._outbox.batch()
         self._taken += len(batch)
         if len(self._chunks):
@@ -125,13 +129,13 @@ class Sender:
         return batch
 
     def close(self) -> None:
-        """Closes once the large messages under way are queued; what is queued can be taken."""
+        """Closes once all chunks of large messages are queued. Queued frames can still be taken."""
         self._closing = True
         if not len(self._chunks):
             self._outbox.close()
 
     def abort(self) -> None:
-        """Closes now; nothing more is sent."""
+        """Closes now; no more frames are sent."""
         self._outbox.close()
         self._wake()
 

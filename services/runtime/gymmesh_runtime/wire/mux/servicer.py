@@ -45,7 +45,7 @@ class MuxServicer:
         self._leaving = ""
 
     def handler(self) -> Any:
-        """The gRPC handler to be added to a server."""
+        """The gRPC handler to add to a server."""
         service, _, method = EXCHANGE.partition("/")
         # Batches are packed and read here: gRPC only carries the bytes.
         return grpc.method_handlers_generic_handler(
@@ -53,7 +53,7 @@ class MuxServicer:
         )
 
     def leave(self, reason: str) -> None:
-        """Takes no new calls on any stream; each ends when its calls have."""
+        """Accepts no new calls on any stream. Each stream ends when its calls have ended."""
         self._leaving = reason
         for exchange in self._exchanges:
             exchange.leave(reason)

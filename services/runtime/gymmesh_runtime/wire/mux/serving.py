@@ -38,8 +38,8 @@ Admit: TypeAlias = Callable[[IncomingCall], None]
 class CallServer:
     """Serves the calls of a stream's other side.
 
-    ``methods`` by full name; ``assembly_s``: how long the chunks of a request may take to come;
-    ``admit`` lets calls in, None: all of them; ``connection``: what servicers can call back on.
+    ``methods`` by full name. ``assembly_s``: the time in which all chunks of a request must arrive.
+    ``admit`` admits calls; None: all. ``connection``: on which servicers can call the caller.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class CallServer:
         self._admit = admit
 
     def handle(self, event: TableEvent) -> None:
-        """Does what an event of the table asks for. Raises Violation."""
+        """Acts on an event of the table. Raises Violation."""
         match event:
             case Received(call, request):
                 self._received(call, request)
@@ -79,10 +79,10 @@ class CallServer:
                     call.waiter.set_result(None)
 
     def stop(self, calls: Iterable[IncomingCall], outlive_s: float) -> set[asyncio.Task[None]]:
-        """Stops what is served, when the stream has ended; returns the tasks that end now.
+        """Stops the served calls after the stream has ended; returns the tasks that end now.
 
-        Unary calls go on for ``outlive_s`` seconds. Nobody gets their answers, but a servicer that
-        keeps them by request_id has them for a retry.
+        Unary calls continue for ``outlive_s`` seconds. Nobody gets their answers, but a servicer
+        that stores answers by request_id has them for a retry.
         """
         stopped = set[asyncio.Task[None]]()
         for call in calls:
@@ -216,7 +216,7 @@ def _timeout_s(call: IncomingCall) -> float:
 
 
 def not_offered(method: str) -> MeshError:
-    """The error of a call of a method that is not served over the mux."""
+    """The error for a call of a method that is not served over the mux."""
     return MeshError(
         errors_pb2.ERROR_REASON_NOT_OFFERED,
         f"this server does not offer {method} over the mux",
@@ -225,7 +225,7 @@ def not_offered(method: str) -> MeshError:
 
 
 def cancelled() -> MeshError:
-    """The error of a call that its caller gave up."""
+    """The error for a call that its caller cancelled."""
     return MeshError(
         errors_pb2.ERROR_REASON_CALLER_CANCELLED, "the call was cancelled before it ended"
     )

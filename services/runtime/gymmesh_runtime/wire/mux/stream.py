@@ -22,14 +22,14 @@ class ByteStream(Protocol):
         """The next batch; None at the end of the stream."""
 
     async def write(self, data: bytes) -> None:
-        """Sends a batch, waiting while the peer does not read."""
+        """Sends a batch. Waits while the peer does not read."""
 
     async def end(self) -> None:
         """Ends this side of the stream."""
 
 
 class GrpcStream:
-    """Either end: a client's call or a server's context, both have read and write."""
+    """Either end: a client's call or a server's context. Both have read and write."""
 
     def __init__(self, rpc: Any, peer: str, *, opener: bool) -> None:
         self._rpc = rpc
@@ -41,11 +41,13 @@ class GrpcStream:
         return None if data is grpc.aio.EOF else data
 
     async def write(self, data: bytes) -> None:
-        """Sends a batch, waiting while the peer does not read. Raises MeshError."""
+        """Sends a batch. Waits while the peer does not read. Raises MeshError."""
         await self._typed(self._rpc.write(data))
 
     async def end(self) -> None:
-        """Ends this side of the stream (on a server: the end of its handler). Raises MeshError."""
+        """Ends this side of the stream. On a server, this is the end of its handler. Raises
+        MeshError.
+        """
         if self._opener:
             await self._typed(self._rpc.done_writing())
 

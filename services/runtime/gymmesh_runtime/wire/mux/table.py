@@ -49,7 +49,9 @@ class Violation(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableLimits:
-    """Bounds of one stream. Calls are counted for each side; bytes are those received."""
+    """Limits of one stream. Calls are counted for each side; bytes are those that this side
+    receives.
+    """
 
     calls: int = 32_768
     message_bytes: int = MAX_MESSAGE
@@ -62,8 +64,8 @@ class TableLimits:
 class CallTable:
     """The calls in flight on one stream.
 
-    ``opener`` says whether this side opened the stream, and so has the odd numbers. ``budget``
-    bounds the unfinished messages of all streams that have it; None: this one has its own.
+    ``opener``: whether this side opened the stream, so that its calls have the odd numbers.
+    ``budget`` limits the unfinished messages of all streams that share it; None: a separate budget.
     """
 
     def __init__(
@@ -88,21 +90,22 @@ class CallTable:
 
     @property
     def outgoing(self) -> int:
-        """Our calls that have not ended, without the cancelled ones."""
+        """Our open calls, without the cancelled calls."""
         return len(self._outgoing)
 
     @property
     def incoming(self) -> int:
-        """Calls of theirs that are not ended."""
+        """The open calls of the peer."""
         return len(self._incoming)
 
     # ---- our calls ------------------------------------------------------------------
 
     def open(self, call: OutgoingCall) -> int:
-        """Begins a call of ours; sets its number, and returns it. Its events have the same object.
+        """Begins one of our calls; sets its number, and returns it. Its events refer to the same
+        object.
 
-        Raises QUEUE_FULL, also when the peer does not end what was cancelled, and
-        DRAINING when it takes no new calls.
+        Raises QUEUE_FULL, also if the peer does not end cancelled calls, and DRAINING if it accepts
+        no new calls.
         """
         if self.peer_leaving:
             raise draining()
@@ -114,7 +117,7 @@ class CallTable:
         return number
 
     def cancel(self, number: int) -> bool:
-        """Gives a call of ours up; returns whether to send `cancel` (it had not ended)."""
+        """Cancels one of our calls; returns whether to send `cancel` (the call was open)."""
         call = self._outgoing.pop(number, None)
         if call is None:
             return False
@@ -133,7 +136,7 @@ class CallTable:
     # ---- their calls ----------------------------------------------------------------
 
     def end(self, number: int) -> bool:
-        """Ends a call of theirs; returns whether it was there, so that `end` is to be sent."""
+        """Ends a call of the peer; returns whether to send `end` (the call was open)."""
         call = self._incoming.pop(number, None)
         if call is None:
             return False
@@ -145,7 +148,7 @@ class CallTable:
     # ---- the end of the stream ------------------------------------------------------
 
     def close(self) -> tuple[list[OutgoingCall], list[IncomingCall]]:
-        """Forgets all calls, for a stream that ended; returns ours and theirs."""
+        """Forgets all calls of a stream that ended; returns our calls and the peer's calls."""
         calls = list(self._outgoing.values()), list(self._incoming.values())
         self._outgoing.clear()
         self._incoming.clear()
@@ -156,7 +159,7 @@ class CallTable:
     # ---- what arrives ---------------------------------------------------------------
 
     def receive(self, frame: mux_pb2.Frame) -> TableEvent | None:
-        """Takes a frame; returns what happened, if anything. Raises Violation."""
+        """Applies a frame; returns the event, if there is one. Raises Violation."""
         number, kind = frame.call, frame.WhichOneof("kind")
         if number % 2 == self._parity and number:
             return self._receive_for_ours(number, kind, frame)
@@ -188,11 +191,11 @@ class CallTable:
         call = self._outgoing.get(number)
         if kind not in ("message", "chunk", "end"):
             if call is None:
-                raise Violation(f"'{kind}' came for the call {number}, which is not open")
-            raise Violation(f"'{kind}' came for a call that its receiver had made")
+                raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
+            raise Violation(f"'{kind}' arrived for a call that its receiver had made")
         if call is None:
             if number not in self._cancelled:
-                raise Violation(f"'{kind}' came for the call {number}, which is not open")
+                raise Violation(f"'{kind}' arrived for the call {number}, which is not open")
             if kind == "end":
                 self._cancelled.discard(number)
             return None
@@ -201,20 +204,20 @@ class CallTable:
         if kind == "end":
             return self._end(number, call, frame.end)
         if call.chunks is None:
-            raise Violation("a chunk came for a message that was complete")
+            raise Violation("a chunk arrived for a message that was complete")
         return self._add_chunk(number, call, frame.chunk.payload, last=frame.chunk.last)
 
     def _message(
         self, number: int, call: OutgoingCall, message: mux_pb2.Message
     ) -> TableEvent | None:
         if call.chunks is not None:
-            raise Violation("a message came before the last chunk of the one before")
+            raise Violation("a message arrived before the last chunk of the previous message")
         if call.credit == 0:
-            raise Violation("a message came without credit")
+            raise Violation("a message arrived without credit")
         if call.credit is not None:
             call.credit -= 1
         elif call.response is not None:
-            raise Violation("a second response came for a unary call")
+            raise Violation("a second response arrived for a unary call")
         payload = _checked(message.payload)
         if message.more:
             call.chunks = Chunks()
@@ -245,7 +248,7 @@ class CallTable:
         if number == 0 or number in self._incoming or number in self._refused:
             raise Violation(f"the call number {number} was used again")
         if begin.more and len(self._refused) >= self._limits.calls:
-            raise Violation("too many calls were given up whose chunks did not come")
+            raise Violation("the chunks of too many abandoned calls did not arrive")
         payload = _checked(begin.payload)
         problem = self._problem_of(begin)
         if problem is not None:
@@ -277,12 +280,12 @@ class CallTable:
         call = self._incoming.get(number)
         if call is None:
             if number not in self._refused:
-                raise Violation(f"a chunk came for the call {number}, which is not open")
+                raise Violation(f"a chunk arrived for the call {number}, which is not open")
             if chunk.last:
                 self._refused.discard(number)
             return None
         if call.chunks is None:
-            raise Violation("a chunk came for a request that was complete")
+            raise Violation("a chunk arrived for a request that was complete")
         refused = self._keep_request(call, payload, last=chunk.last)
         return (
             Received(call, self._assembly.join(call)) if refused is None and chunk.last else refused
@@ -328,7 +331,7 @@ def _checked(payload: bytes) -> bytes:
 
 
 def draining() -> MeshError:
-    """The error of a call to a peer that accepts no new calls."""
+    """The error for a call to a peer that accepts no new calls."""
     return MeshError(
         errors_pb2.ERROR_REASON_DRAINING,
         "the server is draining and accepts no new calls; call another instance",
@@ -336,7 +339,7 @@ def draining() -> MeshError:
 
 
 def queue_full(limit: int) -> MeshError:
-    """The error of a call beyond the number that may be in flight."""
+    """The error for a call above the limit of calls in flight."""
     return errors.queue_full(
         f"this connection already has {limit} calls; retry later", "mux", limit
     )

@@ -31,18 +31,23 @@ from gymmesh_agent.gateway.request import GatewayRequest, Json, ReplyOptions, Re
 #: What a request may hold that `params` lacks, and why that does no harm.
 LEFT_OUT: Final[Mapping[str, str]] = {
     "labels": "is for the endpoint's own records",
-    "safetySettings": "chooses filters of the endpoint, and the gateway has none",
+    "safetySettings": "chooses filters of the endpoint; the gateway has no filters",
     "serviceTier": "chooses a price at the endpoint",
-    "store": "the gateway records every call, and no program can fetch one later",
+    "store": "the gateway records every call, and no program can fetch a recorded call",
     # Parts of generationConfig and of tools.
-    "audioTimestamp": "is about audio; the model service takes or refuses audio",
-    "candidateCount": "a call returns one answer; more are refused",
-    "enableAffectiveDialog": "is about speech",
+    "audioTimestamp": "is about audio; the model service accepts or refuses audio",
+    "candidateCount": "a call returns one answer; the gateway refuses a higher number",
+    "enableAffectiveDialog": "is about speech, and every answer is text",
     "mediaResolution": "the model service decides how images are shown",
     "responseMimeType": "every answer is text",
-    "responseModalities": "every answer is text; another value is refused",
-    "thinkingConfig": "the run decides whether the policy reasons; read as how to show reasoning",
-    "tools": "the schema of a tool's answer and whether the endpoint waits are not for the policy",
+    "responseModalities": "every answer is text; the gateway refuses any other value",
+    "thinkingConfig": (
+        "the run decides whether the policy reasons; the gateway reads only how to show reasoning"
+    ),
+    "tools": (
+        "keys about a tool's answer schema, and whether the endpoint waits, concern only "
+        "the endpoint"
+    ),
 }
 _READ: Final = frozenset(
     (
